@@ -1,0 +1,89 @@
+# `make help` lists the targets. `make demo` and `make test` do everything from a bare checkout.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CMAKE  := $(BIN)/cmake
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp)
+PYTHONS := $(wildcard src tests bench examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv build test pytest demo lint format explore explore-slice torture bench fuzz docs lock clean FORCE
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
+
+venv: $(VENV)/.locked ## the virtual environment, with every dependency of requirements.lock
+
+$(VENV)/.locked: requirements.lock
+	@.ci/prepare $(PYTHON)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	@touch $@
+
+build: build/.built ## compile the extension and install the package in place
+
+# Also out of date when a source was added or removed, which no timestamp of a file shows.
+build/sources: FORCE
+	@mkdir -p build
+	@echo $(sort $(wildcard native/holdfast/* native/bindings/*)) | cmp -s - $@ || \
+	    echo $(sort $(wildcard native/holdfast/* native/bindings/*)) > $@
+
+build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filter-out native/model/%,$(NATIVE))
+	@flock build/sources $(BIN)/pip install --quiet --no-build-isolation --no-deps --no-index --editable .
+	@touch $@
+
+test: ## everything: environment, build, linters, explorer slice, all tests
+	@.ci/stages venv build lint explore-slice pytest
+
+pytest: build/.built
+	@$(BIN)/python -m pytest
+
+demo: build ## the queue at work while its processes are being killed
+	@$(BIN)/holdfast demo
+
+lint: venv ## ruff, clang-format and mypy --strict; changes nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(if $(NATIVE),$(BIN)/clang-format --dry-run -Werror $(NATIVE))
+	$(BIN)/mypy $(PYTHONS)
+
+format: venv ## rewrite the sources as the linters want them
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+	$(if $(NATIVE),$(BIN)/clang-format -i $(NATIVE))
+
+build/model/explore: $(VENV)/.locked FORCE
+	@test -f build/model/build.ninja || \
+	    $(CMAKE) -S . -B build/model -G Ninja -DHOLDFAST_MODEL=ON -DCMAKE_BUILD_TYPE=Release > /dev/null
+	@$(CMAKE) --build build/model
+
+explore-slice: build/model/explore
+	@build/model/explore
+
+explore: build/model/explore ## exhaust the big model spaces and print their sizes
+	@build/model/explore --all
+
+torture: build ## kill storms without end in sight; options with ARGS="..."
+	@$(BIN)/python tests/torture.py $(ARGS)
+
+fuzz: build ## a hostile peer: corrupt the mapping at random; options with ARGS="..."
+	@$(BIN)/python tests/fuzz.py $(ARGS)
+
+bench: build ## measure against the peers; options with ARGS="..."
+	@$(BIN)/holdfast bench queue $(ARGS)
+
+docs: venv ## the documentation site, in site/
+	@$(BIN)/mkdocs build --strict --quiet
+
+# Universal: one lock for every platform and Python. No index addresses: any mirror will do.
+lock: venv ## renew requirements.lock from pyproject.toml
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-header --extra dev --extra bench --output-file requirements.lock pyproject.toml
+
+clean: ## remove what was built, and the virtual environment
+	rm -rf build site $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+FORCE:
