@@ -1,0 +1,178 @@
+// CRC32C (Castagnoli), the checksum of blocks and headers.
+//
+// Three ways to the same number: the processor's instruction, fed by three interleaved streams so that its latency
+// does not matter (x86-64); the same instruction in one stream (aarch64); tables that take eight bytes a step.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+
+#include "types.hpp"
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace holdfast {
+
+namespace crc_detail {
+
+inline constexpr u32 kPolynomial = 0x82f63b78u;  // bit-reversed
+
+using Tables = std::array<std::array<u32, 256>, 8>;
+
+constexpr Tables make_tables() {
+    Tables t{};
+    for (u32 i = 0; i < 256; ++i) {
+        u32 c = i;
+        for (int k = 0; k < 8; ++k) c = (c & 1) ? (c >> 1) ^ kPolynomial : c >> 1;
+        t[0][i] = c;
+    }
+    for (std::size_t k = 1; k < 8; ++k) {
+        for (u32 i = 0; i < 256; ++i) t[k][i] = (t[k - 1][i] >> 8) ^ t[0][t[k - 1][i] & 0xff];
+    }
+    return t;
+}
+
+inline constexpr Tables kTables = make_tables();
+
+inline u64 load64(const unsigned char* p) {
+    u64 v;
+    std::memcpy(&v, p, 8);
+    return v;
+}
+
+// The raw register goes in and out, without the inversions at both ends.
+inline u32 table_update(u32 crc, const unsigned char* p, std::size_t n) {
+    const Tables& t = kTables;
+    for (; n >= 8; p += 8, n -= 8) {
+        const u64 v = load64(p) ^ crc;
+        crc = t[7][v & 0xff] ^ t[6][(v >> 8) & 0xff] ^ t[5][(v >> 16) & 0xff] ^ t[4][(v >> 24) & 0xff] ^
+              t[3][(v >> 32) & 0xff] ^ t[2][(v >> 40) & 0xff] ^ t[1][(v >> 48) & 0xff] ^ t[0][v >> 56];
+    }
+    for (; n > 0; ++p, --n) crc = (crc >> 8) ^ t[0][(crc ^ *p) & 0xff];
+    return crc;
+}
+
+#if defined(__x86_64__)
+
+// a * b modulo the polynomial, both bit-reversed.
+constexpr u32 multiply(u32 a, u32 b) {
+    u32 product = 0;
+    for (u32 bit = 1u << 31; bit != 0; bit >>= 1) {
+        if (a & bit) product ^= b;
+        b = (b & 1) ? (b >> 1) ^ kPolynomial : b >> 1;
+    }
+    return product;
+}
+
+// Tables that advance a register over `bytes` zero bytes: how partial sums of neighbouring streams are joined.
+using Shift = std::array<std::array<u32, 256>, 4>;
+
+constexpr Shift make_shift(std::size_t bytes) {
+    u32 power = 1u << 31;     // x^0
+    u32 square = 1u << 23;    // x^8, one byte
+    for (std::size_t n = bytes; n != 0; n >>= 1) {
+        if (n & 1) power = multiply(power, square);
+        square = multiply(square, square);
+    }
+    Shift s{};
+    for (std::size_t k = 0; k < 4; ++k) {
+        for (u32 i = 0; i < 256; ++i) s[k][i] = multiply(power, i << (8 * k));
+    }
+    return s;
+}
+
+inline constexpr std::size_t kLong = 4096;
+inline constexpr std::size_t kShort = 256;
+inline constexpr Shift kShiftLong = make_shift(kLong);
+inline constexpr Shift kShiftShort = make_shift(kShort);
+
+inline u32 shift(const Shift& s, u32 crc) {
+    return s[0][crc & 0xff] ^ s[1][(crc >> 8) & 0xff] ^ s[2][(crc >> 16) & 0xff] ^ s[3][crc >> 24];
+}
+
+template <std::size_t kStream>
+__attribute__((target("sse4.2"))) inline u64 three_streams(u64 a, const unsigned char* p, const Shift& s) {
+    u64 b = 0;
+    u64 c = 0;
+    for (const unsigned char* end = p + kStream; p < end; p += 8) {
+        a = _mm_crc32_u64(a, load64(p));
+        b = _mm_crc32_u64(b, load64(p + kStream));
+        c = _mm_crc32_u64(c, load64(p + 2 * kStream));
+    }
+    a = shift(s, static_cast<u32>(a)) ^ b;
+    return shift(s, static_cast<u32>(a)) ^ c;
+}
+
+__attribute__((target("sse4.2"))) inline u32 hardware_update(u32 crc, const unsigned char* p, std::size_t n) {
+    u64 a = crc;
+    for (; n >= 3 * kLong; p += 3 * kLong, n -= 3 * kLong) a = three_streams<kLong>(a, p, kShiftLong);
+    for (; n >= 3 * kShort; p += 3 * kShort, n -= 3 * kShort) a = three_streams<kShort>(a, p, kShiftShort);
+    for (; n >= 8; p += 8, n -= 8) a = _mm_crc32_u64(a, load64(p));
+    u32 tail = static_cast<u32>(a);
+    for (; n > 0; ++p, --n) tail = _mm_crc32_u8(tail, *p);
+    return tail;
+}
+
+__attribute__((target("sse4.2"))) inline u32 hardware_update32(u32 crc, const u64* words) {
+    u64 a = crc;
+    a = _mm_crc32_u64(a, words[0]);
+    a = _mm_crc32_u64(a, words[1]);
+    a = _mm_crc32_u64(a, words[2]);
+    return static_cast<u32>(_mm_crc32_u64(a, words[3]));
+}
+
+inline bool find_hardware() {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("sse4.2");
+}
+
+#elif defined(__aarch64__)
+
+__attribute__((target("+crc"))) inline u32 hardware_update(u32 crc, const unsigned char* p, std::size_t n) {
+    for (; n >= 8; p += 8, n -= 8) crc = __crc32cd(crc, load64(p));
+    for (; n > 0; ++p, --n) crc = __crc32cb(crc, *p);
+    return crc;
+}
+
+__attribute__((target("+crc"))) inline u32 hardware_update32(u32 crc, const u64* words) {
+    return __crc32cd(__crc32cd(__crc32cd(__crc32cd(crc, words[0]), words[1]), words[2]), words[3]);
+}
+
+inline bool find_hardware() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+
+#else
+
+inline u32 hardware_update(u32 crc, const unsigned char* p, std::size_t n) { return table_update(crc, p, n); }
+inline u32 hardware_update32(u32 crc, const u64* words) {
+    return table_update(crc, reinterpret_cast<const unsigned char*>(words), 32);
+}
+inline bool find_hardware() { return false; }
+
+#endif
+
+inline const bool kHardware = find_hardware();
+
+}  // namespace crc_detail
+
+// Extends `crc` (0 to begin) over `size` bytes: crc32c(crc32c(0, a), b) is the sum of a and b together.
+inline u32 crc32c(u32 crc, const void* data, std::size_t size) {
+    const auto* p = static_cast<const unsigned char*>(data);
+    return ~(crc_detail::kHardware ? crc_detail::hardware_update(~crc, p, size)
+                                   : crc_detail::table_update(~crc, p, size));
+}
+
+// The sum of exactly 32 bytes, four steps and no loop: the header of a block.
+inline u32 crc32c_32(const u64 (&words)[4]) {
+    return ~(crc_detail::kHardware
+                 ? crc_detail::hardware_update32(~0u, words)
+                 : crc_detail::table_update(~0u, reinterpret_cast<const unsigned char*>(words), 32));
+}
+
+}  // namespace holdfast

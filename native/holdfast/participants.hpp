@@ -1,0 +1,285 @@
+// Participants: who is attached to a segment, and how the kernel proves that somebody is gone.
+//
+// Each attachment has a slot and holds an OFD write lock on byte kLockBase + slot of the segment's own file, through
+// one open file description that is never mapped, duplicated, passed on, or unlocked in a child. Whoever takes the
+// byte of another slot has the proof that its holder is dead and, in the same moment, the sole right to recover or
+// reuse the slot. If the recoverer dies, the kernel hands the right on.
+//
+// P1 a byte is held by at most one open file description.
+// P2 a byte can be taken only after its holder's description is gone: its process died, exec'ed or left.
+// P3 pids and times in the table are for people. Nothing is ever decided by them.
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "clock.hpp"
+#include "errors.hpp"
+#include "forks.hpp"
+#include "points.hpp"
+#include "segment.hpp"
+#include "types.hpp"
+
+namespace holdfast {
+
+inline constexpr unsigned kSlotsMax = 1024;
+inline constexpr std::size_t kCountersPerSlot = 12;
+inline constexpr off_t kLockBase = off_t{1} << 40;  // beyond the end of any segment: nobody locks there by accident
+
+// One slot of the table, two cache lines, so that counting disturbs no neighbour.
+//
+//      0  who         u64   bit 63: active; low 32 bits: pid of the holder, or of the last one
+//      8  since       u64   start of that process, in clock ticks after boot (field 22 of /proc/PID/stat)
+//     16  joined_ms   u64   when it attached, ms since the epoch
+//     24  spare       u64
+//     32  counts[12]  u64   written by the holder only; kept when the slot is reused, so that sums only grow
+struct ParticipantEntry {
+    u64 who;
+    u64 since;
+    u64 joined_ms;
+    u64 spare;
+    std::array<u64, kCountersPerSlot> counts;
+};
+static_assert(sizeof(ParticipantEntry) == 128);
+
+inline constexpr u64 kActiveBit = u64{1} << 63;
+
+struct ParticipantInfo {
+    bool active;      // marked so in the table: a holder that left properly is not
+    bool locked;      // its byte is held: alive, or being recovered
+    u32 pid;          // as its own pid namespace sees it
+    u64 since_ticks;
+    u64 joined_ms;
+};
+
+// Is the byte held through any description but `fd`'s own? Works on a read-only descriptor too.
+inline bool slot_locked(int fd, unsigned slot) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = kLockBase + static_cast<off_t>(slot);
+    lock.l_len = 1;
+    return ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+namespace detail {
+
+inline bool set_lock(int fd, short type, off_t start, off_t length) {
+    struct flock lock {};
+    lock.l_type = type;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = start;
+    lock.l_len = length;
+    int result;
+    do {
+        result = ::fcntl(fd, F_OFD_SETLK, &lock);
+    } while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
+// Field 22 of /proc/self/stat. The second field, the name, may contain anything: count after its last ')'.
+inline u64 process_start_ticks() {
+    OwnedFd fd(::open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
+    char text[1024];
+    const ssize_t got = fd.get() < 0 ? -1 : ::read(fd.get(), text, sizeof text - 1);
+    if (got <= 0) return 0;
+    text[got] = '\0';
+    const char* p = std::strrchr(text, ')');
+    for (int field = 2; p != nullptr && field < 22; ++field) {
+        p = std::strchr(p, ' ');
+        if (p != nullptr) ++p;
+    }
+    return p == nullptr ? 0 : std::strtoull(p, nullptr, 10);
+}
+
+inline ParticipantInfo read_entry(ParticipantEntry& entry) {
+    const u64 who = std::atomic_ref<u64>(entry.who).load(std::memory_order_acquire);  // pairs with: activate
+    return {(who & kActiveBit) != 0, false, static_cast<u32>(who),
+            std::atomic_ref<u64>(entry.since).load(std::memory_order_relaxed),
+            std::atomic_ref<u64>(entry.joined_ms).load(std::memory_order_relaxed)};
+}
+
+}  // namespace detail
+
+// One attachment. Attach = join(), recover what the last holder of the slot left, activate().
+// Without leave(), going away looks like a death: the slot stays marked and the next one recovers it.
+class Participant : public ForkAware {
+public:
+    Participant(std::shared_ptr<Segment> segment, u64 table_offset, unsigned slots)
+        : segment_(std::move(segment)), slots_(slots) {
+        const u64 bytes = u64{slots} * sizeof(ParticipantEntry);
+        if (slots == 0 || slots > kSlotsMax || table_offset % 64 != 0 || table_offset > segment_->size() ||
+            bytes > segment_->size() - table_offset) {
+            throw Error(Code::corrupt, segment_->path() + ": a table of " + std::to_string(slots) +
+                                           " participants at byte " + std::to_string(table_offset) +
+                                           " does not fit; the file is damaged: remove it");
+        }
+        entries_ = reinterpret_cast<ParticipantEntry*>(segment_->base() + table_offset);
+    }
+
+    ~Participant() override {
+        forget();
+        close_lock();
+    }
+
+    // Takes the first byte that is free. The slot's entry is left as the last holder left it, for recovery to see.
+    void join() {
+        if (segment_->forked() || forked()) throw forked_error();
+        if (joined()) throw Error(Code::misuse, segment_->path() + ": this participant has joined already");
+        detail::OwnedFd fd(segment_->reopen(O_RDWR));
+        unsigned slot = 0;
+        while (slot < slots_ && !detail::set_lock(fd.get(), F_WRLCK, byte_of(slot), 1)) {
+            if (errno != EAGAIN && errno != EACCES) {
+                throw Error(Code::unsupported, segment_->path() + ": its file system refuses byte locks: " +
+                                                   errno_text(errno) + "; use a local one, for example /dev/shm",
+                            errno);
+            }
+            ++slot;
+        }
+        if (slot == slots_) throw too_many();
+        prove(slot);
+        slot_ = slot;
+        bit_word(slot).fetch_or(bit_of(slot), std::memory_order_relaxed);
+        lock_fd_.store(fd.release(), std::memory_order_relaxed);
+        at(Point::attach_locked);
+    }
+
+    // Tells the others that this slot is in use. From here on its owner may appear in shared words.
+    void activate() {
+        ParticipantEntry& entry = entries_[slot_];
+        std::atomic_ref<u64>(entry.since).store(detail::process_start_ticks(), std::memory_order_relaxed);
+        std::atomic_ref<u64>(entry.joined_ms).store(realtime_ns() / 1'000'000u, std::memory_order_relaxed);
+        const u64 who = kActiveBit | static_cast<u32>(::getpid());
+        std::atomic_ref<u64>(entry.who).store(who, std::memory_order_release);  // pairs with: describe
+        at(Point::attach_active);
+    }
+
+    // Goes properly: nothing is left to recover. The caller has settled or given back all that it held.
+    void leave() {
+        if (forked() || !joined()) return;
+        at(Point::detach_begin);
+        mark_inactive(slot_);
+        at(Point::detach_inactive);
+        detail::set_lock(fd(), F_UNLCK, kLockBase, slots_);
+        close_lock();
+    }
+
+    // True: the holder of `slot` is gone for good, and until drop_byte() only the caller may act for it.
+    // False for its own slot, for a living holder, and while any thread of this attachment has the byte.
+    bool take_byte(unsigned slot) {
+        if (slot >= slots_ || !joined() || forked()) return false;
+        // All threads here share one description, which the kernel would give the byte again and again.
+        const u64 bit = bit_of(slot);
+        // pairs with: drop_byte
+        if (bit_word(slot).fetch_or(bit, std::memory_order_acquire) & bit) return false;
+        if (detail::set_lock(fd(), F_WRLCK, byte_of(slot), 1)) return true;
+        bit_word(slot).fetch_and(~bit, std::memory_order_release);  // pairs with: take_byte
+        return false;
+    }
+
+    void drop_byte(unsigned slot) {
+        if (slot >= slots_ || slot == slot_ || !joined() || forked()) return;
+        // First the kernel, then the bit: the other way round a thread could take the byte and lose it to us.
+        // A failure (no kernel memory) keeps the bit: the byte stays ours until this process ends.
+        if (!detail::set_lock(fd(), F_UNLCK, byte_of(slot), 1)) return;
+        bit_word(slot).fetch_and(~bit_of(slot), std::memory_order_release);  // pairs with: take_byte
+    }
+
+    // For whoever holds the byte of `slot`, when nothing of its holder is left to recover.
+    void mark_inactive(unsigned slot) {
+        if (slot >= slots_) return;
+        std::atomic_ref<u64> who(entries_[slot].who);
+        const u64 last = who.load(std::memory_order_relaxed) & ~kActiveBit;
+        who.store(last, std::memory_order_release);  // pairs with: describe
+    }
+
+    ParticipantInfo describe(unsigned slot) const {
+        if (slot >= slots_) return {};
+        ParticipantInfo info = detail::read_entry(entries_[slot]);
+        const bool ours = (bit_word(slot).load(std::memory_order_relaxed) & bit_of(slot)) != 0;
+        info.locked = !forked() && joined() && (ours || slot_locked(fd(), slot));
+        return info;
+    }
+
+    // Adds to a counter of this slot. One writer at a time: threads of one attachment take turns (in Python, by the GIL).
+    void count(std::size_t which, u64 by = 1) {
+        std::atomic_ref<u64> counter(entries_[slot_].counts[which]);
+        counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+    }
+
+    u64 count_of(unsigned slot, std::size_t which) const {
+        return std::atomic_ref<u64>(entries_[slot].counts[which]).load(std::memory_order_relaxed);
+    }
+
+    // The sum over all slots, past and present holders alike.
+    u64 count_sum(std::size_t which) const {
+        u64 sum = 0;
+        for (unsigned slot = 0; slot < slots_; ++slot) sum += count_of(slot, which);
+        return sum;
+    }
+
+    bool joined() const { return lock_fd_.load(std::memory_order_relaxed) >= 0; }
+    unsigned slot() const { return slot_; }
+    unsigned slots() const { return slots_; }
+    const std::shared_ptr<Segment>& segment() const { return segment_; }
+
+private:
+    static off_t byte_of(unsigned slot) { return kLockBase + static_cast<off_t>(slot); }
+    static u64 bit_of(unsigned slot) { return u64{1} << (slot % 64); }
+    std::atomic<u64>& bit_word(unsigned slot) { return held_[slot / 64]; }
+    const std::atomic<u64>& bit_word(unsigned slot) const { return held_[slot / 64]; }
+    int fd() const { return lock_fd_.load(std::memory_order_relaxed); }
+
+    // Some file systems accept locks and keep none. A second description must see ours, since our own never would.
+    void prove(unsigned slot) const {
+        const detail::OwnedFd second(segment_->reopen(O_RDONLY));
+        if (!slot_locked(second.get(), slot)) {
+            throw Error(Code::unsupported, segment_->path() +
+                                               ": a lock that was just taken is not seen by others; its file system "
+                                               "does not keep byte locks, without which no death can be proven: use a "
+                                               "local one, for example /dev/shm");
+        }
+    }
+
+    Error too_many() const {
+        constexpr unsigned kNamed = 8;
+        std::string pids;
+        for (unsigned slot = 0; slot < slots_ && slot < kNamed; ++slot) {
+            pids += (slot == 0 ? "" : ", ") + std::to_string(detail::read_entry(entries_[slot]).pid);
+        }
+        if (slots_ > kNamed) pids += " and " + std::to_string(slots_ - kNamed) + " more";
+        return Error(Code::too_many_participants,
+                     segment_->path() + ": all " + std::to_string(slots_) + " participants are alive (pids " + pids +
+                         "); detach one, or create the segment with more participants");
+    }
+
+    Error forked_error() const {
+        return Error(Code::misuse, segment_->path() + ": opened before fork(); open it again in the child");
+    }
+
+    void in_child() noexcept override { close_lock(); }  // close, never unlock: the lock is the parent's
+
+    void close_lock() noexcept {
+        const int fd = lock_fd_.exchange(-1, std::memory_order_relaxed);
+        if (fd >= 0) ::close(fd);
+    }
+
+    std::shared_ptr<Segment> segment_;
+    unsigned slots_;
+    ParticipantEntry* entries_ = nullptr;
+    unsigned slot_ = kSlotsMax;
+    std::atomic<int> lock_fd_{-1};
+    std::array<std::atomic<u64>, kSlotsMax / 64> held_{};  // bytes that a thread of this attachment has, or tries for
+};
+
+}  // namespace holdfast

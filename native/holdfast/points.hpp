@@ -1,0 +1,105 @@
+// Named crash points: places where a test lets this very process die, stop or exit.
+//
+// Production pays one relaxed load and a branch that is never taken. There is one armed point per process, because
+// whoever dies there needs no second one.
+#pragma once
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "types.hpp"
+
+namespace holdfast {
+
+// clang-format off
+enum class Point : int {
+    none,
+    // put: claim, write, commit (the seed's cases a to e)
+    put_begin, put_claimed, put_magic, put_size, put_payload, put_checksum, put_committed, put_moved,
+    many_inner, many_committed, pad_claimed,
+    // take, settle, give back, reclaim
+    take_claimed, take_moved, settle_begin, settled, back_counted, back_returned, back_announced, reclaimed,
+    // recovery, fencing, end of stream
+    recover_begin, recover_blocking, recover_counted, recover_block, recover_scanned, recover_announced, recover_end,
+    fence_done, close_marked,
+    // attachment
+    attach_locked, attach_recovered, attach_active, detach_begin, detach_inactive,
+    // segment creation
+    create_file, create_allocated, create_initialised, create_linked,
+    count_
+};
+
+inline constexpr std::array<std::string_view, static_cast<std::size_t>(Point::count_)> kPointNames = {
+    "none",
+    "put_begin", "put_claimed", "put_magic", "put_size", "put_payload", "put_checksum", "put_committed", "put_moved",
+    "many_inner", "many_committed", "pad_claimed",
+    "take_claimed", "take_moved", "settle_begin", "settled", "back_counted", "back_returned", "back_announced",
+    "reclaimed",
+    "recover_begin", "recover_blocking", "recover_counted", "recover_block", "recover_scanned", "recover_announced",
+    "recover_end",
+    "fence_done", "close_marked",
+    "attach_locked", "attach_recovered", "attach_active", "detach_begin", "detach_inactive",
+    "create_file", "create_allocated", "create_initialised", "create_linked",
+};
+// clang-format on
+static_assert(!kPointNames.back().empty(), "every point needs its name, in the order of the enum");
+
+constexpr std::string_view point_name(Point point) {
+    const auto index = static_cast<std::size_t>(point);
+    return index < kPointNames.size() ? kPointNames[index] : std::string_view("unknown");
+}
+
+constexpr std::optional<Point> point_by_name(std::string_view name) {
+    for (std::size_t i = 0; i < kPointNames.size(); ++i) {
+        if (kPointNames[i] == name) return static_cast<Point>(i);
+    }
+    return std::nullopt;
+}
+
+enum class PointAction : int {
+    kill,  // SIGKILL: nothing runs any more, not even a destructor
+    stop,  // SIGSTOP: alive but silent, until somebody sends SIGCONT
+    exit,  // _exit(kPointExitStatus): gone without destructors, with a status to recognise
+};
+
+inline constexpr int kPointExitStatus = 86;
+
+namespace detail {
+inline std::atomic<Point> armed_point{Point::none};
+inline std::atomic<PointAction> armed_action{PointAction::kill};
+inline std::atomic<u64> armed_countdown{0};
+
+[[gnu::noinline, gnu::cold]] inline void fire() {
+    if (armed_countdown.fetch_sub(1, std::memory_order_relaxed) != 1) return;
+    armed_point.store(Point::none, std::memory_order_relaxed);  // a stopped process goes on unharmed
+    switch (armed_action.load(std::memory_order_relaxed)) {
+        case PointAction::kill: ::kill(::getpid(), SIGKILL); break;
+        case PointAction::stop: ::kill(::getpid(), SIGSTOP); break;
+        case PointAction::exit: ::_exit(kPointExitStatus);
+    }
+}
+}  // namespace detail
+
+// Acts the `countdown`-th time that this process passes `point` (1 = the next time).
+inline void arm(Point point, PointAction action = PointAction::kill, u64 countdown = 1) {
+    detail::armed_point.store(Point::none, std::memory_order_relaxed);
+    detail::armed_action.store(action, std::memory_order_relaxed);
+    detail::armed_countdown.store(countdown == 0 ? 1 : countdown, std::memory_order_relaxed);
+    detail::armed_point.store(point, std::memory_order_relaxed);
+}
+
+inline void disarm() { detail::armed_point.store(Point::none, std::memory_order_relaxed); }
+
+inline bool any_armed() { return detail::armed_point.load(std::memory_order_relaxed) != Point::none; }
+
+inline void at(Point point) {
+    if (detail::armed_point.load(std::memory_order_relaxed) == point) [[unlikely]] detail::fire();
+}
+
+}  // namespace holdfast

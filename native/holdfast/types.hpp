@@ -1,0 +1,18 @@
+// Short names for the sizes that stand in shared memory and on disk.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace holdfast {
+
+using u8 = std::uint8_t;
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+// Every shared layout is little-endian and is read in place.
+static_assert(std::endian::native == std::endian::little, "holdfast needs a little-endian machine");
+
+}  // namespace holdfast
