@@ -76,7 +76,7 @@ bench: build ## measure against the peers; options with ARGS="..."
 	@$(BIN)/holdfast bench queue $(ARGS)
 
 docs: venv ## the documentation site, in site/
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Universal: one lock for every platform and Python. No index addresses: any mirror will do.
 lock: venv ## renew requirements.lock from pyproject.toml
