@@ -21,7 +21,9 @@ using CopyHook = void (*)(void* to, const void* from, std::size_t size);
 
 inline constexpr std::size_t kLargeCopy = 64u << 10;
 
-inline void plain_copy(void* to, const void* from, std::size_t size) { std::memcpy(to, from, size); }
+inline void plain_copy(void* to, const void* from, std::size_t size) {
+    std::memcpy(to, from, size);
+}
 
 // Set once, before any copying thread starts.
 inline CopyHook large_copy = &plain_copy;
@@ -35,7 +37,7 @@ inline void copy_bytes(void* to, const void* from, std::size_t size) {
 }
 
 class NativeMemory {
-public:
+ public:
     explicit NativeMemory(Participant* participant = nullptr) : participant_(participant) {}
 
     u64 load(const u64* word, std::memory_order order) const { return ref(word).load(order); }
@@ -46,25 +48,37 @@ public:
 
     // Strong. On failure `expected` holds what was found, read with acquire.
     bool cas(u64* word, u64& expected, u64 desired, std::memory_order success) {
-        // pairs with: whatever released the value found; the caller names it
-        return ref(word).compare_exchange_strong(expected, desired, success, std::memory_order_acquire);
+        // pairs with: store, cas (of whoever wrote the value found)
+        return ref(word).compare_exchange_strong(expected, desired, success,
+                                                 std::memory_order_acquire);
     }
     bool cas(u32* word, u32& expected, u32 desired, std::memory_order success) {
-        // pairs with: whatever released the value found; the caller names it
-        return ref(word).compare_exchange_strong(expected, desired, success, std::memory_order_acquire);
+        // pairs with: store, cas (of whoever wrote the value found)
+        return ref(word).compare_exchange_strong(expected, desired, success,
+                                                 std::memory_order_acquire);
     }
 
-    u64 fetch_add(u64* word, u64 value, std::memory_order order) { return ref(word).fetch_add(value, order); }
-    u32 fetch_add(u32* word, u32 value, std::memory_order order) { return ref(word).fetch_add(value, order); }
-    u64 fetch_or(u64* word, u64 value, std::memory_order order) { return ref(word).fetch_or(value, order); }
-    u32 fetch_or(u32* word, u32 value, std::memory_order order) { return ref(word).fetch_or(value, order); }
+    u64 fetch_add(u64* word, u64 value, std::memory_order order) {
+        return ref(word).fetch_add(value, order);
+    }
+    u32 fetch_add(u32* word, u32 value, std::memory_order order) {
+        return ref(word).fetch_add(value, order);
+    }
+    u64 fetch_or(u64* word, u64 value, std::memory_order order) {
+        return ref(word).fetch_or(value, order);
+    }
+    u32 fetch_or(u32* word, u32 value, std::memory_order order) {
+        return ref(word).fetch_or(value, order);
+    }
 
-    // pairs with: the fence of the other side of the same store-load pair (publish and wait)
+    // pairs with: fence (of the other side: publish then look for waiters, announce then look again)
     void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
     // Plain stores: the caller owns these bytes, and publishes them with a release afterwards.
-    void write_block(std::byte* to, const BlockHeader& header, const std::byte* data, std::size_t size) {
-        if (any_armed()) [[unlikely]] return write_block_piecewise(to, header, data, size);
+    void write_block(std::byte* to, const BlockHeader& header, const std::byte* data,
+                     std::size_t size) {
+        if (any_armed()) [[unlikely]]
+            return write_block_piecewise(to, header, data, size);
         std::memcpy(to, &header, sizeof header);
         copy_bytes(to + sizeof header, data, size);
     }
@@ -76,9 +90,16 @@ public:
         return header;
     }
 
-    bool take_byte(unsigned slot) { return participant_ != nullptr && participant_->take_byte(slot); }
+    bool take_byte(unsigned slot) {
+        return participant_ != nullptr && participant_->take_byte(slot);
+    }
     void drop_byte(unsigned slot) {
         if (participant_ != nullptr) participant_->drop_byte(slot);
+    }
+
+    // Nothing is left of the dead holder of `slot`, whose byte we have.
+    void retire(unsigned slot) {
+        if (participant_ != nullptr) participant_->mark_inactive(slot);
     }
 
     void wake(u32* bell) { futex_wake_all(bell); }
@@ -86,21 +107,24 @@ public:
     void at(Point point) { holdfast::at(point); }
     void again() {}
 
-private:
+ private:
     template <class Word>
     static std::atomic_ref<Word> ref(const Word* word) {
         static_assert(std::atomic_ref<Word>::is_always_lock_free);
-        return std::atomic_ref<Word>(*const_cast<Word*>(word));  // atomic_ref<const T> came after C++20
+        return std::atomic_ref<Word>(
+            *const_cast<Word*>(word));  // atomic_ref<const T> came after C++20
     }
 
     // The same bytes in the seed's order, so that a test can die with the magic but no size, half a payload, no sum.
     // The signal fences keep the compiler from merging what a survivor is meant to see apart.
-    [[gnu::noinline, gnu::cold]] static void write_block_piecewise(std::byte* to, const BlockHeader& header,
-                                                                   const std::byte* data, std::size_t size) {
+    [[gnu::noinline, gnu::cold]] static void write_block_piecewise(std::byte* to,
+                                                                   const BlockHeader& header,
+                                                                   const std::byte* data,
+                                                                   std::size_t size) {
         BlockHeader part{};
         const auto show = [&](Point point) {
             std::memcpy(to, &part, sizeof part);
-            std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with: the signal of the point
+            std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with: fire
             holdfast::at(point);
         };
         part.magic = header.magic;

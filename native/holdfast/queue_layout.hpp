@@ -1,0 +1,202 @@
+// The bytes of a queue segment: where everything stands, and how its words are packed.
+//
+//   0        4096        5120                      page        page        page             end
+//   | header | controls  | participants × 128 B ... | D[N] u64 | A[N] u64  | ring N × 64 B  |
+//
+// Controls, each on its own pair of cache lines:
+//   +0   head H      sealed position   where the next block is claimed (a hint: anyone may advance it)
+//   +128 read R      sealed position   the oldest block that nobody has taken yet (a hint, too)
+//   +256 tail T      sealed position   the oldest block whose space is not free
+//   +384 returns made      u64         raised after a block became RETRY
+//   +512 returns scanned   u64         `made` as read before a scan that found no RETRY
+//   +640 data bell   u32               futex word of those who wait for a message
+//   +768 space bell  u32               futex word of those who wait for room
+//
+// Positions count 64-byte granules and only ever grow; a block at position p starts at granule p mod N.
+// They begin at N, so that lap 0, the lap of fresh zeroed memory, is older than any position.
+//
+// Sealed position:  63      52 51                     0
+//                   | check    | position             |   an overwritten word is noticed, not followed
+//
+// Descriptor D[i]:  63            12+b 12+b     13 12  10 9     0
+//                   | lap            | length-1   | state | owner |    b = log2(N) - 1 bits of length
+//
+// Side word A[i]:   63       40 39         32 31                0
+//                   | lap (24) | deliveries   | time of claim ms |    ages and counts; never proof of anything
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
+#include "memory.hpp"
+#include "participants.hpp"
+
+namespace holdfast {
+
+inline constexpr u32 kQueueVersion = 1;
+inline constexpr u64 kGranule = 64;
+inline constexpr u64 kPositionBits = 52;
+inline constexpr u64 kPositionMax = (u64{1} << kPositionBits) - 1;
+inline constexpr u64 kOwnerBits = 10;
+inline constexpr u32 kParticipantsMax = (1u << kOwnerBits) - 1;
+
+// What a descriptor says of the block at its position. END shares its number with fresh memory, which no position can
+// be tagged with: an END therefore always was put there by close().
+enum class State : u32 { end = 0, reserved = 1, ready = 2, taken = 3, retry = 4, done = 5, skip = 6, fenced = 7 };
+
+inline constexpr const char* kStateNames[] = {"END",  "RESERVED", "READY", "TAKEN",
+                                              "RETRY", "DONE",     "SKIP",  "FENCED"};
+
+inline constexpr const char* state_name(State state) { return kStateNames[static_cast<u32>(state)]; }
+
+enum class Delivery : u32 { at_least_once = 0, at_most_once = 1 };
+
+inline constexpr u32 kNoStallLimit = 0xffffffffu;
+
+// What the creator chose; stands in the segment header and is covered by its checksum.
+struct QueueParams {
+    u64 granules;
+    u32 participants;
+    Delivery delivery;
+    u32 max_deliveries;  // 0: no limit
+    u32 stall_limit_ms;  // kNoStallLimit: a living writer is never fenced
+    u32 full_checksum;   // 0: the header alone is checked; 1: the payload, too
+    u32 reserved;
+    char dead_letter[128];
+};
+static_assert(sizeof(QueueParams) == 160 && sizeof(QueueParams) <= 512);
+
+// Which position a word speaks of, relative to the one that we ask about.
+enum class Tag { older, current, newer };
+
+class Geometry {
+   public:
+    Geometry() = default;
+    Geometry(u64 granules, u32 participants)
+        : granules_(granules),
+          shift_(static_cast<u32>(std::countr_zero(granules))),
+          participants_(participants) {}
+
+    static bool valid(u64 granules, u32 participants) {
+        return std::has_single_bit(granules) && granules >= 4 && granules <= (u64{1} << 32) && participants >= 1 &&
+               participants <= kParticipantsMax;
+    }
+
+    u64 granules() const { return granules_; }
+    u32 participants() const { return participants_; }
+    u64 length_max() const { return granules_ / 2; }
+    u64 size_max() const { return length_max() * kGranule - sizeof(BlockHeader); }
+    u64 index(u64 position) const { return position & (granules_ - 1); }
+    u64 lap(u64 position) const { return position >> shift_; }
+    static u64 blocks_granules(u64 payload) { return (payload + sizeof(BlockHeader) + kGranule - 1) / kGranule; }
+
+    static constexpr u64 controls_offset() { return 4096; }
+    static constexpr u64 participants_offset() { return 5120; }
+    u64 descriptors_offset() const { return page(participants_offset() + participants_ * sizeof(ParticipantEntry)); }
+    u64 sides_offset() const { return page(descriptors_offset() + granules_ * 8); }
+    u64 ring_offset() const { return page(sides_offset() + granules_ * 8); }
+    u64 size() const { return ring_offset() + page(granules_ * kGranule); }
+
+    // Descriptors.
+    u64 word(u64 position, u64 length, State state, u32 owner) const {
+        return lap(position) << lap_shift() | (length - 1) << 13 | u64{static_cast<u32>(state)} << 10 | owner;
+    }
+    static State state(u64 word) { return static_cast<State>(word >> 10 & 7); }
+    static u32 owner(u64 word) { return static_cast<u32>(word & ((1u << kOwnerBits) - 1)); }
+    u64 length(u64 word) const { return (word >> 13 & (length_max() - 1)) + 1; }
+    Tag tag(u64 word, u64 position) const {
+        u64 found = word >> lap_shift(), asked = lap(position);
+        return found == asked ? Tag::current : found < asked ? Tag::older : Tag::newer;
+    }
+    static u64 with(u64 word, State state, u32 owner) {
+        return (word & ~u64{0x1fff}) | u64{static_cast<u32>(state)} << 10 | owner;
+    }
+    // A block never crosses the end of the ring, and its owner has a slot.
+    bool plausible(u64 word, u64 position) const {
+        return index(position) + length(word) <= granules_ && owner(word) < participants_;
+    }
+
+   private:
+    static constexpr u64 page(u64 bytes) { return (bytes + 4095) & ~u64{4095}; }
+    u32 lap_shift() const { return 13 + shift_ - 1; }
+
+    u64 granules_ = 0;
+    u32 shift_ = 0;
+    u32 participants_ = 0;
+};
+
+// Sealed positions. The golden-ratio multiplier makes the seals of neighbours differ, the constant keeps 0 from being one.
+inline constexpr u64 seal_bits(u64 position) {
+    return ((position * 0x9E3779B97F4A7C15u) >> kPositionBits ^ 0x5A5) << kPositionBits;
+}
+inline constexpr u64 sealed(u64 position) { return position | seal_bits(position); }
+inline constexpr u64 unsealed(u64 word) { return word & kPositionMax; }
+inline constexpr bool seal_holds(u64 word) { return word == sealed(unsealed(word)); }
+static_assert(!seal_holds(0) && !seal_holds(~u64{0}) && !seal_holds(sealed(4096) + 1) && !seal_holds(sealed(4096) - 1));
+
+// Side words.
+struct Side {
+    u32 deliveries;
+    u32 claimed_ms;
+    bool current;  // written for this lap
+};
+inline constexpr u64 side_word(u64 lap, u32 deliveries, u32 now_ms) {
+    return (lap & 0xffffff) << 40 | u64{deliveries > 255 ? 255 : deliveries} << 32 | now_ms;
+}
+inline constexpr Side side_of(u64 word, u64 lap) {
+    if (word >> 40 != (lap & 0xffffff)) return {0, 0, false};
+    return {static_cast<u32>(word >> 32 & 0xff), static_cast<u32>(word), true};
+}
+
+// Pointers into one mapping of the segment.
+struct QueueWords {
+    u64* head;
+    u64* read;
+    u64* tail;
+    u64* made;
+    u64* scanned;
+    u32* data_bell;
+    u32* space_bell;
+    u64* descriptors;
+    u64* sides;
+    std::byte* ring;
+
+    QueueWords() = default;
+    QueueWords(std::byte* base, const Geometry& geometry)
+        : head(control<u64>(base, 0)),
+          read(control<u64>(base, 1)),
+          tail(control<u64>(base, 2)),
+          made(control<u64>(base, 3)),
+          scanned(control<u64>(base, 4)),
+          data_bell(control<u32>(base, 5)),
+          space_bell(control<u32>(base, 6)),
+          descriptors(reinterpret_cast<u64*>(base + geometry.descriptors_offset())),
+          sides(reinterpret_cast<u64*>(base + geometry.sides_offset())),
+          ring(base + geometry.ring_offset()) {}
+
+   private:
+    template <class Word>
+    static Word* control(std::byte* base, u64 line) {
+        return reinterpret_cast<Word*>(base + Geometry::controls_offset() + line * 128);
+    }
+};
+
+// A fresh queue. The rest of the file is zero, which is what every other word starts as.
+inline void initialise_queue(std::byte* base, const Geometry& geometry) {
+    QueueWords words(base, geometry);
+    *words.head = *words.read = *words.tail = sealed(geometry.granules());
+}
+
+// Two builds understand each other's segments if and only if they agree on all of this.
+inline constexpr u64 queue_fingerprint() {
+    u64 hash = 1469598103934665603u;
+    for (u64 part : {u64{kQueueVersion}, kGranule, kPositionBits, kOwnerBits, u64{sizeof(BlockHeader)},
+                     u64{sizeof(QueueParams)}, u64{sizeof(ParticipantEntry)}, Geometry::controls_offset(),
+                     Geometry::participants_offset(), u64{std::endian::native == std::endian::little}, seal_bits(1),
+                     u64{static_cast<u32>(State::fenced)}})
+        hash = (hash ^ part) * 1099511628211u;
+    return hash;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,121 @@
+// What becomes of a dead participant's blocks.
+//
+// Recovery runs only in the hands of one who holds the dead one's lock byte: the kernel gave it, so the owner is gone;
+// the kernel gives it to one at a time, so there is one recoverer; if that one dies, the kernel hands the byte on and
+// the next begins anew. Every step is a compare-and-swap from a state that only the dead owner could leave, so doing
+// it twice does no more than doing it once.
+//
+//   state of the block   seed's case                              outcome
+//   ------------------   ---------------------------------------  --------------------------------------------------
+//   (not claimed)        a  before space was reserved             none: there is nothing to give back
+//   RESERVED             b–e before the put returned              skip: every consumer passes over it
+//   FENCED               as RESERVED, and suspected before        skip: its space may now be used again
+//   TAKEN                a reader that did not settle             hand_on (at-least-once) or release (at-most-once)
+//   READY, RETRY         a put that may have returned             none: it is everybody's
+//   DONE, SKIP, END      over                                     none
+#pragma once
+
+#include "queue_state.hpp"
+
+namespace holdfast {
+
+enum class Repair { none, skip, hand_on, release };
+
+inline constexpr const char* kRepairNames[] = {"none", "skip", "hand_on", "release"};
+
+inline Repair repair_of(State state, Delivery delivery) {
+    switch (state) {
+        case State::reserved:
+        case State::fenced:
+            return Repair::skip;
+        case State::taken:
+            return delivery == Delivery::at_least_once ? Repair::hand_on : Repair::release;
+        default:
+            return Repair::none;
+    }
+}
+
+struct Recovered {
+    u32 skipped = 0;
+    u32 handed_on = 0;
+    u32 released = 0;
+    bool complete = false;
+};
+
+// Repairs the block at `position` if `owner` left it unfinished. The caller holds the owner's byte. Again and again until
+// there is nothing to repair, because a living waiter may still turn RESERVED into FENCED under our hands.
+template <class Memory>
+void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered& sum) {
+    for (Patience patience; !patience.over();) {
+        if (q.geometry.tag(word, position) != Tag::current || Geometry::owner(word) != owner) return;
+        State becomes;
+        u32* counter;
+        switch (repair_of(Geometry::state(word), q.delivery)) {
+            case Repair::none:
+                return;
+            case Repair::skip:
+                becomes = State::skip;
+                counter = &sum.skipped;
+                break;
+            case Repair::hand_on:
+                q.count_delivery(position);
+                q.memory.at(Point::recover_counted);
+                becomes = State::retry;
+                counter = &sum.handed_on;
+                break;
+            case Repair::release:
+                becomes = State::done;
+                counter = &sum.released;
+                break;
+        }
+        if (q.memory.cas(q.descriptor(position), word, Geometry::with(word, becomes, owner),
+                         std::memory_order_acq_rel)) {  // pairs with: load_descriptor
+            ++*counter;
+            q.memory.at(Point::recover_block);
+            return;
+        }
+    }
+}
+
+// All that `owner` left, holding its byte: first the block that is in the caller's way (if any), so that the others go on
+// at once, then every block from the tail to the head. An owner's unfinished blocks never leave that range: T cannot
+// pass them, and a claim whose head was not moved still carries the head's tag.
+template <class Memory>
+Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_position, u64 blocking_word) {
+    Recovered sum;
+    q.memory.at(Point::recover_begin);
+    if (blocking_word != 0) {
+        repair(q, owner, blocking_position, blocking_word, sum);
+        q.memory.at(Point::recover_blocking);
+        q.ring(q.words.data_bell);
+        q.ring(q.words.space_bell);
+    }
+    u64 position;
+    if (!q.load_position(q.words.tail, position)) return sum;
+    for (Patience patience; !patience.over();) {
+        u64 word = q.load_descriptor(position);
+        Tag tag = q.geometry.tag(word, position);
+        if (tag == Tag::newer) {  // overtaken by a whole lap: what is left of the owner stands at or after T
+            if (!q.load_position(q.words.tail, position)) return sum;
+            continue;
+        }
+        if (tag == Tag::older || Geometry::state(word) == State::end) {
+            sum.complete = true;
+            break;
+        }
+        if (!q.geometry.plausible(word, position)) {
+            q.corrupt("descriptor", position, word);
+            return sum;
+        }
+        repair(q, owner, position, word, sum);
+        position += q.geometry.length(word);
+    }
+    q.memory.at(Point::recover_scanned);
+    q.announce_return();  // always: the owner may have died between its RETRY and its own announcement
+    q.memory.at(Point::recover_announced);
+    q.ring(q.words.data_bell);
+    q.ring(q.words.space_bell);
+    return sum;
+}
+
+}  // namespace holdfast

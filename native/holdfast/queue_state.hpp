@@ -1,0 +1,136 @@
+// What every operation on a queue needs: its words, read with suspicion, and its bells.
+#pragma once
+
+#include "points.hpp"
+#include "queue_layout.hpp"
+
+namespace holdfast {
+
+enum class Verdict {
+    ok,
+    full,       // no room; `blocker` says who holds the oldest space
+    empty,      // nothing to take; `blocker` names a writer or holder whom we wait for, if there is one
+    closed,     // the end of the stream
+    fenced,     // our block was skipped over while we wrote it; nothing was put
+    corrupt,    // a word cannot be what it says; `fault` says which
+    exhausted,  // 52 bits of positions are used up
+};
+
+// Why an operation cannot go on: the block in the way.
+struct Blocker {
+    static constexpr u32 nobody = 0xffffffffu;
+    u32 owner = nobody;
+    u64 position = 0;
+    u64 word = 0;
+};
+
+// What was found to be impossible.
+struct Fault {
+    const char* what = nullptr;
+    u64 position = 0;
+    u64 value = 0;
+};
+
+// A loop over shared words ends, whatever those words say.
+class Patience {
+   public:
+    bool over() { return ++turns_ > kTurnsMax; }
+
+   private:
+    static constexpr u32 kTurnsMax = 1u << 22;
+    u32 turns_ = 0;
+};
+
+template <class Memory>
+struct QueueState {
+    Memory& memory;
+    Geometry geometry;
+    QueueWords words;
+    u32 me;
+    Delivery delivery;
+    u32 stall_limit_ms;
+    Blocker blocker{};
+    Fault fault{};
+
+    QueueState(Memory& memory_, const Geometry& geometry_, std::byte* base, u32 me_, Delivery delivery_,
+               u32 stall_limit_ms_)
+        : memory(memory_),
+          geometry(geometry_),
+          words(base, geometry_),
+          me(me_),
+          delivery(delivery_),
+          stall_limit_ms(stall_limit_ms_) {}
+
+    u64* descriptor(u64 position) const { return words.descriptors + geometry.index(position); }
+    u64* side(u64 position) const { return words.sides + geometry.index(position); }
+    std::byte* block(u64 position) const { return words.ring + geometry.index(position) * kGranule; }
+
+    Verdict corrupt(const char* what, u64 position, u64 value) {
+        fault = {what, position, value};
+        return Verdict::corrupt;
+    }
+
+    // False: the word was overwritten by somebody who is not one of us.
+    bool load_position(const u64* word, u64& position) {
+        u64 value = memory.load(word, std::memory_order_acquire);  // pairs with: advance
+        position = unsealed(value);
+        if (seal_holds(value) && position >= geometry.granules()) [[likely]] return true;
+        const char* name = word == words.head ? "head" : word == words.read ? "read" : "tail";
+        corrupt(name, position, value);
+        return false;
+    }
+
+    // Moves H, R or T on; whoever loses this race was overtaken by somebody who did the same.
+    bool advance(u64* word, u64 from, u64 to) {
+        u64 expected = sealed(from);
+        return memory.cas(word, expected, sealed(to), std::memory_order_acq_rel);  // pairs with: load_position
+    }
+
+    u64 load_descriptor(u64 position) {
+        return memory.load(descriptor(position), std::memory_order_acquire);  // pairs with: commit, settle, repair
+    }
+
+    // Deliveries that have ended without settling the block, before now.
+    u32 deliveries(u64 position) {
+        u64 word = memory.load(side(position), std::memory_order_acquire);  // pairs with: count_delivery
+        return side_of(word, geometry.lap(position)).deliveries;
+    }
+
+    // Before the block goes back, so that a crash in between counts one too many and never one too few.
+    void count_delivery(u64 position) {
+        u64 word = side_word(geometry.lap(position), deliveries(position) + 1, memory.now_ms());
+        memory.store(side(position), word, std::memory_order_release);  // pairs with: deliveries
+    }
+
+    void stamp(u64 position, u32 deliveries_so_far) {
+        u64 word = side_word(geometry.lap(position), deliveries_so_far, memory.now_ms());
+        memory.store(side(position), word, std::memory_order_relaxed);
+    }
+
+    // Tells the scanners that a RETRY may stand behind R.
+    void announce_return() {
+        memory.fetch_add(words.made, 1, std::memory_order_release);  // pairs with: returns_pending
+    }
+
+    // A bell is a futex word: bit 0 "somebody may be asleep", the rest a number that moves with every ring.
+    // The sleeper sets the bit, fences, looks again, sleeps; we publish, fence, look at the bit. One of us sees the other.
+    void ring(u32* bell) {
+        memory.fence();  // pairs with: listen
+        u32 value = memory.load(bell, std::memory_order_relaxed);
+        while (value & 1) {
+            if (memory.cas(bell, value, (value + 2) & ~1u, std::memory_order_relaxed)) {
+                memory.wake(bell);
+                return;
+            }
+        }
+    }
+
+    // Returns the value to sleep on; the caller must look once more for what it waits for before it sleeps.
+    u32 listen(u32* bell) {
+        u32 value = memory.fetch_or(bell, 1u, std::memory_order_relaxed) | 1u;
+        memory.fence();  // pairs with: ring
+        return value;
+    }
+};
+
+}  // namespace holdfast
