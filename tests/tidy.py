@@ -29,11 +29,12 @@ class Tree:
             listed = subprocess.run(
                 ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
                 cwd=self.root,
-                check=True,
+                check=False,
                 capture_output=True,
                 text=True,
-            ).stdout.splitlines()
-            return sorted(path for path in listed if (self.root / path).is_file())
+            )
+            if listed.returncode == 0:
+                return sorted(path for path in listed.stdout.splitlines() if (self.root / path).is_file())
         found = (path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file())
         ignored = {".venv", "build", "site", "dist", "__pycache__"}
         return sorted(
