@@ -35,7 +35,8 @@ static_assert(offsetof(BlockHeader, size) == 4 && offsetof(BlockHeader, tag) == 
               offsetof(BlockHeader, time) == 16 && offsetof(BlockHeader, crc) == 24);
 
 inline constexpr u16 kBlockMagic = 0x4648;  // "HF"
-inline constexpr u8 kMessageBlock = 1;      // the kinds; 0 is never valid, so that zeroed memory is no block
+inline constexpr u8 kMessageBlock =
+    1;  // the kinds; 0 is never valid, so that zeroed memory is no block
 inline constexpr u8 kBlockKindMax = 15;
 inline constexpr u8 kFullChecksum = 1;  // the flags
 inline constexpr u8 kBlockFlags = kFullChecksum;
@@ -44,13 +45,20 @@ enum class BlockFault { none, magic, kind, size, tag, crc, reserved };
 
 constexpr std::string_view fault_name(BlockFault fault) {
     switch (fault) {
-        case BlockFault::none: return "none";
-        case BlockFault::magic: return "magic";
-        case BlockFault::kind: return "kind";
-        case BlockFault::size: return "size";
-        case BlockFault::tag: return "tag";
-        case BlockFault::crc: return "crc";
-        case BlockFault::reserved: return "reserved";
+        case BlockFault::none:
+            return "none";
+        case BlockFault::magic:
+            return "magic";
+        case BlockFault::kind:
+            return "kind";
+        case BlockFault::size:
+            return "size";
+        case BlockFault::tag:
+            return "tag";
+        case BlockFault::crc:
+            return "crc";
+        case BlockFault::reserved:
+            return "reserved";
     }
     return "unknown";
 }
@@ -70,7 +78,8 @@ inline void seal(BlockHeader& header, const void* payload = nullptr) {
     header.crc = crc;
 }
 
-inline BlockHeader make_block(u8 kind, u8 flags, u32 size, u64 tag, u64 time, const void* payload = nullptr) {
+inline BlockHeader make_block(u8 kind, u8 flags, u32 size, u64 tag, u64 time,
+                              const void* payload = nullptr) {
     BlockHeader header{kBlockMagic, kind, flags, size, tag, time, 0, 0};
     seal(header, payload);
     return header;
@@ -80,12 +89,14 @@ inline BlockHeader make_block(u8 kind, u8 flags, u32 size, u64 tag, u64 time, co
 // Call it after verify(), which has shown that `size` bytes are there.
 inline BlockFault verify_payload(const BlockHeader& header, const void* payload) {
     if (!(header.flags & kFullChecksum)) return BlockFault::none;
-    return crc32c(header_crc(header), payload, header.size) == header.crc ? BlockFault::none : BlockFault::crc;
+    return crc32c(header_crc(header), payload, header.size) == header.crc ? BlockFault::none
+                                                                          : BlockFault::crc;
 }
 
 namespace detail {
 // Names the first field that is wrong; all of them are compared again, since speed does not matter here.
-[[gnu::noinline, gnu::cold]] inline BlockFault name_fault(const BlockHeader& header, u64 tag, u32 size_max) {
+[[gnu::noinline, gnu::cold]] inline BlockFault name_fault(const BlockHeader& header, u64 tag,
+                                                          u32 size_max) {
     if (header.magic != kBlockMagic) return BlockFault::magic;
     if (header.kind == 0 || header.kind > kBlockKindMax) return BlockFault::kind;
     if ((header.flags & ~kBlockFlags) != 0 || header.zero != 0) return BlockFault::reserved;
@@ -97,9 +108,10 @@ namespace detail {
 
 // Checks all that the header alone can show. With kFullChecksum the sum needs the payload: verify_payload() follows.
 inline BlockFault verify(const BlockHeader& header, u64 tag, u32 size_max) {
-    const bool fields = header.magic == kBlockMagic && static_cast<u8>(header.kind - 1) < kBlockKindMax &&
-                        (header.flags & ~kBlockFlags) == 0 && header.zero == 0 && header.size <= size_max &&
-                        header.tag == tag;
+    const bool fields = header.magic == kBlockMagic &&
+                        static_cast<u8>(header.kind - 1) < kBlockKindMax &&
+                        (header.flags & ~kBlockFlags) == 0 && header.zero == 0 &&
+                        header.size <= size_max && header.tag == tag;
     if (fields && ((header.flags & kFullChecksum) || header_crc(header) == header.crc)) [[likely]] {
         return BlockFault::none;
     }

@@ -16,17 +16,22 @@ inline u64 read_clock_ns(clockid_t clock) {
 }  // namespace detail
 
 // Nanoseconds since the epoch; for people, never for proof.
-inline u64 realtime_ns() { return detail::read_clock_ns(CLOCK_REALTIME); }
+inline u64 realtime_ns() {
+    return detail::read_clock_ns(CLOCK_REALTIME);
+}
 
 // Nanoseconds of the clock that futex timeouts use.
-inline u64 monotonic_ns() { return detail::read_clock_ns(CLOCK_MONOTONIC); }
+inline u64 monotonic_ns() {
+    return detail::read_clock_ns(CLOCK_MONOTONIC);
+}
 
 // Milliseconds of a coarse monotonic clock, the same one in all processes of a machine. Wraps after 49 days:
 // only differences mean something, and only as ages.
 inline u32 coarse_ms() {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return static_cast<u32>(static_cast<u64>(now.tv_sec) * 1000u + static_cast<u64>(now.tv_nsec) / 1'000'000u);
+    return static_cast<u32>(static_cast<u64>(now.tv_sec) * 1000u +
+                            static_cast<u64>(now.tv_nsec) / 1'000'000u);
 }
 
 }  // namespace holdfast

@@ -52,8 +52,9 @@ inline u32 table_update(u32 crc, const unsigned char* p, std::size_t n) {
     const Tables& t = kTables;
     for (; n >= 8; p += 8, n -= 8) {
         const u64 v = load64(p) ^ crc;
-        crc = t[7][v & 0xff] ^ t[6][(v >> 8) & 0xff] ^ t[5][(v >> 16) & 0xff] ^ t[4][(v >> 24) & 0xff] ^
-              t[3][(v >> 32) & 0xff] ^ t[2][(v >> 40) & 0xff] ^ t[1][(v >> 48) & 0xff] ^ t[0][v >> 56];
+        crc = t[7][v & 0xff] ^ t[6][(v >> 8) & 0xff] ^ t[5][(v >> 16) & 0xff] ^
+              t[4][(v >> 24) & 0xff] ^ t[3][(v >> 32) & 0xff] ^ t[2][(v >> 40) & 0xff] ^
+              t[1][(v >> 48) & 0xff] ^ t[0][v >> 56];
     }
     for (; n > 0; ++p, --n) crc = (crc >> 8) ^ t[0][(crc ^ *p) & 0xff];
     return crc;
@@ -75,8 +76,8 @@ constexpr u32 multiply(u32 a, u32 b) {
 using Shift = std::array<std::array<u32, 256>, 4>;
 
 constexpr Shift make_shift(std::size_t bytes) {
-    u32 power = 1u << 31;     // x^0
-    u32 square = 1u << 23;    // x^8, one byte
+    u32 power = 1u << 31;   // x^0
+    u32 square = 1u << 23;  // x^8, one byte
     for (std::size_t n = bytes; n != 0; n >>= 1) {
         if (n & 1) power = multiply(power, square);
         square = multiply(square, square);
@@ -98,7 +99,8 @@ inline u32 shift(const Shift& s, u32 crc) {
 }
 
 template <std::size_t kStream>
-__attribute__((target("sse4.2"))) inline u64 three_streams(u64 a, const unsigned char* p, const Shift& s) {
+__attribute__((target("sse4.2"))) inline u64 three_streams(u64 a, const unsigned char* p,
+                                                           const Shift& s) {
     u64 b = 0;
     u64 c = 0;
     for (const unsigned char* end = p + kStream; p < end; p += 8) {
@@ -110,10 +112,13 @@ __attribute__((target("sse4.2"))) inline u64 three_streams(u64 a, const unsigned
     return shift(s, static_cast<u32>(a)) ^ c;
 }
 
-__attribute__((target("sse4.2"))) inline u32 hardware_update(u32 crc, const unsigned char* p, std::size_t n) {
+__attribute__((target("sse4.2"))) inline u32 hardware_update(u32 crc, const unsigned char* p,
+                                                             std::size_t n) {
     u64 a = crc;
-    for (; n >= 3 * kLong; p += 3 * kLong, n -= 3 * kLong) a = three_streams<kLong>(a, p, kShiftLong);
-    for (; n >= 3 * kShort; p += 3 * kShort, n -= 3 * kShort) a = three_streams<kShort>(a, p, kShiftShort);
+    for (; n >= 3 * kLong; p += 3 * kLong, n -= 3 * kLong)
+        a = three_streams<kLong>(a, p, kShiftLong);
+    for (; n >= 3 * kShort; p += 3 * kShort, n -= 3 * kShort)
+        a = three_streams<kShort>(a, p, kShiftShort);
     for (; n >= 8; p += 8, n -= 8) a = _mm_crc32_u64(a, load64(p));
     u32 tail = static_cast<u32>(a);
     for (; n > 0; ++p, --n) tail = _mm_crc32_u8(tail, *p);
@@ -135,7 +140,8 @@ inline bool find_hardware() {
 
 #elif defined(__aarch64__)
 
-__attribute__((target("+crc"))) inline u32 hardware_update(u32 crc, const unsigned char* p, std::size_t n) {
+__attribute__((target("+crc"))) inline u32 hardware_update(u32 crc, const unsigned char* p,
+                                                           std::size_t n) {
     for (; n >= 8; p += 8, n -= 8) crc = __crc32cd(crc, load64(p));
     for (; n > 0; ++p, --n) crc = __crc32cb(crc, *p);
     return crc;
@@ -145,15 +151,21 @@ __attribute__((target("+crc"))) inline u32 hardware_update32(u32 crc, const u64*
     return __crc32cd(__crc32cd(__crc32cd(__crc32cd(crc, words[0]), words[1]), words[2]), words[3]);
 }
 
-inline bool find_hardware() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+inline bool find_hardware() {
+    return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+}
 
 #else
 
-inline u32 hardware_update(u32 crc, const unsigned char* p, std::size_t n) { return table_update(crc, p, n); }
+inline u32 hardware_update(u32 crc, const unsigned char* p, std::size_t n) {
+    return table_update(crc, p, n);
+}
 inline u32 hardware_update32(u32 crc, const u64* words) {
     return table_update(crc, reinterpret_cast<const unsigned char*>(words), 32);
 }
-inline bool find_hardware() { return false; }
+inline bool find_hardware() {
+    return false;
+}
 
 #endif
 
@@ -170,9 +182,9 @@ inline u32 crc32c(u32 crc, const void* data, std::size_t size) {
 
 // The sum of exactly 32 bytes, four steps and no loop: the header of a block.
 inline u32 crc32c_32(const u64 (&words)[4]) {
-    return ~(crc_detail::kHardware
-                 ? crc_detail::hardware_update32(~0u, words)
-                 : crc_detail::table_update(~0u, reinterpret_cast<const unsigned char*>(words), 32));
+    return ~(crc_detail::kHardware ? crc_detail::hardware_update32(~0u, words)
+                                   : crc_detail::table_update(
+                                         ~0u, reinterpret_cast<const unsigned char*>(words), 32));
 }
 
 }  // namespace holdfast

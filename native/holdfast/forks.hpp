@@ -12,65 +12,64 @@
 
 namespace holdfast {
 
+// While one lives, fork() in other threads waits. For the moments in which a lock is held and not yet in the list.
+class ForkPause {
+ public:
+    ForkPause() { pthread_mutex_lock(&mutex); }
+    ~ForkPause() { pthread_mutex_unlock(&mutex); }
+    ForkPause(const ForkPause&) = delete;
+    ForkPause& operator=(const ForkPause&) = delete;
+
+ private:
+    friend class ForkAware;
+    inline static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+};
+
 class ForkAware {
-public:
+ public:
     ForkAware(const ForkAware&) = delete;
     ForkAware& operator=(const ForkAware&) = delete;
 
     // True in a child of the process that made this object.
     bool forked() const { return forked_.load(std::memory_order_relaxed); }
 
-protected:
-    ForkAware() {
-        List& list = the_list();
-        pthread_mutex_lock(&list.mutex);
-        next_ = list.first;
+ protected:
+    ForkAware() = default;
+    virtual ~ForkAware() = default;
+
+    // Last in the constructor of the final class, and first in its destructor: no handler meets it half made.
+    void remember() {
+        static const int failure = pthread_atfork(&before, &in_parent, &in_every_child);
+        if (failure != 0) throw std::bad_alloc();
+        const ForkPause pause;
+        next_ = first;
         if (next_ != nullptr) next_->previous_ = this;
-        list.first = this;
-        pthread_mutex_unlock(&list.mutex);
+        first = this;
     }
 
-    virtual ~ForkAware() { forget(); }
-
-    // A derived class calls this first in its destructor: afterwards no handler can see it half destroyed.
     void forget() {
-        List& list = the_list();
-        pthread_mutex_lock(&list.mutex);
+        const ForkPause pause;
         if (previous_ != nullptr) previous_->next_ = next_;
         if (next_ != nullptr) next_->previous_ = previous_;
-        if (list.first == this) list.first = next_;
+        if (first == this) first = next_;
         next_ = previous_ = nullptr;
-        pthread_mutex_unlock(&list.mutex);
     }
 
-    // Runs in the child, between fork() and its return: system calls only, no allocation, no locks, no exceptions.
+    // Runs in the child before fork() returns: system calls only; no allocation, no locks, no exceptions.
     virtual void in_child() noexcept = 0;
 
-private:
-    struct List {
-        pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-        ForkAware* first = nullptr;
-    };
-
-    // Never destroyed: objects may outlive static destructors, and fork() may come after them.
-    static List& the_list() {
-        static List* const list = [] {
-            pthread_atfork([] { pthread_mutex_lock(&the_list().mutex); },
-                           [] { pthread_mutex_unlock(&the_list().mutex); }, &child_handler);
-            return new List;
-        }();
-        return *list;
-    }
-
-    static void child_handler() {
-        List& list = the_list();
-        for (ForkAware* each = list.first; each != nullptr; each = each->next_) {
+ private:
+    static void before() { pthread_mutex_lock(&ForkPause::mutex); }
+    static void in_parent() { pthread_mutex_unlock(&ForkPause::mutex); }
+    static void in_every_child() {
+        for (ForkAware* each = first; each != nullptr; each = each->next_) {
             each->forked_.store(true, std::memory_order_relaxed);
             each->in_child();
         }
-        pthread_mutex_unlock(&list.mutex);
+        pthread_mutex_unlock(&ForkPause::mutex);
     }
 
+    inline static ForkAware* first = nullptr;
     ForkAware* next_ = nullptr;
     ForkAware* previous_ = nullptr;
     std::atomic<bool> forked_{false};

@@ -23,8 +23,8 @@
 namespace holdfast {
 
 enum class Wait {
-    woken,        // by a wake call, or for no reason
-    changed,      // the word did not hold the expected value
+    woken,    // by a wake call, or for no reason
+    changed,  // the word did not hold the expected value
     timed_out,
     interrupted,  // by a signal: let its handler run, then decide
     unsupported,  // futex_waitv only: the kernel is older than 5.16
@@ -38,11 +38,16 @@ inline timespec to_timespec(u64 ns) {
 inline Wait wait_result(long result) {
     if (result >= 0) return Wait::woken;
     switch (errno) {
-        case EAGAIN: return Wait::changed;
-        case ETIMEDOUT: return Wait::timed_out;
-        case EINTR: return Wait::interrupted;
-        case ENOSYS: return Wait::unsupported;
-        default: return Wait::woken;  // an address gone bad: the caller's next look will tell
+        case EAGAIN:
+            return Wait::changed;
+        case ETIMEDOUT:
+            return Wait::timed_out;
+        case EINTR:
+            return Wait::interrupted;
+        case ENOSYS:
+            return Wait::unsupported;
+        default:
+            return Wait::woken;  // an address gone bad: the caller's next look will tell
     }
 }
 }  // namespace detail
@@ -50,10 +55,13 @@ inline Wait wait_result(long result) {
 // Sleeps while *word == expected, for at most `timeout_ns`.
 inline Wait futex_wait(const u32* word, u32 expected, u64 timeout_ns) {
     const timespec timeout = detail::to_timespec(timeout_ns);  // relative, CLOCK_MONOTONIC
-    return detail::wait_result(syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, nullptr, 0));
+    return detail::wait_result(
+        syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, nullptr, 0));
 }
 
-inline void futex_wake_all(u32* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+inline void futex_wake_all(u32* word) {
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 
 struct FutexWord {
     const u32* word;
@@ -84,7 +92,8 @@ inline WaitMany futex_waitv(std::span<const FutexWord> words, u64 timeout_ns) {
         waiters[i] = {words[i].expected, reinterpret_cast<u64>(words[i].word), kSize32, 0};
     }
     const timespec deadline = detail::to_timespec(monotonic_ns() + timeout_ns);  // absolute here
-    const long result = syscall(SYS_futex_waitv, waiters.data(), count, 0, &deadline, CLOCK_MONOTONIC);
+    const long result =
+        syscall(SYS_futex_waitv, waiters.data(), count, 0, &deadline, CLOCK_MONOTONIC);
     return {detail::wait_result(result), result >= 0 ? static_cast<std::size_t>(result) : 0};
 }
 

@@ -34,7 +34,8 @@ namespace holdfast {
 
 inline constexpr unsigned kSlotsMax = 1024;
 inline constexpr std::size_t kCountersPerSlot = 12;
-inline constexpr off_t kLockBase = off_t{1} << 40;  // beyond the end of any segment: nobody locks there by accident
+inline constexpr off_t kLockBase =
+    off_t{1} << 40;  // beyond the end of any segment: nobody locks there by accident
 
 // One slot of the table, two cache lines, so that counting disturbs no neighbour.
 //
@@ -55,16 +56,16 @@ static_assert(sizeof(ParticipantEntry) == 128);
 inline constexpr u64 kActiveBit = u64{1} << 63;
 
 struct ParticipantInfo {
-    bool active;      // marked so in the table: a holder that left properly is not
-    bool locked;      // its byte is held: alive, or being recovered
-    u32 pid;          // as its own pid namespace sees it
+    bool active;  // marked so in the table: a holder that left properly is not
+    bool locked;  // its byte is held: alive, or being recovered
+    u32 pid;      // as its own pid namespace sees it
     u64 since_ticks;
     u64 joined_ms;
 };
 
 // Is the byte held through any description but `fd`'s own? Works on a read-only descriptor too.
 inline bool slot_locked(int fd, unsigned slot) {
-    struct flock lock {};
+    struct flock lock{};
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
     lock.l_start = kLockBase + static_cast<off_t>(slot);
@@ -75,7 +76,7 @@ inline bool slot_locked(int fd, unsigned slot) {
 namespace detail {
 
 inline bool set_lock(int fd, short type, off_t start, off_t length) {
-    struct flock lock {};
+    struct flock lock{};
     lock.l_type = type;
     lock.l_whence = SEEK_SET;
     lock.l_start = start;
@@ -89,7 +90,7 @@ inline bool set_lock(int fd, short type, off_t start, off_t length) {
 
 // Field 22 of /proc/self/stat. The second field, the name, may contain anything: count after its last ')'.
 inline u64 process_start_ticks() {
-    OwnedFd fd(::open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
+    const OwnedFd fd(::open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
     char text[1024];
     const ssize_t got = fd.get() < 0 ? -1 : ::read(fd.get(), text, sizeof text - 1);
     if (got <= 0) return 0;
@@ -102,29 +103,40 @@ inline u64 process_start_ticks() {
     return p == nullptr ? 0 : std::strtoull(p, nullptr, 10);
 }
 
-inline ParticipantInfo read_entry(ParticipantEntry& entry) {
-    const u64 who = std::atomic_ref<u64>(entry.who).load(std::memory_order_acquire);  // pairs with: activate
-    return {(who & kActiveBit) != 0, false, static_cast<u32>(who),
+}  // namespace detail
+
+// What the table and the kernel say of a slot. The segment's own description holds no lock and so sees them all; it
+// may be open for reading only.
+inline ParticipantInfo describe_slot(const Segment& segment, ParticipantEntry& entry,
+                                     unsigned slot) {
+    std::atomic_ref<u64> who_word(entry.who);
+    const u64 who = who_word.load(std::memory_order_acquire);  // pairs with: activate
+    return {(who & kActiveBit) != 0, slot_locked(segment.fd(), slot), static_cast<u32>(who),
             std::atomic_ref<u64>(entry.since).load(std::memory_order_relaxed),
             std::atomic_ref<u64>(entry.joined_ms).load(std::memory_order_relaxed)};
 }
 
-}  // namespace detail
+// The table at `offset` of a segment; an error if it does not fit into the mapping.
+inline ParticipantEntry* participant_table(const Segment& segment, u64 offset, unsigned slots) {
+    const u64 bytes = u64{slots} * sizeof(ParticipantEntry);
+    if (slots == 0 || slots > kSlotsMax || offset % 64 != 0 || offset > segment.size() ||
+        bytes > segment.size() - offset) {
+        throw Error(Code::corrupt, segment.path() + ": a table of " + std::to_string(slots) +
+                                       " participants at byte " + std::to_string(offset) +
+                                       " does not fit; the file is damaged: remove it");
+    }
+    return reinterpret_cast<ParticipantEntry*>(segment.base() + offset);
+}
 
 // One attachment. Attach = join(), recover what the last holder of the slot left, activate().
 // Without leave(), going away looks like a death: the slot stays marked and the next one recovers it.
 class Participant : public ForkAware {
-public:
+ public:
     Participant(std::shared_ptr<Segment> segment, u64 table_offset, unsigned slots)
-        : segment_(std::move(segment)), slots_(slots) {
-        const u64 bytes = u64{slots} * sizeof(ParticipantEntry);
-        if (slots == 0 || slots > kSlotsMax || table_offset % 64 != 0 || table_offset > segment_->size() ||
-            bytes > segment_->size() - table_offset) {
-            throw Error(Code::corrupt, segment_->path() + ": a table of " + std::to_string(slots) +
-                                           " participants at byte " + std::to_string(table_offset) +
-                                           " does not fit; the file is damaged: remove it");
-        }
-        entries_ = reinterpret_cast<ParticipantEntry*>(segment_->base() + table_offset);
+        : segment_(std::move(segment)),
+          slots_(slots),
+          entries_(participant_table(*segment_, table_offset, slots)) {
+        remember();
     }
 
     ~Participant() override {
@@ -134,41 +146,38 @@ public:
 
     // Takes the first byte that is free. The slot's entry is left as the last holder left it, for recovery to see.
     void join() {
-        if (segment_->forked() || forked()) throw forked_error();
-        if (joined()) throw Error(Code::misuse, segment_->path() + ": this participant has joined already");
-        detail::OwnedFd fd(segment_->reopen(O_RDWR));
-        unsigned slot = 0;
-        while (slot < slots_ && !detail::set_lock(fd.get(), F_WRLCK, byte_of(slot), 1)) {
-            if (errno != EAGAIN && errno != EACCES) {
-                throw Error(Code::unsupported, segment_->path() + ": its file system refuses byte locks: " +
-                                                   errno_text(errno) + "; use a local one, for example /dev/shm",
-                            errno);
-            }
-            ++slot;
+        if (segment_->forked() || forked()) {
+            throw Error(Code::misuse,
+                        segment_->path() + ": opened before fork(); open it again in the child");
         }
-        if (slot == slots_) throw too_many();
-        prove(slot);
-        slot_ = slot;
-        bit_word(slot).fetch_or(bit_of(slot), std::memory_order_relaxed);
-        lock_fd_.store(fd.release(), std::memory_order_relaxed);
+        if (joined()) {
+            throw Error(Code::misuse, segment_->path() + ": this participant has joined already");
+        }
+        take_slot();
         at(Point::attach_locked);
     }
 
     // Tells the others that this slot is in use. From here on its owner may appear in shared words.
     void activate() {
         ParticipantEntry& entry = entries_[slot_];
-        std::atomic_ref<u64>(entry.since).store(detail::process_start_ticks(), std::memory_order_relaxed);
-        std::atomic_ref<u64>(entry.joined_ms).store(realtime_ns() / 1'000'000u, std::memory_order_relaxed);
-        const u64 who = kActiveBit | static_cast<u32>(::getpid());
-        std::atomic_ref<u64>(entry.who).store(who, std::memory_order_release);  // pairs with: describe
+        const u64 start = detail::process_start_ticks();
+        std::atomic_ref<u64>(entry.since).store(start, std::memory_order_relaxed);
+        const u64 now_ms = realtime_ns() / 1'000'000u;
+        std::atomic_ref<u64>(entry.joined_ms).store(now_ms, std::memory_order_relaxed);
+        std::atomic_ref<u64> who(entry.who);
+        const u64 me = kActiveBit | static_cast<u32>(::getpid());
+        who.store(me, std::memory_order_release);  // pairs with: describe_slot
+        active_ = true;
         at(Point::attach_active);
     }
 
-    // Goes properly: nothing is left to recover. The caller has settled or given back all that it held.
+    // Goes properly: nothing is left to recover. The caller has settled or given back all that it held, and no other
+    // thread uses this participant any more. Before activate(), the slot stays marked as it was found.
     void leave() {
         if (forked() || !joined()) return;
         at(Point::detach_begin);
-        mark_inactive(slot_);
+        if (active_) mark_inactive(slot_);
+        active_ = false;
         at(Point::detach_inactive);
         detail::set_lock(fd(), F_UNLCK, kLockBase, slots_);
         close_lock();
@@ -177,22 +186,25 @@ public:
     // True: the holder of `slot` is gone for good, and until drop_byte() only the caller may act for it.
     // False for its own slot, for a living holder, and while any thread of this attachment has the byte.
     bool take_byte(unsigned slot) {
-        if (slot >= slots_ || !joined() || forked()) return false;
+        if (slot >= slots_ || !joined()) return false;
         // All threads here share one description, which the kernel would give the byte again and again.
         const u64 bit = bit_of(slot);
-        // pairs with: drop_byte
-        if (bit_word(slot).fetch_or(bit, std::memory_order_acquire) & bit) return false;
+        std::atomic<u64>& held = held_[slot / 64];
+        const u64 before = held.fetch_or(bit, std::memory_order_acquire);  // pairs with: drop_byte
+        if (before & bit) return false;
         if (detail::set_lock(fd(), F_WRLCK, byte_of(slot), 1)) return true;
-        bit_word(slot).fetch_and(~bit, std::memory_order_release);  // pairs with: take_byte
+        held.fetch_and(~bit, std::memory_order_relaxed);
         return false;
     }
 
+    // Gives back what take_byte() took.
     void drop_byte(unsigned slot) {
-        if (slot >= slots_ || slot == slot_ || !joined() || forked()) return;
+        if (slot >= slots_ || slot == slot_ || !joined()) return;
         // First the kernel, then the bit: the other way round a thread could take the byte and lose it to us.
         // A failure (no kernel memory) keeps the bit: the byte stays ours until this process ends.
         if (!detail::set_lock(fd(), F_UNLCK, byte_of(slot), 1)) return;
-        bit_word(slot).fetch_and(~bit_of(slot), std::memory_order_release);  // pairs with: take_byte
+        std::atomic<u64>& held = held_[slot / 64];
+        held.fetch_and(~bit_of(slot), std::memory_order_release);  // pairs with: take_byte
     }
 
     // For whoever holds the byte of `slot`, when nothing of its holder is left to recover.
@@ -200,18 +212,21 @@ public:
         if (slot >= slots_) return;
         std::atomic_ref<u64> who(entries_[slot].who);
         const u64 last = who.load(std::memory_order_relaxed) & ~kActiveBit;
-        who.store(last, std::memory_order_release);  // pairs with: describe
+        who.store(last, std::memory_order_release);  // pairs with: describe_slot
+    }
+
+    // A cheap hint, for choosing whom to ask the kernel about.
+    bool marked_active(unsigned slot) const {
+        std::atomic_ref<u64> who(entries_[slot].who);
+        return (who.load(std::memory_order_relaxed) & kActiveBit) != 0;
     }
 
     ParticipantInfo describe(unsigned slot) const {
-        if (slot >= slots_) return {};
-        ParticipantInfo info = detail::read_entry(entries_[slot]);
-        const bool ours = (bit_word(slot).load(std::memory_order_relaxed) & bit_of(slot)) != 0;
-        info.locked = !forked() && joined() && (ours || slot_locked(fd(), slot));
-        return info;
+        return slot < slots_ ? describe_slot(*segment_, entries_[slot], slot) : ParticipantInfo{};
     }
 
-    // Adds to a counter of this slot. One writer at a time: threads of one attachment take turns (in Python, by the GIL).
+    // Adds to a counter of this slot. One writer at a time: threads of one attachment take turns (in Python, by
+    // the GIL).
     void count(std::size_t which, u64 by = 1) {
         std::atomic_ref<u64> counter(entries_[slot_].counts[which]);
         counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
@@ -228,46 +243,59 @@ public:
         return sum;
     }
 
-    bool joined() const { return lock_fd_.load(std::memory_order_relaxed) >= 0; }
+    bool joined() const { return fd() >= 0; }  // false in a forked child, too
     unsigned slot() const { return slot_; }
     unsigned slots() const { return slots_; }
     const std::shared_ptr<Segment>& segment() const { return segment_; }
 
-private:
+ private:
     static off_t byte_of(unsigned slot) { return kLockBase + static_cast<off_t>(slot); }
     static u64 bit_of(unsigned slot) { return u64{1} << (slot % 64); }
-    std::atomic<u64>& bit_word(unsigned slot) { return held_[slot / 64]; }
-    const std::atomic<u64>& bit_word(unsigned slot) const { return held_[slot / 64]; }
     int fd() const { return lock_fd_.load(std::memory_order_relaxed); }
 
-    // Some file systems accept locks and keep none. A second description must see ours, since our own never would.
-    void prove(unsigned slot) const {
-        const detail::OwnedFd second(segment_->reopen(O_RDONLY));
-        if (!slot_locked(second.get(), slot)) {
-            throw Error(Code::unsupported, segment_->path() +
-                                               ": a lock that was just taken is not seen by others; its file system "
-                                               "does not keep byte locks, without which no death can be proven: use a "
-                                               "local one, for example /dev/shm");
+    void take_slot() {
+        const ForkPause pause;  // a child that inherited this lock unseen would keep it
+        OwnedFd fd(segment_->reopen(O_RDWR));
+        unsigned slot = 0;
+        while (slot < slots_ && !detail::set_lock(fd.get(), F_WRLCK, byte_of(slot), 1)) {
+            if (errno != EAGAIN && errno != EACCES) {
+                throw Error(Code::unsupported,
+                            segment_->path() + ": its file system refuses byte locks: " +
+                                errno_text(errno) + "; use a local one, for example /dev/shm",
+                            errno);
+            }
+            ++slot;
         }
+        if (slot == slots_) throw too_many();
+        // Some file systems accept locks and keep none. Another description must see ours; its own never would.
+        if (!slot_locked(segment_->fd(), slot)) {
+            throw Error(Code::unsupported,
+                        segment_->path() +
+                            ": a lock that was just taken is not seen by others; its file system "
+                            "keeps no byte locks, without which no death can be proven: use a "
+                            "local one, for example /dev/shm");
+        }
+        slot_ = slot;
+        for (std::atomic<u64>& word : held_) word.store(0, std::memory_order_relaxed);
+        held_[slot / 64].store(bit_of(slot), std::memory_order_relaxed);  // its own: never to take
+        lock_fd_.store(fd.release(), std::memory_order_relaxed);
     }
 
     Error too_many() const {
         constexpr unsigned kNamed = 8;
         std::string pids;
         for (unsigned slot = 0; slot < slots_ && slot < kNamed; ++slot) {
-            pids += (slot == 0 ? "" : ", ") + std::to_string(detail::read_entry(entries_[slot]).pid);
+            pids += (slot == 0 ? "" : ", ") + std::to_string(describe(slot).pid);
         }
         if (slots_ > kNamed) pids += " and " + std::to_string(slots_ - kNamed) + " more";
         return Error(Code::too_many_participants,
-                     segment_->path() + ": all " + std::to_string(slots_) + " participants are alive (pids " + pids +
+                     segment_->path() + ": all " + std::to_string(slots_) +
+                         " participants are alive (pids " + pids +
                          "); detach one, or create the segment with more participants");
     }
 
-    Error forked_error() const {
-        return Error(Code::misuse, segment_->path() + ": opened before fork(); open it again in the child");
-    }
-
-    void in_child() noexcept override { close_lock(); }  // close, never unlock: the lock is the parent's
+    // Close, never unlock: the lock is the parent's.
+    void in_child() noexcept override { close_lock(); }
 
     void close_lock() noexcept {
         const int fd = lock_fd_.exchange(-1, std::memory_order_relaxed);
@@ -276,10 +304,12 @@ private:
 
     std::shared_ptr<Segment> segment_;
     unsigned slots_;
-    ParticipantEntry* entries_ = nullptr;
+    ParticipantEntry* entries_;
     unsigned slot_ = kSlotsMax;
+    bool active_ = false;
     std::atomic<int> lock_fd_{-1};
-    std::array<std::atomic<u64>, kSlotsMax / 64> held_{};  // bytes that a thread of this attachment has, or tries for
+    // Bytes that some thread of this attachment has, or is trying for.
+    std::array<std::atomic<u64>, kSlotsMax / 64> held_{};
 };
 
 }  // namespace holdfast

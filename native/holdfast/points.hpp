@@ -77,11 +77,17 @@ inline std::atomic<u64> armed_countdown{0};
 
 [[gnu::noinline, gnu::cold]] inline void fire() {
     if (armed_countdown.fetch_sub(1, std::memory_order_relaxed) != 1) return;
-    armed_point.store(Point::none, std::memory_order_relaxed);  // a stopped process goes on unharmed
+    armed_point.store(Point::none,
+                      std::memory_order_relaxed);  // a stopped process goes on unharmed
     switch (armed_action.load(std::memory_order_relaxed)) {
-        case PointAction::kill: ::kill(::getpid(), SIGKILL); break;
-        case PointAction::stop: ::kill(::getpid(), SIGSTOP); break;
-        case PointAction::exit: ::_exit(kPointExitStatus);
+        case PointAction::kill:
+            ::kill(::getpid(), SIGKILL);
+            break;
+        case PointAction::stop:
+            ::raise(SIGSTOP);  // this very thread, so that it stops here
+            break;
+        case PointAction::exit:
+            ::_exit(kPointExitStatus);
     }
 }
 }  // namespace detail
@@ -94,12 +100,17 @@ inline void arm(Point point, PointAction action = PointAction::kill, u64 countdo
     detail::armed_point.store(point, std::memory_order_relaxed);
 }
 
-inline void disarm() { detail::armed_point.store(Point::none, std::memory_order_relaxed); }
+inline void disarm() {
+    detail::armed_point.store(Point::none, std::memory_order_relaxed);
+}
 
-inline bool any_armed() { return detail::armed_point.load(std::memory_order_relaxed) != Point::none; }
+inline bool any_armed() {
+    return detail::armed_point.load(std::memory_order_relaxed) != Point::none;
+}
 
 inline void at(Point point) {
-    if (detail::armed_point.load(std::memory_order_relaxed) == point) [[unlikely]] detail::fire();
+    if (detail::armed_point.load(std::memory_order_relaxed) == point) [[unlikely]]
+        detail::fire();
 }
 
 }  // namespace holdfast
