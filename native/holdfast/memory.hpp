@@ -48,14 +48,10 @@ class NativeMemory {
 
     // Strong. On failure `expected` holds what was found, read with acquire.
     bool cas(u64* word, u64& expected, u64 desired, std::memory_order success) {
-        // pairs with: store, cas (of whoever wrote the value found)
-        return ref(word).compare_exchange_strong(expected, desired, success,
-                                                 std::memory_order_acquire);
+        return cas_word(word, expected, desired, success);
     }
     bool cas(u32* word, u32& expected, u32 desired, std::memory_order success) {
-        // pairs with: store, cas (of whoever wrote the value found)
-        return ref(word).compare_exchange_strong(expected, desired, success,
-                                                 std::memory_order_acquire);
+        return cas_word(word, expected, desired, success);
     }
 
     u64 fetch_add(u64* word, u64 value, std::memory_order order) {
@@ -113,6 +109,16 @@ class NativeMemory {
         static_assert(std::atomic_ref<Word>::is_always_lock_free);
         return std::atomic_ref<Word>(
             *const_cast<Word*>(word));  // atomic_ref<const T> came after C++20
+    }
+
+    template <class Word>
+    static bool cas_word(Word* word, Word& expected, Word desired, std::memory_order success) {
+        // Compilers want success to be at least as strong as failure, although the language no longer does.
+        // pairs with: store, cas (of whoever wrote the value found)
+        if (success == std::memory_order_relaxed) success = std::memory_order_acquire;
+        // pairs with: store, cas (of whoever wrote the value found)
+        return ref(word).compare_exchange_strong(expected, desired, success,
+                                                 std::memory_order_acquire);
     }
 
     // The same bytes in the seed's order, so that a test can die with the magic but no size, half a payload, no sum.

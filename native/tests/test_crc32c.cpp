@@ -1,0 +1,72 @@
+// CRC32C against the published vectors, and each of its ways against the others.
+#include <numeric>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "check.hpp"
+#include "holdfast/crc32c.hpp"
+
+using namespace holdfast;
+
+static u32 of(const std::vector<unsigned char>& bytes) {
+    return crc32c(0, bytes.data(), bytes.size());
+}
+
+static u32 by_table(u32 crc, const unsigned char* bytes, std::size_t size) {
+    return ~crc_detail::table_update(~crc, bytes, size);
+}
+
+static void test_published_vectors() {  // RFC 3720, B.4
+    std::vector<unsigned char> rising(32), falling(32);
+    std::iota(rising.begin(), rising.end(), static_cast<unsigned char>(0));
+    std::iota(falling.rbegin(), falling.rend(), static_cast<unsigned char>(0));
+    CHECK(of(std::vector<unsigned char>(32, 0x00)) == 0x8a9136aau);
+    CHECK(of(std::vector<unsigned char>(32, 0xff)) == 0x62a8ab43u);
+    CHECK(of(rising) == 0x46dd794eu);
+    CHECK(of(falling) == 0x113fdb5cu);
+    CHECK(of({0x01, 0xc0, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+              0x00, 0x00, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x00, 0x00, 0x04, 0x00,
+              0x00, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x18, 0x28, 0x00, 0x00, 0x00,
+              0x00, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00}) ==
+          0xd9963a56u);
+    constexpr std::string_view digits = "123456789";
+    CHECK(crc32c(0, digits.data(), digits.size()) == 0xe3069283u);
+    CHECK(crc32c(0, nullptr, 0) == 0);
+}
+
+static void test_hardware_equals_table() {
+    std::mt19937_64 random(1);
+    std::vector<unsigned char> bytes(3 * 4096 * 5 + 997);
+    for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
+    for (int i = 0; i < 4000; ++i) {
+        // Sizes around the joints of the three streams as well as small and random ones, at any alignment.
+        const std::size_t joints[] = {0, 8, 768, 3 * 4096, 2 * 3 * 4096, 3 * 4096 + 768};
+        const std::size_t size =
+            i % 2 == 0 ? random() % 20000 : joints[random() % 6] + random() % 17;
+        const std::size_t offset = random() % (bytes.size() - size);
+        const u32 crc = static_cast<u32>(random());
+        CHECK(crc32c(crc, &bytes[offset], size) == by_table(crc, &bytes[offset], size));
+    }
+}
+
+static void test_pieces_equal_whole() {
+    std::mt19937_64 random(2);
+    std::vector<unsigned char> bytes(50000);
+    for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
+    for (int i = 0; i < 200; ++i) {
+        const std::size_t cut = random() % bytes.size();
+        const u32 first = crc32c(0, bytes.data(), cut);
+        CHECK(crc32c(first, bytes.data() + cut, bytes.size() - cut) == of(bytes));
+    }
+    u64 words[4];
+    std::memcpy(words, bytes.data(), 32);
+    CHECK(crc32c_32(words) == crc32c(0, bytes.data(), 32));
+}
+
+int main() {
+    test_published_vectors();
+    test_hardware_equals_table();
+    test_pieces_equal_whole();
+    std::printf("crc32c: %s\n", crc_detail::kHardware ? "hardware and table" : "table only");
+}
