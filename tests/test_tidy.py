@@ -35,6 +35,10 @@ LONG_PYTHON = "def f():\n" + "    x = 1\n" * 85
 LONG_NATIVE = (
     "namespace n {\nstruct S {\n    int f(int a) const {\n" + "        a++;\n" * 85 + "    }\n};\n}\n"
 )
+LONG_MACRO = (
+    "#define CHECK(x) \\\n    if (!(x)) { \\\n        die(); \\\n" + "\n" * 100 + "int f() { return 1; }\n"
+)
+DOCUMENTED = 'def f():\n    """Says.\n' + "    More.\n" * 85 + '    """\n    return 1\n'
 MANY_SHORT = "namespace n {\n" + "int f() {\n    if (x) {\n        g();\n    }\n}\n" * 40 + "}\n"
 TABLE = "| id | where |\n|---|---|\n"
 ACQUIRE = "x.load(w, std::memory_order_acquire);"
@@ -100,6 +104,8 @@ ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
     (tidy.dead_modules, {"tests/storm.py": "", "Makefile": "\tpython tests/storm.py"}),
     (tidy.dead_modules, {"tests/child.py": "", "tests/test_x.py": 'run("child.py")'}),
     (tidy.long_functions, {"native/holdfast/a.hpp": MANY_SHORT}),
+    (tidy.long_functions, {"native/holdfast/a.hpp": LONG_MACRO}),
+    (tidy.long_functions, {"src/a.py": DOCUMENTED}),
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": ACQUIRE + "  // pairs with: load in x"}),
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": "// Why. pairs with: x::load\n// and why\n" + ACQUIRE}),
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": "f(a,  // pairs with: f (that one)\n  " + ACQUIRE}),
