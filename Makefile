@@ -61,10 +61,10 @@ build/model/explore: $(VENV)/.locked FORCE
 	@$(CMAKE) --build build/model
 
 explore-slice: build/model/explore
-	@build/model/explore
+	@build/model/explore --slice
 
-explore: build/model/explore ## exhaust the big model spaces and print their sizes
-	@build/model/explore --all
+explore: build/model/explore ## exhaust the big model spaces and print their sizes; options with ARGS="..."
+	@build/model/explore --all $(ARGS)
 
 torture: build ## kill storms without end in sight; options with ARGS="..."
 	@$(BIN)/python tests/torture.py $(ARGS)
