@@ -1,0 +1,72 @@
+// One access to shared state: what a process is about to do, and what it will see.
+//
+// The explorer schedules accesses, nothing finer and nothing coarser: between two accesses of a process the others may
+// do anything, and the process may die.
+#pragma once
+
+#include <atomic>
+#include <string_view>
+
+#include "holdfast/types.hpp"
+
+namespace model {
+
+using namespace holdfast;
+
+enum class Kind : u8 {
+    load,         // observes the value
+    store,        //
+    cas,          // observes the value found; equal to `a` means success
+    fetch_add,    // observes the value found
+    fetch_or,     // observes the value found
+    plain_write,  // `count` granules from `cell` on get content `a`
+    plain_read,  // `count` granules; observes the content of the first, 0 if they do not belong together
+    take_byte,  // observes 1 if the lock byte was free and is now ours
+    await_byte,  // the same, but not enabled while somebody holds it (a fresh process that wants this slot)
+    drop_byte,  //
+    wake,       // all who sleep on the cell
+    wait,       // sleep if the cell holds `a`; observes a Woken
+    finished,   // the program is over; never executed
+};
+
+enum class Woken : u8 { woken, changed, timed_out };
+
+struct Access {
+    Kind kind = Kind::finished;
+    std::memory_order order = std::memory_order_relaxed;
+    u16 cell = 0;
+    u16 count = 1;
+    int point = 0;  // the last named point that the process passed
+    u64 a = 0;      // store, fetch: operand; cas, wait: expected
+    u64 b = 0;      // cas: desired
+};
+
+constexpr bool acquires(std::memory_order order) {
+    return order == std::memory_order_acquire || order == std::memory_order_acq_rel ||
+           order == std::memory_order_seq_cst || order == std::memory_order_consume;
+}
+
+constexpr bool releases(std::memory_order order) {
+    return order == std::memory_order_release || order == std::memory_order_acq_rel ||
+           order == std::memory_order_seq_cst;
+}
+
+constexpr std::string_view order_name(std::memory_order order) {
+    switch (order) {
+        case std::memory_order_relaxed:
+            return "relaxed";
+        case std::memory_order_consume:
+            return "consume";
+        case std::memory_order_acquire:
+            return "acquire";
+        case std::memory_order_release:
+            return "release";
+        case std::memory_order_acq_rel:
+            return "acq_rel";
+        case std::memory_order_seq_cst:
+            return "seq_cst";
+    }
+    return "?";
+}
+
+}  // namespace model

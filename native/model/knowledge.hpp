@@ -1,0 +1,133 @@
+// Who knows of which plain access: happens-before from the *declared* orders, without unbounded clocks.
+//
+// An event is "the last write of granule g" or "the last read of g by process q". Every process and every cell has a
+// set of events that it does not know of (bits set: unknown). An acquiring access of a word learns what the word knows;
+// a releasing one teaches it. A plain write needs to know the last write of its granule and all reads since; a plain
+// read needs to know the last write. Anything else is a data race, although the exploration itself is sequentially
+// consistent: that is how a weakened acquire or release dies.
+//
+// - A relaxed store teaches the word nothing: its readers learn of no event through it. (C++20: no release sequence
+//   is continued by a plain relaxed store, not even of the same thread.)
+// - A read-modify-write continues the release sequence of what it found: the word keeps what it knows.
+// - Fences teach nothing. That is stricter than the standard; the algorithms do not rely on fences for payload.
+// - The kernel orders a lock byte's release (also by death) before its next taking.
+//
+// Events that every process knows of are removed from the words: they no longer tell states apart.
+#pragma once
+
+#include <bit>
+#include <stdexcept>
+#include <string>
+
+#include "world.hpp"
+
+namespace model {
+
+class Knowledge {
+ public:
+    // `processes` are tracked; a process beyond them (the auditor) knows everything and leaves no events.
+    Knowledge(const World& world, int processes, bool enabled)
+        : world_(world), processes_(processes), enabled_(enabled) {
+        if (world.granules() * (processes + 1) > 64) throw std::logic_error("more than 64 events");
+    }
+
+    void acquire(State& s, int p, int cell) const {
+        Process& process = s.process[static_cast<std::size_t>(p)];
+        u64 left = process.unknown & s.cell[static_cast<std::size_t>(cell)].unknown;
+        if (left == process.unknown) return;
+        process.unknown = left;
+        forget_common(s);
+    }
+
+    // What a word knows after a store by p.
+    u64 after_store(const State& s, int p, bool release) const {
+        return release ? s.process[static_cast<std::size_t>(p)].unknown : missing_somewhere(s);
+    }
+
+    // What a word knows after a read-modify-write by p.
+    u64 after_update(const State& s, int p, int cell, bool release) const {
+        u64 unknown = s.cell[static_cast<std::size_t>(cell)].unknown;
+        return release ? unknown & s.process[static_cast<std::size_t>(p)].unknown : unknown;
+    }
+
+    // An empty text, or what races.
+    std::string write(State& s, int p, int granule) const {
+        if (!enabled_ || p >= processes_) return {};
+        const u64 write = write_bit(granule);
+        const u64 reads = reads_bits(granule);
+        std::string race = race_text(s, p, granule, write | reads, "write");
+        if (!race.empty()) return race;
+        happened(s, p, write, reads);
+        return {};
+    }
+
+    std::string read(State& s, int p, int granule) const {
+        if (!enabled_ || p >= processes_) return {};
+        std::string race = race_text(s, p, granule, write_bit(granule), "read");
+        if (!race.empty()) return race;
+        happened(s, p, read_bit(granule, p), 0);
+        return {};
+    }
+
+    // For a process that is gone or will do nothing more.
+    void release_process(State& s, int p) const {
+        Process& process = s.process[static_cast<std::size_t>(p)];
+        if (process.unknown == 0) return;
+        process.unknown = 0;
+        forget_common(s);
+    }
+
+ private:
+    u64 write_bit(int granule) const { return u64{1} << (granule * (processes_ + 1)); }
+    u64 read_bit(int granule, int p) const { return write_bit(granule) << (p + 1); }
+    u64 reads_bits(int granule) const {
+        return ((u64{1} << processes_) - 1) * (write_bit(granule) << 1);
+    }
+
+    std::string race_text(const State& s, int p, int granule, u64 needed,
+                          const char* access) const {
+        u64 missing = s.process[static_cast<std::size_t>(p)].unknown & needed;
+        if (missing == 0) return {};
+        int bit = std::countr_zero(missing) - granule * (processes_ + 1);
+        std::string other = bit == 0 ? std::string("the last write")
+                                     : "the read by process " + std::to_string(bit - 1);
+        return std::string(access) + " of ring[" + std::to_string(granule) +
+               "] is not ordered after " + other;
+    }
+
+    // `event` is new and known to p alone; `over` are events that a knower of this one need not know of any more.
+    void happened(State& s, int p, u64 event, u64 over) const {
+        for (int q = 0; q < processes_; ++q) {
+            Process& process = s.process[static_cast<std::size_t>(q)];
+            if (process.status == Status::absent) continue;
+            process.unknown = (process.unknown | event) & ~over;
+        }
+        s.process[static_cast<std::size_t>(p)].unknown &= ~event;
+        const u64 somewhere = missing_somewhere(s);
+        for (int c = 0; c < world_.cells(); ++c) {
+            const Cell& cell = s.cell[static_cast<std::size_t>(c)];
+            if (world_.info(c).kind == CellKind::granule) continue;
+            s.set(c, {cell.value, ((cell.unknown | event) & ~over) & somewhere});
+        }
+    }
+
+    u64 missing_somewhere(const State& s) const {
+        u64 any = 0;
+        for (int p = 0; p < processes_; ++p) any |= s.process[static_cast<std::size_t>(p)].unknown;
+        return any;
+    }
+
+    void forget_common(State& s) const {
+        const u64 somewhere = missing_somewhere(s);
+        for (int c = 0; c < world_.cells(); ++c) {
+            const Cell& cell = s.cell[static_cast<std::size_t>(c)];
+            if ((cell.unknown & ~somewhere) != 0) s.set(c, {cell.value, cell.unknown & somewhere});
+        }
+    }
+
+    const World& world_;
+    int processes_;
+    bool enabled_;
+};
+
+}  // namespace model

@@ -1,0 +1,338 @@
+#include "machine.hpp"
+
+#include <cstdio>
+
+#include "text.hpp"
+
+namespace model {
+
+namespace {
+Process& process_of(State& s, int p) {
+    return s.process[static_cast<std::size_t>(p)];
+}
+const Process& process_of(const State& s, int p) {
+    return s.process[static_cast<std::size_t>(p)];
+}
+}  // namespace
+
+std::string Model::value_text(int cell, u64 value) const {
+    char text[32];
+    std::snprintf(text, sizeof text, world.info(cell).width < 8 ? "%llu" : "%#llx",
+                  static_cast<unsigned long long>(value));
+    return text;
+}
+
+Machine::Machine(Model& model, const Rules& rules)
+    : model_(model),
+      rules_(rules),
+      processes_(model.processes()),
+      nodes_(model, rules.whole_blocks),
+      knowledge_(model.world, model.processes(), rules.races) {
+    if (processes_ + 1 > kProcessesMax)
+        throw std::logic_error("too many processes: raise kProcessesMax");
+}
+
+State Machine::initial() {
+    State s{};
+    for (int c = 0; c < world().cells(); ++c) s.set(c, {world().info(c).initial, 0});
+    for (int p = 0; p < processes_; ++p) {
+        u32 node = nodes_.root(p, model_.start(p));
+        bool over = nodes_.access(node).kind == Kind::finished;
+        process_of(s, p) = {node, over ? Status::finished : Status::running, 0, 0};
+    }
+    s.crashes_left = static_cast<u8>(rules_.crashes);
+    model_.initial(s);
+    return s;
+}
+
+bool Machine::enabled(const State& s, int p) const {
+    const Process& process = process_of(s, p);
+    if (process.status != Status::running) return false;
+    const Access& access = nodes_.access(process.node);
+    return access.kind != Kind::await_byte || value(s, access.cell) == 0;
+}
+
+void Machine::transitions(const State& s, std::vector<Transition>& out) const {
+    out.clear();
+    for (int p = 0; p < processes_; ++p) {
+        const Process& process = process_of(s, p);
+        const u8 id = static_cast<u8>(p);
+        if (enabled(s, p)) out.push_back({id, Action::step, 0});
+        if (process.status == Status::sleeping) {
+            if (rules_.spurious) out.push_back({id, Action::spurious, 0});
+            if (rules_.timeouts) out.push_back({id, Action::timeout, 0});
+        }
+        if (process.status == Status::absent) continue;
+        const bool dead = process.status == Status::dead;
+        if (!dead && (s.crashes_left == 0 || (rules_.killable >> p & 1) == 0)) continue;
+        // A dead process whose bytes are all still locked looks like one that is merely slow. So a death becomes a
+        // step of its own only together with the release of its first byte, whichever that is.
+        for (int cell : world().locks()) {
+            if (value(s, cell) == static_cast<u64>(p) + 1) {
+                out.push_back({id, dead ? Action::release : Action::crash, static_cast<u8>(cell)});
+            }
+        }
+    }
+}
+
+void Machine::apply(State& s, const State& before, Transition t) {
+    const int p = t.process;
+    Process& process = process_of(s, p);
+    switch (t.action) {
+        case Action::step: {
+            const Access access = nodes_.access(process.node);
+            Executed done = execute(s, p, access);
+            bool completed = false;
+            if (!done.asleep) move(s, p, done.observed, &completed);
+            if (access.kind != Kind::load || completed)
+                model_.check(*this, before, s, p, access, completed);
+            break;
+        }
+        case Action::crash:
+            --s.crashes_left;
+            process.status = Status::dead;
+            process.bell = 0;
+            process.node =
+                nodes_.root_of(process.node);  // what it had seen in its last step died with it
+            release_byte(s, p, t.cell);
+            break;
+        case Action::release:
+            release_byte(s, p, t.cell);
+            break;
+        case Action::spurious:
+            process.status = Status::running;
+            process.bell = 0;
+            move(s, p, static_cast<u64>(Woken::woken));
+            break;
+        case Action::timeout:
+            process.status = Status::running;
+            process.bell = 0;
+            move(s, p, static_cast<u64>(Woken::timed_out));
+            break;
+    }
+}
+
+// SEAM for weak memory: this is the only place where an access takes effect. An engine with store buffers (x86: one
+// FIFO per process; weaker: one per process and cell) would append stores to the process's buffer here instead of
+// calling set(), look into the own buffer first in loads, drain it in read-modify-writes and in Memory::fence(), and
+// add to transitions() the action "the oldest buffered store of p reaches memory". A crash would then come in every
+// variant of what had already reached memory (the kernel does not lose a dead process's buffered stores, so: all).
+Machine::Executed Machine::execute(State& s, int p, const Access& access) {
+    const int c = access.cell;
+    const Cell cell = s.cell[static_cast<std::size_t>(c)];
+    const u64 mask = world().info(c).width == 4 ? 0xffffffffu : ~u64{0};
+    const bool acquire = acquires(access.order);
+    const bool release = releases(access.order);
+    switch (access.kind) {
+        case Kind::load:
+            if (acquire) knowledge_.acquire(s, p, c);
+            return {cell.value};
+        case Kind::store:
+            s.set(c, {access.a & mask, knowledge_.after_store(s, p, release)});
+            return {};
+        case Kind::cas:
+            if (cell.value != access.a) {  // a failed exchange is an acquiring load
+                knowledge_.acquire(s, p, c);
+                return {cell.value};
+            }
+            [[fallthrough]];
+        case Kind::fetch_add:
+        case Kind::fetch_or: {
+            if (acquire) knowledge_.acquire(s, p, c);
+            u64 now = access.kind == Kind::cas         ? access.b
+                      : access.kind == Kind::fetch_add ? cell.value + access.a
+                                                       : cell.value | access.a;
+            s.set(c, {now & mask, knowledge_.after_update(s, p, c, release)});
+            return {cell.value};
+        }
+        case Kind::plain_write:
+            for (int i = 0; i < access.count; ++i) {
+                std::string text = knowledge_.write(s, p, c + i - world().first_granule());
+                if (!text.empty()) race(text);
+                s.set(c + i, {access.a + static_cast<u64>(i), 0});
+            }
+            return {};
+        case Kind::plain_read: {
+            bool whole = true;
+            for (int i = 0; i < access.count; ++i) {
+                std::string text = knowledge_.read(s, p, c + i - world().first_granule());
+                if (!text.empty()) race(text);
+                whole = whole && value(s, c + i) == cell.value + static_cast<u64>(i);
+            }
+            return {whole ? cell.value : 0};
+        }
+        case Kind::take_byte:
+        case Kind::await_byte:
+            if (cell.value != 0) return {0};
+            knowledge_.acquire(s, p, c);
+            s.set(c, {static_cast<u64>(p) + 1, s.cell[static_cast<std::size_t>(c)].unknown});
+            return {1};
+        case Kind::drop_byte:
+            if (cell.value != static_cast<u64>(p) + 1)
+                throw Violation("lock", "dropped a byte that it does not hold");
+            s.set(c, {0, process_of(s, p).unknown});
+            return {};
+        case Kind::wake:
+            for (int q = 0; q < processes_; ++q) {
+                Process& other = process_of(s, q);
+                if (other.status != Status::sleeping || other.bell != c) continue;
+                other.status = Status::running;
+                other.bell = 0;
+                move(s, q, static_cast<u64>(Woken::woken));
+            }
+            return {};
+        case Kind::wait:
+            if (cell.value != access.a) return {static_cast<u64>(Woken::changed)};
+            process_of(s, p).status = Status::sleeping;
+            process_of(s, p).bell = static_cast<u8>(c);
+            return {0, true};
+        case Kind::finished:
+            break;
+    }
+    throw std::logic_error("a finished process was scheduled");
+}
+
+void Machine::move(State& s, int p, u64 observed, bool* completed) {
+    Process& process = process_of(s, p);
+    Nodes::Child child = nodes_.child(process.node, observed);
+    process.node = child.node;
+    if (completed) *completed = child.completed;
+    if (nodes_.access(child.node).kind == Kind::finished) {
+        process.status = Status::finished;
+        // Only its death could still hand on what it knows.
+        if (s.crashes_left == 0) knowledge_.release_process(s, p);
+    }
+}
+
+void Machine::release_byte(State& s, int p, int cell) {
+    s.set(cell, {0, process_of(s, p).unknown});
+    for (int other : world().locks()) {
+        if (value(s, other) == static_cast<u64>(p) + 1) return;
+    }
+    knowledge_.release_process(s, p);
+}
+
+bool Machine::quiescent(const State& s) const {
+    for (int p = 0; p < processes_; ++p) {
+        const Process& process = process_of(s, p);
+        if (process.status == Status::sleeping) return false;
+        if (process.status == Status::running && !nodes_.at_root(process.node)) return false;
+    }
+    return true;
+}
+
+std::optional<int> Machine::run_step_alone(State& s, int p, int limit) {
+    for (int steps = 0; steps < limit; ++steps) {
+        if (process_of(s, p).status == Status::finished) return steps;
+        if (!enabled(s, p)) return std::nullopt;
+        const Access access = nodes_.access(process_of(s, p).node);
+        Executed done = execute(s, p, access);
+        if (done.asleep) return std::nullopt;
+        bool completed = false;
+        move(s, p, done.observed, &completed);
+        if (completed) return steps + 1;
+    }
+    return std::nullopt;
+}
+
+bool Machine::run_auditor(State& s, int limit) {
+    const int p = processes_;
+    process_of(s, p) = {nodes_.root(p, model_.start(p)), Status::running, 0, 0};
+    for (int steps = 0; steps < limit; ++steps) {
+        if (nodes_.access(process_of(s, p).node).kind == Kind::finished) return true;
+        const Access access = nodes_.access(process_of(s, p).node);
+        copy(scratch_, s);
+        Executed done = execute(s, p, access);
+        if (done.asleep) return false;
+        bool completed = false;
+        move(s, p, done.observed, &completed);
+        if (access.kind != Kind::load || completed)
+            model_.check(*this, scratch_, s, p, access, completed);
+    }
+    return false;
+}
+
+void Machine::kill_all(State& s) {
+    for (int p = 0; p < processes_; ++p) {
+        Process& process = process_of(s, p);
+        if (process.status == Status::absent) continue;
+        process.status = Status::dead;
+        process.bell = 0;
+        process.node = nodes_.root_of(process.node);
+        for (int cell : world().locks()) {
+            if (value(s, cell) == static_cast<u64>(p) + 1) release_byte(s, p, cell);
+        }
+    }
+}
+
+bool Machine::releasing(const State& s) const {
+    for (int cell : world().locks()) {
+        const u64 holder = value(s, cell);
+        if (holder != 0 && process_of(s, static_cast<int>(holder - 1)).status == Status::dead)
+            return true;
+    }
+    return false;
+}
+
+std::string Machine::describe(const State& before, Transition t) const {
+    const int p = t.process;
+    const Process& process = process_of(before, p);
+    switch (t.action) {
+        case Action::crash:
+            return text_of("p", p, " DIES; the kernel releases ", world().info(t.cell).name);
+        case Action::release:
+            return text_of("p", p, " (dead): the kernel releases ", world().info(t.cell).name);
+        case Action::spurious:
+            return text_of("p", p, " wakes for no reason");
+        case Action::timeout:
+            return text_of("p", p, " has waited long enough");
+        case Action::step:
+            break;
+    }
+    const Access& a = nodes_.access(process.node);
+    const std::string point = model_.point_text(a.point);
+    std::string text = text_of("p", p, " [", model_.step_name(p, nodes_.local(process.node)), "] ",
+                               access_text(a, value(before, a.cell)));
+    if (!point.empty()) text += text_of("   (after ", point, ")");
+    return text;
+}
+
+std::string Machine::access_text(const Access& a, u64 found) const {
+    const std::string& name = world().info(a.cell).name;
+    const std::string_view order = order_name(a.order);
+    auto show = [&](u64 v) { return model_.value_text(a.cell, v); };
+    switch (a.kind) {
+        case Kind::load:
+            return text_of("load ", name, " = ", show(found), " ", order);
+        case Kind::store:
+            return text_of("store ", name, " = ", show(a.a), " ", order);
+        case Kind::cas:
+            return text_of(
+                "cas ", name, " ", show(a.a), " -> ", show(a.b),
+                found == a.a ? std::string(" ok") : text_of(" FAILS, found ", show(found)), " ",
+                order);
+        case Kind::fetch_add:
+            return text_of("add ", name, " ", show(found), " + ", show(a.a), " ", order);
+        case Kind::fetch_or:
+            return text_of("or ", name, " ", show(found), " | ", show(a.a), " ", order);
+        case Kind::plain_write:
+            return text_of("write ", name, " +", a.count, " ", show(a.a));
+        case Kind::plain_read:
+            return text_of("read ", name, " +", a.count, " = ", show(found));
+        case Kind::take_byte:
+            return text_of("try lock ", name, found == 0 ? " ok" : " fails");
+        case Kind::await_byte:
+            return text_of("lock ", name);
+        case Kind::drop_byte:
+            return text_of("unlock ", name);
+        case Kind::wake:
+            return text_of("wake all on ", name);
+        case Kind::wait:
+            return text_of("wait on ", name, found == a.a ? ": sleeps" : ": changed");
+        case Kind::finished:
+            break;
+    }
+    return "finished";
+}
+
+}  // namespace model

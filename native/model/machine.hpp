@@ -1,0 +1,101 @@
+// The machine that runs the processes of a model: what can happen in a state, and what it leads to.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "knowledge.hpp"
+#include "nodes.hpp"
+
+namespace model {
+
+enum class Action : u8 {
+    step,      // the next access of a process
+    crash,     // it dies; the kernel releases the lock byte `cell` first
+    release,   // the kernel releases the next lock byte of a dead process
+    spurious,  // a sleeper wakes for no reason
+    timeout,   // a sleeper's time is over
+};
+
+struct Transition {
+    u8 process = 0;
+    Action action = Action::step;
+    u8 cell = 0;
+};
+
+struct Rules {
+    int crashes = 0;
+    unsigned killable = ~0u;    // bit p: process p may die
+    bool spurious = false;      // sleepers may wake for no reason
+    bool timeouts = false;      // sleepers may run out of time
+    bool races = true;          // check plain accesses
+    bool whole_blocks = false;  // a block is written in one access, not granule by granule
+};
+
+class Machine {
+ public:
+    Machine(Model& model, const Rules& rules);
+
+    Model& model() { return model_; }
+    const Model& model() const { return model_; }
+    const World& world() const { return model_.world; }
+    const Nodes& nodes() const { return nodes_; }
+    const Rules& rules() const { return rules_; }
+    int processes() const { return processes_; }
+
+    State initial();
+    Hash hash(const State& s) const { return s.hash(processes_); }
+    void copy(State& to, const State& from) const { to.assign(from, model_.world.cells()); }
+
+    void transitions(const State& s, std::vector<Transition>& out) const;
+    // Throws Violation. `before` is the state that `s` was copied from.
+    void apply(State& s, const State& before, Transition t);
+
+    bool alive(const State& s, int p) const {
+        Status status = s.process[static_cast<std::size_t>(p)].status;
+        return status != Status::dead && status != Status::absent;
+    }
+    // No operation is under way.
+    bool quiescent(const State& s) const;
+    const Local& local(const State& s, int p) const {
+        return nodes_.local(s.process[static_cast<std::size_t>(p)].node);
+    }
+    u64 value(const State& s, int cell) const {
+        return s.cell[static_cast<std::size_t>(cell)].value;
+    }
+
+    // Runs p alone until its current step is completed. Returns the number of accesses; nothing: more than `limit`, or
+    // it sleeps, or waits for a byte.
+    std::optional<int> run_step_alone(State& s, int p, int limit);
+    // Lets the auditor in and runs it alone until its program is over. False: more than `limit` accesses.
+    bool run_auditor(State& s, int limit);
+    // All die, and all their bytes are released, at once.
+    void kill_all(State& s);
+    // Somebody is dead, and the kernel has not yet released all that it held.
+    bool releasing(const State& s) const;
+
+    std::string describe(const State& before, Transition t) const;
+
+ private:
+    std::string access_text(const Access& a, u64 found) const;
+
+    struct Executed {
+        u64 observed = 0;
+        bool asleep = false;
+    };
+
+    Executed execute(State& s, int p, const Access& access);
+    void move(State& s, int p, u64 observed, bool* completed = nullptr);
+    void release_byte(State& s, int p, int cell);
+    bool enabled(const State& s, int p) const;
+    [[noreturn]] void race(const std::string& text) const { throw Violation("race", text); }
+
+    Model& model_;
+    Rules rules_;
+    int processes_;
+    Nodes nodes_;
+    Knowledge knowledge_;
+    State scratch_{};
+};
+
+}  // namespace model

@@ -1,0 +1,74 @@
+// What the explorer needs to know of a structure: its world, its processes, and what must hold.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+#include "model_memory.hpp"
+
+namespace model {
+
+// A process between two steps: its program counter and what it remembers, as bytes that can be compared. A model puts
+// its own plain struct in here. Every byte counts: two locals that differ tell two states apart.
+struct Local {
+    static constexpr std::size_t kSize = 64;
+    std::array<std::byte, kSize> bytes{};
+
+    template <class T>
+    static Local of(const T& value) {
+        static_assert(sizeof(T) <= kSize && std::is_trivially_copyable_v<T> &&
+                      std::has_unique_object_representations_v<T>);
+        Local local;
+        std::memcpy(local.bytes.data(), &value, sizeof(T));
+        return local;
+    }
+    template <class T>
+    T as() const {
+        T value;
+        std::memcpy(&value, bytes.data(), sizeof(T));
+        return value;
+    }
+};
+
+// Something that must never happen did. `check` is its short name: mutants are listed with it.
+struct Violation : std::runtime_error {
+    std::string check;
+    Violation(std::string check_, const std::string& text)
+        : std::runtime_error(check_ + ": " + text), check(std::move(check_)) {}
+};
+
+class Machine;
+
+class Model {
+ public:
+    explicit Model(std::size_t region_size) : world(region_size) {}
+    virtual ~Model() = default;
+
+    World world;
+
+    // Processes 0 .. processes()-1 are scheduled. There is one more, the auditor, which runs alone and only when
+    // audit() wants it: it recovers, drains, and counts.
+    virtual int processes() const = 0;
+    virtual Local start(int p) const = 0;
+    // Does one step (one operation of the structure). False: the program was over already.
+    virtual bool step(int p, Local& local, ModelMemory& memory) = 0;
+    // The lock bytes that are held at the beginning.
+    virtual void initial(State&) const {}
+
+    // After every access that changed something or completed a step. Throws Violation.
+    virtual void check(const Machine&, const State& /*before*/, const State& /*after*/, int /*p*/,
+                       const Access&, bool /*completed*/) const {}
+    // In states in which no operation is under way (`quiescent`), and in some of the others. May kill processes and run
+    // the auditor in the copies it makes. Throws Violation.
+    virtual void audit(Machine&, const State&, bool /*quiescent*/) const {}
+    // Nothing can happen any more, and this process is not finished: is that as it should be?
+    virtual bool may_wait_forever(const Machine&, const State&, int /*p*/) const { return false; }
+
+    virtual std::string step_name(int p, const Local& local) const = 0;
+    virtual std::string value_text(int cell, u64 value) const;
+    virtual std::string point_text(int /*point*/) const { return {}; }
+};
+
+}  // namespace model

@@ -1,0 +1,95 @@
+// A global state: every shared cell, where every process stands, and the hash by which states are recognised.
+//
+// A cell is an atomic word, a granule of the ring (its content as a small number) or a lock byte (0: free, else the
+// holder's number + 1). What a cell or a process *does not* know of plain accesses is kept as bits: see knowledge.hpp.
+#pragma once
+
+#include <array>
+#include <cstring>
+
+#include "holdfast/types.hpp"
+
+namespace model {
+
+using namespace holdfast;
+
+inline constexpr int kCellsMax = 72;
+inline constexpr int kProcessesMax = 6;
+
+struct Hash {
+    u64 low = 0;
+    u64 high = 0;
+    bool operator==(const Hash&) const = default;
+    void operator^=(Hash other) {
+        low ^= other.low;
+        high ^= other.high;
+    }
+};
+
+constexpr u64 scramble(u64 x) {  // the finaliser of MurmurHash3: every bit reaches every bit
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdu;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53u;
+    x ^= x >> 33;
+    return x;
+}
+
+// 128 bits from 128 bits and a place. A state's hash is the exclusive or over its places.
+constexpr Hash hash_part(u64 place, u64 a, u64 b) {
+    return {scramble(scramble(a ^ place * 0x9E3779B97F4A7C15u) + b),
+            scramble(scramble(b ^ place * 0xD6E8FEB86659FD93u) + a * 0xA0761D6478BD642Fu)};
+}
+
+struct Cell {
+    u64 value = 0;
+    u64 unknown = 0;  // events that one who acquires this cell does not learn of
+};
+
+enum class Status : u8 { running, sleeping, finished, dead, absent };
+
+struct Process {
+    u32 node = 0;
+    Status status = Status::absent;
+    u8 bell = 0;      // the cell it sleeps on
+    u64 unknown = 0;  // events that are not ordered before what it does next
+};
+
+struct State {
+    std::array<Process, kProcessesMax> process{};
+    Hash cells_hash{};
+    u8 crashes_left = 0;
+    std::array<Cell, kCellsMax> cell{};
+
+    // Only the cells in use are copied.
+    void assign(const State& other, int cells) {
+        std::memcpy(static_cast<void*>(this), &other,
+                    offsetof(State, cell) + static_cast<std::size_t>(cells) * sizeof(Cell));
+    }
+
+    void set(int index, Cell now) {
+        Cell& was = cell[static_cast<std::size_t>(index)];
+        cells_hash ^= part(index, was);
+        was = now;
+        cells_hash ^= part(index, was);
+    }
+
+    Hash hash(int processes) const {
+        Hash sum = cells_hash;
+        for (int p = 0; p < processes; ++p) {
+            const Process& one = process[static_cast<std::size_t>(p)];
+            u64 where = u64{one.node} << 16 | static_cast<u64>(one.status) << 8 | one.bell;
+            sum ^= hash_part(static_cast<u64>(kCellsMax + p), where, one.unknown);
+        }
+        sum ^= hash_part(kCellsMax + kProcessesMax, crashes_left, 0);
+        if (sum.low == 0) sum.low = 1;  // 0 marks a free place in the visited set
+        return sum;
+    }
+
+ private:
+    static Hash part(int index, const Cell& c) {
+        return hash_part(static_cast<u64>(index), c.value, c.unknown);
+    }
+};
+
+}  // namespace model

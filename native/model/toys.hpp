@@ -1,0 +1,23 @@
+// Toy structures, sound ones and ones with a seeded bug, that show what the explorer can see.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "explorer.hpp"
+
+namespace model {
+
+struct Toy {
+    std::string name;
+    std::string about;
+    std::string caught_by;  // the check that must fail; empty: it is sound
+    Rules rules;
+    std::function<std::unique_ptr<Model>()> make;
+};
+
+const std::vector<Toy>& toys();
+
+}  // namespace model
