@@ -9,6 +9,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -43,7 +44,8 @@ def compile_program(program: Path) -> Path:
     binary = folder / f"{program.stem}-{digest(program)}"
     if not binary.exists():
         for stale in folder.glob(f"{program.stem}-*"):
-            stale.unlink(missing_ok=True)
+            if time.time() - stale.stat().st_mtime > 3600:  # a younger one may be another run's
+                stale.unlink(missing_ok=True)
         partial = binary.with_suffix(f".{os.getpid()}")
         done = subprocess.run(
             [compiler(), *FLAGS, str(program), "-o", str(partial)], capture_output=True, text=True

@@ -60,6 +60,11 @@ inline u32 table_update(u32 crc, const unsigned char* p, std::size_t n) {
     return crc;
 }
 
+inline u32 table_update32(u32 crc, u64 w0, u64 w1, u64 w2, u64 w3) {
+    const u64 words[4] = {w0, w1, w2, w3};
+    return table_update(crc, reinterpret_cast<const unsigned char*>(words), sizeof words);
+}
+
 #if defined(__x86_64__)
 
 // a * b modulo the polynomial, both bit-reversed.
@@ -125,12 +130,13 @@ __attribute__((target("sse4.2"))) inline u32 hardware_update(u32 crc, const unsi
     return tail;
 }
 
-__attribute__((target("sse4.2"))) inline u32 hardware_update32(u32 crc, const u64* words) {
+__attribute__((target("sse4.2"))) inline u32 hardware_update32(u32 crc, u64 w0, u64 w1, u64 w2,
+                                                               u64 w3) {
     u64 a = crc;
-    a = _mm_crc32_u64(a, words[0]);
-    a = _mm_crc32_u64(a, words[1]);
-    a = _mm_crc32_u64(a, words[2]);
-    return static_cast<u32>(_mm_crc32_u64(a, words[3]));
+    a = _mm_crc32_u64(a, w0);
+    a = _mm_crc32_u64(a, w1);
+    a = _mm_crc32_u64(a, w2);
+    return static_cast<u32>(_mm_crc32_u64(a, w3));
 }
 
 inline bool find_hardware() {
@@ -147,8 +153,9 @@ __attribute__((target("+crc"))) inline u32 hardware_update(u32 crc, const unsign
     return crc;
 }
 
-__attribute__((target("+crc"))) inline u32 hardware_update32(u32 crc, const u64* words) {
-    return __crc32cd(__crc32cd(__crc32cd(__crc32cd(crc, words[0]), words[1]), words[2]), words[3]);
+__attribute__((target("+crc"))) inline u32 hardware_update32(u32 crc, u64 w0, u64 w1, u64 w2,
+                                                             u64 w3) {
+    return __crc32cd(__crc32cd(__crc32cd(__crc32cd(crc, w0), w1), w2), w3);
 }
 
 inline bool find_hardware() {
@@ -160,8 +167,8 @@ inline bool find_hardware() {
 inline u32 hardware_update(u32 crc, const unsigned char* p, std::size_t n) {
     return table_update(crc, p, n);
 }
-inline u32 hardware_update32(u32 crc, const u64* words) {
-    return table_update(crc, reinterpret_cast<const unsigned char*>(words), 32);
+inline u32 hardware_update32(u32 crc, u64 w0, u64 w1, u64 w2, u64 w3) {
+    return table_update32(crc, w0, w1, w2, w3);
 }
 inline bool find_hardware() {
     return false;
@@ -180,11 +187,10 @@ inline u32 crc32c(u32 crc, const void* data, std::size_t size) {
                                    : crc_detail::table_update(~crc, p, size));
 }
 
-// The sum of exactly 32 bytes, four steps and no loop: the header of a block.
-inline u32 crc32c_32(const u64 (&words)[4]) {
-    return ~(crc_detail::kHardware ? crc_detail::hardware_update32(~0u, words)
-                                   : crc_detail::table_update(
-                                         ~0u, reinterpret_cast<const unsigned char*>(words), 32));
+// The sum of exactly 32 bytes, as four words in registers and without a loop: the header of a block.
+inline u32 crc32c_words(u64 w0, u64 w1, u64 w2, u64 w3) {
+    return ~(crc_detail::kHardware ? crc_detail::hardware_update32(~0u, w0, w1, w2, w3)
+                                   : crc_detail::table_update32(~0u, w0, w1, w2, w3));
 }
 
 }  // namespace holdfast

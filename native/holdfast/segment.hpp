@@ -255,8 +255,6 @@ class Segment : public ForkAware {
         }
         // A long core dump would keep the locks of a dead process for seconds.
         ::madvise(at, size, MADV_DONTDUMP);
-        // Has an effect only where the file system was mounted with huge=advise; refused elsewhere, which is fine.
-        ::madvise(at, size, MADV_HUGEPAGE);
         base_ = static_cast<std::byte*>(at);
         remember();
     }

@@ -12,15 +12,15 @@
 
 #include "holdfast/errors.hpp"
 
-#define CHECK(condition)                                                                   \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-            std::_Exit(1);                                                                 \
-        }                                                                                  \
-    } while (false)
+#define CHECK(condition) ::holdfast::test::check((condition), __FILE__, __LINE__, #condition)
 
 namespace holdfast::test {
+
+inline void check(bool condition, const char* file, int line, const char* words) {
+    if (condition) return;
+    std::fprintf(stderr, "%s:%d: not true: %s\n", file, line, words);
+    std::_Exit(1);
+}
 
 // The caller cannot do what it needs here, for the reason named: the suite shows this test as skipped.
 [[noreturn]] inline void skip(const std::string& reason) {

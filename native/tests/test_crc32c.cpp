@@ -61,7 +61,9 @@ static void test_pieces_equal_whole() {
     }
     u64 words[4];
     std::memcpy(words, bytes.data(), 32);
-    CHECK(crc32c_32(words) == crc32c(0, bytes.data(), 32));
+    const u32 whole = crc32c(0, bytes.data(), 32);
+    CHECK(crc32c_words(words[0], words[1], words[2], words[3]) == whole);
+    CHECK(~crc_detail::table_update32(~0u, words[0], words[1], words[2], words[3]) == whole);
 }
 
 int main() {
