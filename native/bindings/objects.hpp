@@ -1,0 +1,98 @@
+// The hot types, Queue, Message and Messages, as plain CPython types: what a user calls for every message goes through
+// no layer but this one. Everything here only translates; what a queue does stands in native/holdfast.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <memory>
+#include <vector>
+
+#include "holdfast/queue_attachment.hpp"
+
+namespace holdfast::bindings {
+
+struct QueueObject {
+    PyObject_HEAD
+    std::shared_ptr<QueueAttachment> attachment;
+    std::vector<Delivered> delivered;  // scratch of get and get_many
+    std::vector<Payload> payloads;     // scratch of put_many
+    u64 spin_ns;
+    Py_ssize_t exports;  // views into the mapping that live
+    Py_ssize_t busy;     // calls that have let go of the GIL
+};
+
+enum class Fate : u8 { held, settled, given_back };
+
+// One message of get_many, or the only one of get.
+struct Slot {
+    Delivered delivered;
+    Fate fate = Fate::held;
+    Fate wish = Fate::held;  // what shall become of it when its last view is gone
+    u32 exports = 0;
+};
+
+struct MessagesObject {
+    PyObject_VAR_HEAD
+    QueueObject* queue;
+    Py_ssize_t count;
+    Slot slots[1];
+};
+
+// A message of its own (batch null, `own` used) or one of a batch.
+struct MessageObject {
+    PyObject_HEAD
+    QueueObject* queue;
+    MessagesObject* batch;
+    Slot* slot;
+    Slot own;
+};
+
+extern PyTypeObject QueueType, MessageType, MessagesType;
+
+int ready_types();
+int ready_message_types();
+
+// A static type counts itself, so that nobody's reference is ever the last.
+inline void immortalise(PyTypeObject& type) { Py_SET_REFCNT(reinterpret_cast<PyObject*>(&type), 1); }
+
+template <class Function>
+PyCFunction method(Function function) {
+    return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
+}
+
+PyObject* message_new(QueueObject* queue, const Delivered& delivered);
+PyObject* messages_new(QueueObject* queue, const std::vector<Delivered>& delivered);
+
+// errors.cpp
+PyObject* error_class(const char* name);  // borrowed
+void raise(const char* class_name, const std::string& words);
+void raise(const Error& error);
+// What a verdict other than ok means to the caller of `call`. `nowait`: it was told not to wait.
+void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* call, double waited_s, bool nowait);
+
+void raise_unusable(QueueObject* queue);
+
+// False with an exception set: detached, or the child of a fork.
+inline bool usable(QueueObject* self) {
+    if (self->attachment && self->attachment->usable()) [[likely]] return true;
+    raise_unusable(self);
+    return false;
+}
+
+// Calls `body`, turning C++ exceptions into Python ones; `failed` is what to answer then.
+template <class Body, class Failed>
+auto guarded(Body&& body, Failed failed) -> decltype(body()) {
+    try {
+        return body();
+    } catch (const Error& error) {
+        raise(error);
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    } catch (const std::exception& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return failed;
+}
+
+}  // namespace holdfast::bindings

@@ -1,0 +1,109 @@
+"""The one error tree. Every exception says what happened, to what, and what to do.
+
+Example:
+    >>> import holdfast
+    >>> try:
+    ...     holdfast.Queue.open("no-such-queue")
+    ... except holdfast.NotFound as error:
+    ...     print(type(error).__name__)
+    NotFound
+"""
+
+from __future__ import annotations
+
+import queue
+
+
+class HoldfastError(Exception):
+    """Everything that holdfast raises on purpose."""
+
+    pid: int | None = None
+    """The process in the way, where there is one: it holds what this call waits for."""
+
+    done: int = 0
+    """For `put_many`: how many messages were put before this error."""
+
+
+class Timeout(HoldfastError, TimeoutError):
+    """A waiting call found no room or no message in its time; the text names who is in the way."""
+
+
+class Full(HoldfastError, queue.Full):
+    """`timeout=0` and no room."""
+
+
+class Empty(HoldfastError, queue.Empty):
+    """`timeout=0` and no message."""
+
+
+class Closed(HoldfastError):
+    """The stream has ended: nothing more can be put, or all was delivered and settled."""
+
+
+class PeerDied(HoldfastError):
+    """The process that was to answer is gone."""
+
+
+class Corrupt(HoldfastError):
+    """Bytes that no participant can have written: one message (it is set aside) or a control word (the queue is lost)."""
+
+
+class LayoutMismatch(HoldfastError):
+    """The segment was made by another version of the library, or with other parameters than asked for."""
+
+
+class Misuse(HoldfastError):
+    """The caller's mistake: a message too large, use after detach or fork, a wrong argument."""
+
+
+class Exists(HoldfastError, FileExistsError):
+    """A segment of that name is there already."""
+
+
+class NotFound(HoldfastError, FileNotFoundError):
+    """There is no segment of that name."""
+
+
+class NoSpace(HoldfastError, OSError):
+    """The file system cannot hold the segment; nothing was made."""
+
+
+class Denied(HoldfastError, PermissionError):
+    """Permissions, ownership, or a link where a file should be."""
+
+
+class Stale(HoldfastError):
+    """The segment is from before the last boot, and nothing vouches for its bytes."""
+
+
+class TooManyParticipants(HoldfastError):
+    """Every slot of the segment is held by a living process."""
+
+
+class Unsupported(HoldfastError):
+    """This file system or kernel cannot give what is needed."""
+
+
+class CursorModifying(HoldfastError):
+    """A read was refused because its cursor is being reset."""
+
+
+__all__ = [
+    "Closed",
+    "Corrupt",
+    "CursorModifying",
+    "Denied",
+    "Empty",
+    "Exists",
+    "Full",
+    "HoldfastError",
+    "LayoutMismatch",
+    "Misuse",
+    "NoSpace",
+    "NotFound",
+    "PeerDied",
+    "Stale",
+    "Timeout",
+    "TooManyParticipants",
+    "Unsupported",
+]

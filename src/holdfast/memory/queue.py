@@ -1,0 +1,440 @@
+"""`holdfast.Queue`: messages between processes through shared memory, that survive the death of any of them."""
+
+from __future__ import annotations
+
+import builtins
+import grp
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
+
+from holdfast import _core
+from holdfast._core import Message, Messages
+from holdfast.errors import Closed, Empty, Exists, Full, LayoutMismatch, Misuse, Timeout
+from holdfast.memory.report import faults_of
+from holdfast.memory.stats import QueueStats, Recovered, stats_of
+from holdfast.memory.waiter import ring, waiter
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Delivery = Literal["at-least-once", "at-most-once"]
+Checksum = Literal["header", "full"]
+T = TypeVar("T")
+
+
+class Queue(_core.Queue):
+    """A many-producer, many-consumer queue of byte messages between the processes of one machine.
+
+    Whoever dies at any instruction, every message that was put has exactly one owner: a message of a dead reader goes to
+    another one (`redelivered` tells), a half-written message of a dead writer is passed over. There is no daemon; whoever
+    is in the way of the living is cleaned up by them.
+
+    Threads may share one `Queue`: each call is atomic among them, and waiting calls let the others run.
+    After `fork()` the child must open the queue anew; pickling a `Queue` does that by itself.
+
+    Example:
+        >>> from holdfast import Queue
+        >>> with Queue.create("readings", capacity=1 << 20) as q:
+        ...     q.put(b"21.5")
+        ...     with q.get(timeout=1.0) as message:
+        ...         print(bytes(message.data), message.redelivered)
+        b'21.5' 0
+        >>> Queue.unlink("readings")
+    """
+
+    _event_fd: int | None = None
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        *,
+        capacity: int = 16 << 20,
+        delivery: Delivery = "at-least-once",
+        participants: int = 64,
+        max_deliveries: int | None = None,
+        dead_letter: str | None = None,
+        stall_limit: float | None = None,
+        checksum: Checksum = "header",
+        mode: int = 0o600,
+        group: str | int | None = None,
+        exist_ok: bool = False,
+        directory: str | None = None,
+    ) -> Self:
+        """Makes a queue and attaches to it. All its memory is allocated now: later nothing can run out.
+
+        Args:
+            name: 1 to 100 of `A-Z a-z 0-9 . _ -`.
+            capacity: bytes, rounded up to a power of two. A message may have up to half of it, less 32 bytes.
+            delivery: what becomes of a message whose reader died: `"at-least-once"` hands it to another reader,
+                `"at-most-once"` lets it go.
+            participants: how many attachments there can be at once, up to 1023.
+            max_deliveries: after that many deliveries without a settlement a message goes to `dead_letter`.
+            dead_letter: the name of the queue for such messages; it is made if it is not there.
+            stall_limit: seconds after which consumers may pass over a living writer's unfinished message. The writer
+                notices and puts its message again. None: a slow writer is waited for.
+            checksum: `"header"` checks each message's header, `"full"` the payload, too.
+            mode, group: for queues that several users share, for example `0o660` and a group.
+            exist_ok: open the queue if it is there already with the same parameters.
+            directory: where the segment stands; default `$HOLDFAST_RUNTIME_DIR`, else `/dev/shm`.
+
+        Raises:
+            Exists: there is a queue of that name. LayoutMismatch: there is one, with other parameters (`exist_ok`).
+            NoSpace: no room for it. Misuse: a parameter makes no sense.
+
+        Example:
+            >>> from holdfast import Queue
+            >>> q = Queue.create("work", capacity=1 << 20, max_deliveries=3, dead_letter="work.dead")
+            >>> q.stats().capacity_bytes
+            1048576
+            >>> q.detach(); Queue.unlink("work"); Queue.unlink("work.dead")
+        """
+        if delivery not in ("at-least-once", "at-most-once"):
+            raise Misuse(f'delivery must be "at-least-once" or "at-most-once", not {delivery!r}')
+        if checksum not in ("header", "full"):
+            raise Misuse(f'checksum must be "header" or "full", not {checksum!r}')
+        if (max_deliveries is None) != (dead_letter is None):
+            raise Misuse(
+                "max_deliveries and dead_letter belong together: without a dead-letter queue a message that kills its "
+                "consumers would have to be thrown away"
+            )
+        if max_deliveries is not None and not 1 <= max_deliveries <= 250:
+            raise Misuse(f"max_deliveries must be 1 to 250, not {max_deliveries}")
+        if max_deliveries is not None and delivery == "at-most-once":
+            raise Misuse("at-most-once delivers nothing twice: max_deliveries has no meaning there")
+        if dead_letter == name:
+            raise Misuse(f"queue {name} cannot be its own dead-letter queue")
+        if stall_limit is not None and not 0.001 <= stall_limit <= 1e6:
+            raise Misuse(f"stall_limit must be 0.001 to 1000000 seconds, not {stall_limit}")
+        where = directory or _core.default_directory()
+        gid = -1 if group is None else group if isinstance(group, int) else grp.getgrnam(group).gr_gid
+        if dead_letter is not None:
+            try:
+                cls.create(
+                    dead_letter,
+                    capacity=capacity,
+                    participants=participants,
+                    checksum=checksum,
+                    mode=mode,
+                    group=group,
+                    directory=where,
+                ).detach()
+            except Exists:
+                pass
+        try:
+            _core.create_queue(
+                where,
+                name,
+                capacity=capacity,
+                participants=participants,
+                at_most_once=delivery == "at-most-once",
+                max_deliveries=max_deliveries or 0,
+                dead_letter=dead_letter or "",
+                stall_limit_ms=0 if stall_limit is None else round(stall_limit * 1000),
+                full_checksum=checksum == "full",
+                mode=mode,
+                group=gid,
+            )
+        except Exists:
+            if not exist_ok:
+                raise
+        self = cls(where, name)
+        if exist_ok:
+            self._compare(capacity, delivery, participants, max_deliveries, dead_letter, stall_limit, checksum)
+        return self
+
+    def _compare(
+        self,
+        capacity: int,
+        delivery: str,
+        participants: int,
+        max_deliveries: int | None,
+        dead_letter: str | None,
+        stall_limit: float | None,
+        checksum: str,
+    ) -> None:
+        found = _core.inspect(self.directory, self.name)["params"]
+        granules = max(4, -(-capacity // 64))
+        wanted = {
+            "capacity": 64 << (granules - 1).bit_length(),
+            "participants": participants,
+            "delivery": delivery,
+            "max_deliveries": max_deliveries or 0,
+            "stall_limit_ms": None if stall_limit is None else round(stall_limit * 1000),
+            "checksum": checksum,
+            "dead_letter": dead_letter,
+        }
+        other = [f"{key} is {found[key]!r}, not {value!r}" for key, value in wanted.items() if found[key] != value]
+        if other:
+            name = self.name
+            self.detach()
+            raise LayoutMismatch(
+                f"queue {name} exists with other parameters: {'; '.join(other)}. Open it with Queue.open(), or remove "
+                f"it with Queue.unlink() first"
+            )
+
+    @classmethod
+    def open(cls, name: str, *, adopt: bool = False, directory: str | None = None) -> Self:
+        """Attaches to a queue that exists.
+
+        Args:
+            name: as given to `create`.
+            adopt: accept a queue from before the last boot (only where `directory` is on a disk). Its bytes are what the
+                disk kept; the queue's structure is checked, its payloads only with `checksum="full"`.
+            directory: as in `create`.
+
+        Raises:
+            NotFound, Denied, LayoutMismatch, Corrupt, Stale, TooManyParticipants.
+
+        Example:
+            >>> from holdfast import Queue
+            >>> a = Queue.create("pair", capacity=1 << 16)
+            >>> b = Queue.open("pair")
+            >>> b.put(b"x"); a.get_bytes()
+            b'x'
+            >>> a.detach(); b.detach(); Queue.unlink("pair")
+        """
+        where = directory or _core.default_directory()
+        if adopt:
+            faults = faults_of(_core.inspect(where, name, blocks_max=1 << 40), stale_is_fine=True)
+            if faults:
+                raise LayoutMismatch(f"queue {name} cannot be adopted: {'; '.join(faults)}")
+        return cls(where, name, adopt)
+
+    @staticmethod
+    def unlink(name: str, *, directory: str | None = None) -> None:
+        """Takes the name away. Processes that are attached keep the queue until they leave.
+
+        Example:
+            >>> from holdfast import Queue
+            >>> Queue.create("gone", capacity=1 << 16).detach()
+            >>> Queue.unlink("gone")
+        """
+        _core.unlink_queue(directory or _core.default_directory(), name)
+
+    @staticmethod
+    def list(*, directory: str | None = None) -> builtins.list[str]:
+        """The names of the queues that are there.
+
+        Example:
+            >>> from holdfast import Queue
+            >>> Queue.create("seen", capacity=1 << 16).detach()
+            >>> "seen" in Queue.list()
+            True
+            >>> Queue.unlink("seen")
+        """
+        segments = _core.list_segments(directory or _core.default_directory())
+        return [name for kind, name, _, _ in segments if kind == "queue"]
+
+    def stats(self) -> QueueStats:
+        """What the queue holds, who is attached, and what has happened since it was made.
+
+        Example:
+            >>> from holdfast import Queue
+            >>> q = Queue.create("looked-at", capacity=1 << 16)
+            >>> q.put(b"x")
+            >>> q.stats().ready
+            1
+            >>> q.detach(); Queue.unlink("looked-at")
+        """
+        self._require()
+        return stats_of(self.name, _core.inspect(self.directory, self.name), self._dead_letter_blocked)
+
+    def check(self) -> builtins.list[str]:
+        """What is wrong with the queue, in words; an empty list if it is sound. Looks at every block's header.
+
+        Example:
+            >>> from holdfast import Queue
+            >>> q = Queue.create("sound", capacity=1 << 16)
+            >>> q.check()
+            []
+            >>> q.detach(); Queue.unlink("sound")
+        """
+        self._require()
+        return faults_of(_core.inspect(self.directory, self.name, blocks_max=1 << 40))
+
+    def recover(self) -> Recovered:
+        """Cleans up after all participants that have died, now. Never needed: whoever is blocked does it by itself.
+
+        Example:
+            >>> from holdfast import Queue
+            >>> q = Queue.create("tidy", capacity=1 << 16)
+            >>> q.recover()
+            Recovered(skipped=0, handed_on=0, released=0)
+            >>> q.detach(); Queue.unlink("tidy")
+        """
+        return Recovered(**self._recover())
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages until the queue is closed. Each is settled when the next one is asked for.
+
+        A loop that is left early gives its last message back (settle it first if it is done with).
+
+        Example:
+            >>> from holdfast import Queue
+            >>> q = Queue.create("stream", capacity=1 << 16)
+            >>> q.put_many([b"a", b"b"]); q.close()
+            >>> [bytes(message.data) for message in q]
+            [b'a', b'b']
+            >>> q.detach(); Queue.unlink("stream")
+        """
+        while True:
+            try:
+                message = self.get()
+            except Closed:
+                return
+            with message:
+                yield message
+
+    # asyncio
+
+    async def aput(self, data: Buffer, timeout: float | None = None) -> None:
+        """`put` for asyncio: waits without blocking the loop.
+
+        Example:
+            >>> import asyncio
+            >>> from holdfast import Queue
+            >>> async def main():
+            ...     q = Queue.create("async", capacity=1 << 16)
+            ...     await q.aput(b"x")
+            ...     with await q.aget() as message:
+            ...         print(bytes(message.data))
+            ...     q.detach(); Queue.unlink("async")
+            >>> asyncio.run(main())
+            b'x'
+        """
+        await self._wait(True, timeout, lambda: self.put(data, 0))
+
+    async def aput_many(self, messages: Iterable[Buffer], timeout: float | None = None) -> None:
+        """`put_many` for asyncio."""
+        rest = [*messages]
+        done = 0
+
+        def attempt() -> None:
+            nonlocal rest, done
+            try:
+                self.put_many(rest, 0)
+            except Full as error:
+                rest = rest[error.done :]
+                done += error.done
+                raise
+
+        try:
+            await self._wait(True, timeout, attempt)
+        except Timeout as error:
+            error.done = done
+            raise
+
+    async def aget(self, timeout: float | None = None) -> Message:
+        """`get` for asyncio. A cancelled `aget` has taken nothing."""
+        return await self._wait(False, timeout, lambda: self.get(0))
+
+    async def aget_many(self, count: int, timeout: float | None = None) -> Messages:
+        """`get_many` for asyncio."""
+        return await self._wait(False, timeout, lambda: self.get_many(count, 0))
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """As `__iter__`, in `async for`."""
+        while True:
+            try:
+                message = await self.aget()
+            except Closed:
+                return
+            with message:
+                yield message
+
+    async def _wait(self, putting: bool, timeout: float | None, attempt: Callable[[], T]) -> T:
+        if timeout is not None and timeout < 0:
+            raise Misuse("timeout must be None or at least 0 seconds")
+        try:
+            return attempt()
+        except (Full, Empty):
+            if timeout == 0:
+                raise
+        start = time.monotonic()
+        while True:
+            heard = self._listen(putting)
+            try:
+                return attempt()
+            except (Full, Empty) as error:
+                blocked = error
+            left = None if timeout is None else start + timeout - time.monotonic()
+            if left is not None and left <= 0:
+                late = Timeout(f"{blocked} (waited {timeout} s)")
+                late.pid = blocked.pid
+                raise late from None
+            await ring(self, putting, heard, blocked.pid is not None, left)
+
+    # other event loops
+
+    def fileno(self) -> int:
+        """A file descriptor for `select` and the like: readable when it is worth to call `get(timeout=0)`.
+
+        Call `arm()`, get until `Empty`, then wait for the descriptor; and again.
+
+        Example:
+            >>> import select
+            >>> from holdfast import Queue
+            >>> q = Queue.create("polled", capacity=1 << 16)
+            >>> q.arm()
+            >>> q.put(b"x")
+            >>> bool(select.select([q], [], [], 5.0)[0])
+            True
+            >>> q.detach(); Queue.unlink("polled")
+        """
+        if self._event_fd is None:
+            self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        return self._event_fd
+
+    def arm(self) -> None:
+        """Makes `fileno()` not readable until something happens after this call."""
+        fd = self.fileno()
+        try:
+            os.eventfd_read(fd)
+        except BlockingIOError:
+            pass
+        heard = self._listen(False)
+
+        def call() -> None:
+            if self._event_fd is not None:
+                os.eventfd_write(self._event_fd, 1)
+
+        waiter().watch(self, False, heard, False, call)
+
+    def detach(self) -> None:
+        """This process leaves. Messages that it still holds go back.
+
+        Raises:
+            Misuse: views of message data are alive, or other threads are inside a call.
+        """
+        super().detach()
+        if self._event_fd is not None:
+            os.close(self._event_fd)
+            self._event_fd = None
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+    def __del__(self) -> None:
+        if self._event_fd is not None:
+            os.close(self._event_fd)
+            self._event_fd = None
+
+    def _require(self) -> None:
+        if not self.attached:
+            self._listen(False)  # says why
+
+    def __reduce__(self) -> tuple[Callable[[str, str], Queue], tuple[str, str]]:
+        return _reopen, (self.directory, self.name)
+
+    def __repr__(self) -> str:
+        return f"<holdfast.Queue {self.name!r}{'' if self.attached else ' (detached)'}>"
+
+
+def _reopen(directory: str, name: str) -> Queue:
+    return Queue.open(name, directory=directory)
+
+
+__all__ = ["Message", "Messages", "Queue"]

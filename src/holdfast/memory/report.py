@@ -1,0 +1,22 @@
+"""What the core's look at a segment means, in words; for `check`, `doctor` and `adopt`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def faults_of(seen: dict[str, Any], stale_is_fine: bool = False) -> list[str]:
+    """Everything that is wrong with a segment. `seen` is what `_core.inspect` answered."""
+    faults = [fault for fault in seen["faults"] if not (stale_is_fine and not seen.get("this_boot", True))]
+    queue = seen.get("queue")
+    if queue is None:
+        return faults
+    fault = queue["fault"]
+    if fault is not None:
+        faults.append(f"{fault['what']} at position {fault['position']} holds {fault['value']:#018x}")
+    if queue["overtaken"]:
+        faults.append("the queue was too busy for a complete look; look again")
+    for block in queue["list"]:
+        if block.get("fault") is not None:
+            faults.append(f"the {block['state']} message at position {block['position']}: {block['fault']} is wrong")
+    return faults
