@@ -19,24 +19,55 @@ void raise(const char* class_name, const std::string& words) {
 void raise(const Error& error) {
     const char* name = "HoldfastError";
     switch (error.code) {
-        case Code::exists: name = "Exists"; break;
-        case Code::not_found: name = "NotFound"; break;
-        case Code::no_space: name = "NoSpace"; break;
-        case Code::denied: name = "Denied"; break;
-        case Code::layout_mismatch: name = "LayoutMismatch"; break;
-        case Code::corrupt: name = "Corrupt"; break;
-        case Code::stale: name = "Stale"; break;
+        case Code::exists:
+            name = "Exists";
+            break;
+        case Code::not_found:
+            name = "NotFound";
+            break;
+        case Code::no_space:
+            name = "NoSpace";
+            break;
+        case Code::denied:
+            name = "Denied";
+            break;
+        case Code::layout_mismatch:
+            name = "LayoutMismatch";
+            break;
+        case Code::corrupt:
+            name = "Corrupt";
+            break;
+        case Code::stale:
+            name = "Stale";
+            break;
         case Code::misuse:
-        case Code::too_large: name = "Misuse"; break;
-        case Code::too_many_participants: name = "TooManyParticipants"; break;
-        case Code::unsupported: name = "Unsupported"; break;
-        case Code::full: name = "Full"; break;
-        case Code::empty: name = "Empty"; break;
-        case Code::timeout: name = "Timeout"; break;
-        case Code::closed: name = "Closed"; break;
-        case Code::peer_died: name = "PeerDied"; break;
+        case Code::too_large:
+            name = "Misuse";
+            break;
+        case Code::too_many_participants:
+            name = "TooManyParticipants";
+            break;
+        case Code::unsupported:
+            name = "Unsupported";
+            break;
+        case Code::full:
+            name = "Full";
+            break;
+        case Code::empty:
+            name = "Empty";
+            break;
+        case Code::timeout:
+            name = "Timeout";
+            break;
+        case Code::closed:
+            name = "Closed";
+            break;
+        case Code::peer_died:
+            name = "PeerDied";
+            break;
         case Code::exhausted:
-        case Code::io: break;
+        case Code::io:
+            break;
     }
     raise(name, error.what());
 }
@@ -46,13 +77,16 @@ void raise_unusable(QueueObject* self) {
         raise("Misuse", "this Queue was never opened; use Queue.create or Queue.open");
     else if (self->attachment->forked())
         raise("Misuse", "queue " + self->attachment->name() +
-                            " was opened before fork(); a child has no slot of its own: call Queue.open() in it");
+                            " was opened before fork(); a child has no slot of its own: call "
+                            "Queue.open() in it");
     else
-        raise("Misuse", "queue " + self->attachment->name() + " was detached; call Queue.open() to use it again");
+        raise("Misuse", "queue " + self->attachment->name() +
+                            " was detached; call Queue.open() to use it again");
 }
 
 // The exception carries the pid that is in the way, if there is one, so that a program can act on it.
-static void raise_blocked(QueueAttachment& attachment, const char* class_name, const std::string& words) {
+static void raise_blocked(QueueAttachment& attachment, const char* class_name,
+                          const std::string& words) {
     PyObject* type = error_class(class_name);
     if (type == nullptr) return;
     PyObject* error = PyObject_CallFunction(type, "s", words.c_str());
@@ -66,7 +100,8 @@ static void raise_blocked(QueueAttachment& attachment, const char* class_name, c
     Py_DECREF(error);
 }
 
-void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* call, double waited_s, bool nowait) {
+void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* call, double waited_s,
+                   bool nowait) {
     const std::string queue = "queue " + attachment.name();
     std::string who = attachment.blocker_words();
     if (!who.empty()) who = ": " + who;
@@ -82,13 +117,16 @@ void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* cal
                                  queue + " has no message for this " + call + waited + who);
         case Verdict::fenced:
             return raise_blocked(attachment, "Timeout",
-                                 queue + ": this " + call + " was overtaken by the stall limit again and again" + waited +
+                                 queue + ": this " + call +
+                                     " was overtaken by the stall limit again and again" + waited +
                                      "; nothing was put");
         case Verdict::closed:
             return raise("Closed", queue + " is closed: " +
-                                       (call[0] == 'p' ? "nothing more can be put" : "and everything was delivered"));
+                                       (call[0] == 'p' ? "nothing more can be put"
+                                                       : "and everything was delivered"));
         case Verdict::exhausted:
-            return raise("HoldfastError", queue + " has used up its 52 bits of positions; create a new one");
+            return raise("HoldfastError",
+                         queue + " has used up its 52 bits of positions; create a new one");
         case Verdict::corrupt:
         case Verdict::ok:
             return raise("Corrupt", attachment.fault_words());

@@ -19,16 +19,20 @@ nb::dict describe_params(const QueueParams& params) {
     out["participants"] = params.participants;
     out["delivery"] = params.delivery == Delivery::at_least_once ? "at-least-once" : "at-most-once";
     out["max_deliveries"] = params.max_deliveries;
-    out["stall_limit_ms"] = params.stall_limit_ms == kNoStallLimit ? nb::object(nb::none()) : nb::cast(params.stall_limit_ms);
+    out["stall_limit_ms"] = params.stall_limit_ms == kNoStallLimit
+                                ? nb::object(nb::none())
+                                : nb::cast(params.stall_limit_ms);
     out["checksum"] = params.full_checksum ? "full" : "header";
-    out["dead_letter"] = params.dead_letter[0] ? nb::object(nb::str(params.dead_letter)) : nb::object(nb::none());
+    out["dead_letter"] =
+        params.dead_letter[0] ? nb::object(nb::str(params.dead_letter)) : nb::object(nb::none());
     out["message_size_max"] = geometry.size_max();
     return out;
 }
 
 nb::list describe_participants(Segment& segment, const QueueParams& params) {
     nb::list out;
-    ParticipantEntry* entries = participant_table(segment, Geometry::participants_offset(), params.participants);
+    ParticipantEntry* entries =
+        participant_table(segment, Geometry::participants_offset(), params.participants);
     for (u32 slot = 0; slot < params.participants; ++slot) {
         ParticipantInfo info = describe_slot(segment, entries[slot], slot);
         nb::dict each;
@@ -40,7 +44,8 @@ nb::list describe_participants(Segment& segment, const QueueParams& params) {
         nb::dict counts;
         bool any = false;
         for (std::size_t i = 0; i < std::size(kCountNames); ++i) {
-            u64 value = std::atomic_ref<u64>(entries[slot].counts[i]).load(std::memory_order_relaxed);
+            u64 value =
+                std::atomic_ref<u64>(entries[slot].counts[i]).load(std::memory_order_relaxed);
             any |= value != 0;
             counts[kCountNames[i]] = value;
         }
@@ -59,22 +64,27 @@ nb::dict describe_block(QueueState<NativeMemory>& q, u64 position, u64 word, u64
     out["state"] = state_name(state);
     out["owner"] = Geometry::owner(word);
     out["bytes"] = q.geometry.length(word) * kGranule;
-    Side side = side_of(q.memory.load(q.side(position), std::memory_order_relaxed), q.geometry.lap(position));
+    Side side = side_of(q.memory.load(q.side(position), std::memory_order_relaxed),
+                        q.geometry.lap(position));
     out["deliveries"] = side.deliveries;
-    out["age_ms"] = side.current ? nb::cast(q.memory.now_ms() - side.claimed_ms) : nb::object(nb::none());
+    out["age_ms"] =
+        side.current ? nb::cast(q.memory.now_ms() - side.claimed_ms) : nb::object(nb::none());
     if (state != State::ready && state != State::retry && state != State::taken) return out;
     BlockHeader header = q.memory.read_header(q.block(position));
     u64 room = q.geometry.length(word) * kGranule - sizeof header;
     BlockFault fault = verify(header, position, static_cast<u32>(room));
-    if (fault == BlockFault::none && Geometry::blocks_granules(header.size) != q.geometry.length(word))
+    if (fault == BlockFault::none &&
+        Geometry::blocks_granules(header.size) != q.geometry.length(word))
         fault = BlockFault::size;
-    if (fault == BlockFault::none) fault = verify_payload(header, q.block(position) + sizeof header);
+    if (fault == BlockFault::none)
+        fault = verify_payload(header, q.block(position) + sizeof header);
     nb::object payload = nb::none();
     if (fault == BlockFault::none)
         payload = nb::bytes(reinterpret_cast<const char*>(q.block(position) + sizeof header),
                             std::min<u64>(header.size, payload_max));
     if (q.load_descriptor(position) != word) return out;  // it went on while we looked
-    out["fault"] = fault == BlockFault::none ? nb::object(nb::none()) : nb::object(nb::str(fault_name(fault).data()));
+    out["fault"] = fault == BlockFault::none ? nb::object(nb::none())
+                                             : nb::object(nb::str(fault_name(fault).data()));
     if (fault != BlockFault::none) return out;
     out["size"] = header.size;
     out["time"] = header.time;
@@ -102,15 +112,18 @@ struct Holder {
 };
 
 u32 age_ms(QueueState<NativeMemory>& q, u64 position) {
-    Side side = side_of(q.memory.load(q.side(position), std::memory_order_relaxed), q.geometry.lap(position));
+    Side side = side_of(q.memory.load(q.side(position), std::memory_order_relaxed),
+                        q.geometry.lap(position));
     u32 age = q.memory.now_ms() - side.claimed_ms;
     return side.current && age < 1u << 31 ? age : 0;
 }
 
-nb::dict describe_queue(Segment& segment, const QueueParams& params, u64 skip, u64 blocks_max, u64 payload_max) {
+nb::dict describe_queue(Segment& segment, const QueueParams& params, u64 skip, u64 blocks_max,
+                        u64 payload_max) {
     Geometry geometry(params.granules, params.participants);
     NativeMemory memory;
-    QueueState<NativeMemory> q(memory, geometry, segment.base(), 0, params.delivery, params.stall_limit_ms);
+    QueueState<NativeMemory> q(memory, geometry, segment.base(), 0, params.delivery,
+                               params.stall_limit_ms);
     std::vector<std::pair<u64, u64>> seen;
     std::map<u32, Holder> holders;
     u64 last = ~u64{0}, passed = 0;
@@ -135,7 +148,8 @@ nb::dict describe_queue(Segment& segment, const QueueParams& params, u64 skip, u
     out["closed"] = result.closed;
     out["overtaken"] = result.overtaken;
     out["positions_left"] = kPositionMax - result.head;
-    out["fault"] = result.sound() ? nb::object(nb::none()) : nb::object(describe_fault(result.fault));
+    out["fault"] =
+        result.sound() ? nb::object(nb::none()) : nb::object(describe_fault(result.fault));
     nb::dict blocks, bytes;
     for (u32 state = 1; state < 8; ++state) {
         blocks[kStateNames[state]] = result.blocks[state];
@@ -161,7 +175,8 @@ nb::dict describe_queue(Segment& segment, const QueueParams& params, u64 skip, u
 }
 
 // Everything that can be told of a queue's segment, also when its header is damaged or all its processes are dead.
-nb::dict inspect(const std::string& directory, const std::string& name, u64 skip, u64 blocks_max, u64 payload_max) {
+nb::dict inspect(const std::string& directory, const std::string& name, u64 skip, u64 blocks_max,
+                 u64 payload_max) {
     Inspection inspection = Segment::inspect(directory, kQueueKind, name);
     nb::dict out;
     nb::list faults;

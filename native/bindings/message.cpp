@@ -21,11 +21,13 @@ bool finish(QueueObject* queue, Slot& slot, Fate wish, bool announce = true) {
     }
     slot.fate = wish;
     QueueAttachment& attachment = *queue->attachment;
-    if (!attachment.usable()) return true;  // detach() gave it back; in a forked child it never was ours
+    if (!attachment.usable())
+        return true;  // detach() gave it back; in a forked child it never was ours
     bool ours = wish == Fate::settled ? attachment.settle(slot.delivered.taken)
                                       : attachment.give_back(slot.delivered.taken);
     if (wish == Fate::settled && announce) attachment.announce_space();
-    if (ours) [[likely]] return true;
+    if (ours) [[likely]]
+        return true;
     raise("Corrupt", "queue " + attachment.name() + ": the block at position " +
                          std::to_string(slot.delivered.taken.position) +
                          " was in our hands and its state was overwritten by somebody else");
@@ -49,9 +51,11 @@ void drop(QueueObject* queue, Slot& slot, const char* what) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     if (PyErr_ResourceWarning(nullptr, 1,
-                              "%s at position %llu was neither settled nor given back; it is given back now. Use `with "
+                              "%s at position %llu was neither settled nor given back; it is given "
+                              "back now. Use `with "
                               "queue.get() as message:`",
-                              what, static_cast<unsigned long long>(slot.delivered.taken.position)) < 0)
+                              what,
+                              static_cast<unsigned long long>(slot.delivered.taken.position)) < 0)
         PyErr_WriteUnraisable(nullptr);
     if (!finish(queue, slot, Fate::given_back)) PyErr_WriteUnraisable(nullptr);
     PyErr_Restore(type, value, traceback);
@@ -60,7 +64,8 @@ void drop(QueueObject* queue, Slot& slot, const char* what) {
 void message_dealloc(PyObject* object) {
     auto* self = reinterpret_cast<MessageObject*>(object);
     if (self->batch == nullptr) {
-        if (self->own.fate == Fate::held) [[unlikely]] drop(self->queue, self->own, "a message");
+        if (self->own.fate == Fate::held) [[unlikely]]
+            drop(self->queue, self->own, "a message");
     } else {
         Py_DECREF(self->batch);
     }
@@ -74,10 +79,13 @@ void message_dealloc(PyObject* object) {
 int message_getbuffer(PyObject* object, Py_buffer* view, int flags) {
     auto* self = reinterpret_cast<MessageObject*>(object);
     Slot& slot = *self->slot;
-    if (slot.fate != Fate::held || slot.wish != Fate::held || !self->queue->attachment->segment()) [[unlikely]] {
+    if (slot.fate != Fate::held || slot.wish != Fate::held || !self->queue->attachment->segment())
+        [[unlikely]] {
         view->obj = nullptr;
-        raise("Misuse", "this message was settled or given back; its bytes belong to somebody else now. Copy them "
-                        "(bytes(message.data)) before");
+        raise("Misuse",
+              "this message was settled or given back; its bytes belong to somebody else now. Copy "
+              "them "
+              "(bytes(message.data)) before");
         return -1;
     }
     if (!self->queue->attachment->usable()) [[unlikely]] {
@@ -85,7 +93,8 @@ int message_getbuffer(PyObject* object, Py_buffer* view, int flags) {
         usable(self->queue);
         return -1;
     }
-    if (PyBuffer_FillInfo(view, object, const_cast<std::byte*>(slot.delivered.data), slot.delivered.size, 1, flags) < 0)
+    if (PyBuffer_FillInfo(view, object, const_cast<std::byte*>(slot.delivered.data),
+                          slot.delivered.size, 1, flags) < 0)
         return -1;
     ++slot.exports;
     ++self->queue->exports;
@@ -100,7 +109,9 @@ void message_releasebuffer(PyObject* object, Py_buffer*) {
         PyErr_WriteUnraisable(object);
 }
 
-PyObject* message_enter(PyObject* self, PyObject*) { return Py_NewRef(self); }
+PyObject* message_enter(PyObject* self, PyObject*) {
+    return Py_NewRef(self);
+}
 
 PyObject* message_exit(PyObject* object, PyObject* const* args, Py_ssize_t count) {
     auto* self = reinterpret_cast<MessageObject*>(object);
@@ -121,26 +132,35 @@ PyObject* message_give_back(PyObject* object, PyObject*) {
     Py_RETURN_NONE;
 }
 
-PyObject* message_data(PyObject* self, void*) { return PyMemoryView_FromObject(self); }
+PyObject* message_data(PyObject* self, void*) {
+    return PyMemoryView_FromObject(self);
+}
 
-const Delivered& delivered_of(PyObject* self) { return reinterpret_cast<MessageObject*>(self)->slot->delivered; }
+const Delivered& delivered_of(PyObject* self) {
+    return reinterpret_cast<MessageObject*>(self)->slot->delivered;
+}
 
 PyObject* message_redelivered(PyObject* self, void*) {
     return PyLong_FromUnsignedLong(delivered_of(self).taken.redelivered);
 }
-PyObject* message_time(PyObject* self, void*) { return PyLong_FromUnsignedLongLong(delivered_of(self).time); }
+PyObject* message_time(PyObject* self, void*) {
+    return PyLong_FromUnsignedLongLong(delivered_of(self).time);
+}
 PyObject* message_position(PyObject* self, void*) {
     return PyLong_FromUnsignedLongLong(delivered_of(self).taken.position);
 }
-Py_ssize_t message_length(PyObject* self) { return delivered_of(self).size; }
+Py_ssize_t message_length(PyObject* self) {
+    return delivered_of(self).size;
+}
 
 PyObject* message_repr(PyObject* self) {
     static const char* fates[] = {"held", "settled", "given back"};
     const Delivered& delivered = delivered_of(self);
-    return PyUnicode_FromFormat("<holdfast.Message position=%llu size=%u redelivered=%u %s>",
-                                static_cast<unsigned long long>(delivered.taken.position), delivered.size,
-                                delivered.taken.redelivered,
-                                fates[static_cast<int>(reinterpret_cast<MessageObject*>(self)->slot->fate)]);
+    return PyUnicode_FromFormat(
+        "<holdfast.Message position=%llu size=%u redelivered=%u %s>",
+        static_cast<unsigned long long>(delivered.taken.position), delivered.size,
+        delivered.taken.redelivered,
+        fates[static_cast<int>(reinterpret_cast<MessageObject*>(self)->slot->fate)]);
 }
 
 // Messages
@@ -148,21 +168,26 @@ PyObject* message_repr(PyObject* self) {
 void messages_dealloc(PyObject* object) {
     auto* self = reinterpret_cast<MessagesObject*>(object);
     for (Py_ssize_t i = 0; i < self->count; ++i)
-        if (self->slots[i].fate == Fate::held) drop(self->queue, self->slots[i], "a message of a batch");
+        if (self->slots[i].fate == Fate::held)
+            drop(self->queue, self->slots[i], "a message of a batch");
     Py_DECREF(self->queue);
     PyObject_Free(object);
 }
 
 bool finish_all(MessagesObject* self, Fate wish) {
     bool ours = true;
-    for (Py_ssize_t i = 0; i < self->count; ++i) ours &= finish(self->queue, self->slots[i], wish, false);
-    if (wish == Fate::settled && self->queue->attachment->usable()) self->queue->attachment->announce_space();
+    for (Py_ssize_t i = 0; i < self->count; ++i)
+        ours &= finish(self->queue, self->slots[i], wish, false);
+    if (wish == Fate::settled && self->queue->attachment->usable())
+        self->queue->attachment->announce_space();
     return ours;
 }
 
 PyObject* messages_exit(PyObject* object, PyObject* const* args, Py_ssize_t count) {
     bool clean = count < 1 || args[0] == Py_None;
-    if (!finish_all(reinterpret_cast<MessagesObject*>(object), clean ? Fate::settled : Fate::given_back)) return nullptr;
+    if (!finish_all(reinterpret_cast<MessagesObject*>(object),
+                    clean ? Fate::settled : Fate::given_back))
+        return nullptr;
     Py_RETURN_NONE;
 }
 
@@ -183,12 +208,13 @@ PyObject* messages_tobytes(PyObject* object, PyObject*) {
     for (Py_ssize_t i = 0; list != nullptr && i < self->count; ++i) {
         const Slot& slot = self->slots[i];
         if (slot.fate != Fate::held) [[unlikely]] {
-            raise("Misuse", "message " + std::to_string(i) + " of this batch was settled or given back already");
+            raise("Misuse", "message " + std::to_string(i) +
+                                " of this batch was settled or given back already");
             Py_DECREF(list);
             return nullptr;
         }
-        PyObject* copy =
-            PyBytes_FromStringAndSize(reinterpret_cast<const char*>(slot.delivered.data), slot.delivered.size);
+        PyObject* copy = PyBytes_FromStringAndSize(
+            reinterpret_cast<const char*>(slot.delivered.data), slot.delivered.size);
         if (copy == nullptr) {
             Py_DECREF(list);
             return nullptr;
@@ -198,7 +224,9 @@ PyObject* messages_tobytes(PyObject* object, PyObject*) {
     return list;
 }
 
-Py_ssize_t messages_length(PyObject* self) { return reinterpret_cast<MessagesObject*>(self)->count; }
+Py_ssize_t messages_length(PyObject* self) {
+    return reinterpret_cast<MessagesObject*>(self)->count;
+}
 
 PyObject* messages_item(PyObject* object, Py_ssize_t index) {
     auto* self = reinterpret_cast<MessagesObject*>(object);
@@ -215,22 +243,26 @@ PyObject* messages_item(PyObject* object, Py_ssize_t index) {
 }
 
 PyObject* messages_repr(PyObject* object) {
-    return PyUnicode_FromFormat("<holdfast.Messages count=%zd>", reinterpret_cast<MessagesObject*>(object)->count);
+    return PyUnicode_FromFormat("<holdfast.Messages count=%zd>",
+                                reinterpret_cast<MessagesObject*>(object)->count);
 }
 
 PyMethodDef message_methods[] = {
     {"__enter__", message_enter, METH_NOARGS, nullptr},
     {"__exit__", method(message_exit), METH_FASTCALL, nullptr},
     {"settle", message_settle, METH_NOARGS, "The message is done with; nobody gets it again."},
-    {"give_back", message_give_back, METH_NOARGS, "Somebody shall get the message again, marked as redelivered."},
+    {"give_back", message_give_back, METH_NOARGS,
+     "Somebody shall get the message again, marked as redelivered."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef message_getset[] = {
-    {"data", message_data, nullptr, "The payload in place: a read-only memoryview, valid until the message is settled.",
-     nullptr},
-    {"redelivered", message_redelivered, nullptr, "How often it was delivered before without being settled.", nullptr},
+    {"data", message_data, nullptr,
+     "The payload in place: a read-only memoryview, valid until the message is settled.", nullptr},
+    {"redelivered", message_redelivered, nullptr,
+     "How often it was delivered before without being settled.", nullptr},
     {"time", message_time, nullptr, "When it was put, in nanoseconds since the epoch.", nullptr},
-    {"position", message_position, nullptr, "Its position in the queue, in 64-byte granules since creation.", nullptr},
+    {"position", message_position, nullptr,
+     "Its position in the queue, in 64-byte granules since creation.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyBufferProcs message_buffer = {message_getbuffer, message_releasebuffer};
@@ -241,7 +273,8 @@ PyMethodDef messages_methods[] = {
     {"__exit__", method(messages_exit), METH_FASTCALL, nullptr},
     {"settle", messages_settle, METH_NOARGS, "Settles all that are still held."},
     {"give_back", messages_give_back, METH_NOARGS, "Gives back all that are still held."},
-    {"tobytes", messages_tobytes, METH_NOARGS, "Copies of all payloads, as a list of bytes, in one call."},
+    {"tobytes", messages_tobytes, METH_NOARGS,
+     "Copies of all payloads, as a list of bytes, in one call."},
     {nullptr, nullptr, 0, nullptr}};
 
 PySequenceMethods messages_sequence{};
@@ -290,7 +323,8 @@ PyObject* message_new(QueueObject* queue, const Delivered& delivered) {
 }
 
 PyObject* messages_new(QueueObject* queue, const std::vector<Delivered>& delivered) {
-    auto* self = PyObject_NewVar(MessagesObject, &MessagesType, static_cast<Py_ssize_t>(delivered.size()));
+    auto* self =
+        PyObject_NewVar(MessagesObject, &MessagesType, static_cast<Py_ssize_t>(delivered.size()));
     if (self == nullptr) return nullptr;
     self->queue = reinterpret_cast<QueueObject*>(Py_NewRef(queue));
     self->count = static_cast<Py_ssize_t>(delivered.size());

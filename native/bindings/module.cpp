@@ -14,9 +14,10 @@ void bind_inspect(nb::module_& module);
 
 namespace {
 
-void create_queue(const std::string& directory, const std::string& name, u64 capacity, u32 participants,
-                  bool at_most_once, u32 max_deliveries, const std::string& dead_letter, u32 stall_limit_ms,
-                  bool full_checksum, u32 mode, long group) {
+void create_queue(const std::string& directory, const std::string& name, u64 capacity,
+                  u32 participants, bool at_most_once, u32 max_deliveries,
+                  const std::string& dead_letter, u32 stall_limit_ms, bool full_checksum, u32 mode,
+                  long group) {
     QueueParams params{};
     params.granules = std::bit_ceil(std::max<u64>(capacity, 4 * kGranule) / kGranule +
                                     (capacity % kGranule != 0 ? 1 : 0));
@@ -26,11 +27,13 @@ void create_queue(const std::string& directory, const std::string& name, u64 cap
     params.stall_limit_ms = stall_limit_ms == 0 ? kNoStallLimit : stall_limit_ms;
     params.full_checksum = full_checksum;
     if (!Geometry::valid(params.granules, participants))
-        throw Error(Code::misuse, "queue " + name + ": a capacity of " + std::to_string(capacity) + " bytes with " +
-                                      std::to_string(participants) +
-                                      " participants is not possible; use 256 bytes to 256 GiB and 1 to 1023");
+        throw Error(Code::misuse,
+                    "queue " + name + ": a capacity of " + std::to_string(capacity) +
+                        " bytes with " + std::to_string(participants) +
+                        " participants is not possible; use 256 bytes to 256 GiB and 1 to 1023");
     if (!dead_letter.empty() && !valid_name(dead_letter))
-        throw Error(Code::misuse, "queue " + name + ": \"" + dead_letter + "\" is no name for a dead-letter queue");
+        throw Error(Code::misuse, "queue " + name + ": \"" + dead_letter +
+                                      "\" is no name for a dead-letter queue");
     std::memcpy(params.dead_letter, dead_letter.c_str(), dead_letter.size());
     SegmentSpec spec;
     spec.directory = directory;
@@ -43,7 +46,8 @@ void create_queue(const std::string& directory, const std::string& name, u64 cap
 nb::list list_segments(const std::string& directory) {
     nb::list out;
     for (const SegmentInfo& each : Segment::list(directory))
-        out.append(nb::make_tuple(nb::str(kind_name(each.kind).data()), each.name, each.path, each.size));
+        out.append(
+            nb::make_tuple(nb::str(kind_name(each.kind).data()), each.name, each.path, each.size));
     return out;
 }
 
@@ -68,15 +72,17 @@ nb::list points() {
 
 // Wakes the thread that waits for several queues when the set of them changes.
 class Alarm {
-   public:
+ public:
     void ring() {
         std::atomic_ref<u32>(word_).fetch_add(1, std::memory_order_seq_cst);  // pairs with: hear
         futex_wake_all(&word_);
     }
-    u32 hear() { return std::atomic_ref<u32>(word_).load(std::memory_order_seq_cst); }  // pairs with: ring
+    u32 hear() {
+        return std::atomic_ref<u32>(word_).load(std::memory_order_seq_cst);
+    }  // pairs with: ring
     const u32* word() const { return &word_; }
 
-   private:
+ private:
     u32 word_ = 0;
 };
 
@@ -86,18 +92,22 @@ bool wait_any(const Alarm& alarm, u32 alarm_heard, const nb::list& heard, double
     std::vector<std::shared_ptr<QueueAttachment>> keep;
     for (nb::handle each : heard) {
         auto item = nb::cast<nb::tuple>(each);
-        if (!PyObject_TypeCheck(item[0].ptr(), &QueueType)) throw nb::type_error("wait_any needs queues");
+        if (!PyObject_TypeCheck(item[0].ptr(), &QueueType))
+            throw nb::type_error("wait_any needs queues");
         auto* queue = reinterpret_cast<QueueObject*>(nb::object(item[0]).ptr());
-        if (words.size() == kFutexWordsMax) break;  // the others are looked at when the time is over
+        if (words.size() == kFutexWordsMax)
+            break;  // the others are looked at when the time is over
         keep.push_back(queue->attachment);
-        const u32* bell = nb::cast<bool>(item[1]) ? queue->attachment->space_bell() : queue->attachment->data_bell();
+        const u32* bell = nb::cast<bool>(item[1]) ? queue->attachment->space_bell()
+                                                  : queue->attachment->data_bell();
         words.push_back({bell, nb::cast<u32>(item[2])});
     }
     const u64 ns = static_cast<u64>(seconds * 1e9);
     nb::gil_scoped_release release;
     Wait result = futex_waitv(words, ns).result;
     // Kernels before 5.16: a short sleep on the alarm stands in.
-    if (result == Wait::unsupported) result = futex_wait(alarm.word(), alarm_heard, std::min<u64>(ns, 1'000'000));
+    if (result == Wait::unsupported)
+        result = futex_wait(alarm.word(), alarm_heard, std::min<u64>(ns, 1'000'000));
     return result != Wait::timed_out;
 }
 
@@ -119,24 +129,31 @@ NB_MODULE(_core, module) {
             raise(error);
         }
     });
+    nb::set_leak_warnings(
+        false);  // the waiter's daemon thread holds an Alarm until the process ends
     if (ready_types() < 0) throw nb::python_error();
     module.attr("Queue") = nb::borrow(reinterpret_cast<PyObject*>(&QueueType));
     module.attr("Message") = nb::borrow(reinterpret_cast<PyObject*>(&MessageType));
     module.attr("Messages") = nb::borrow(reinterpret_cast<PyObject*>(&MessagesType));
     large_copy = &copy_without_gil;
 
-    module.def("create_queue", &create_queue, nb::arg("directory"), nb::arg("name"), nb::arg("capacity"),
-               nb::arg("participants"), nb::arg("at_most_once"), nb::arg("max_deliveries"), nb::arg("dead_letter"),
-               nb::arg("stall_limit_ms"), nb::arg("full_checksum"), nb::arg("mode"), nb::arg("group"));
+    module.def("create_queue", &create_queue, nb::arg("directory"), nb::arg("name"),
+               nb::arg("capacity"), nb::arg("participants"), nb::arg("at_most_once"),
+               nb::arg("max_deliveries"), nb::arg("dead_letter"), nb::arg("stall_limit_ms"),
+               nb::arg("full_checksum"), nb::arg("mode"), nb::arg("group"));
     module.def("unlink_queue", [](const std::string& directory, const std::string& name) {
         Segment::unlink(directory, kQueueKind, name);
     });
     module.def("list_segments", &list_segments);
     module.def("default_directory", &default_directory);
-    module.def("arm", &arm_point, nb::arg("point"), nb::arg("action") = "kill", nb::arg("countdown") = 1);
+    module.def("arm", &arm_point, nb::arg("point"), nb::arg("action") = "kill",
+               nb::arg("countdown") = 1);
     module.def("disarm", &disarm);
     module.def("points", &points);
-    nb::class_<Alarm>(module, "Alarm").def(nb::init<>()).def("ring", &Alarm::ring).def("hear", &Alarm::hear);
+    nb::class_<Alarm>(module, "Alarm")
+        .def(nb::init<>())
+        .def("ring", &Alarm::ring)
+        .def("hear", &Alarm::hear);
     module.def("wait_any", &wait_any);
     bind_inspect(module);
     bind_reference(module);

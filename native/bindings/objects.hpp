@@ -13,8 +13,7 @@
 namespace holdfast::bindings {
 
 struct QueueObject {
-    PyObject_HEAD
-    std::shared_ptr<QueueAttachment> attachment;
+    PyObject_HEAD std::shared_ptr<QueueAttachment> attachment;
     std::vector<Delivered> delivered;  // scratch of get and get_many
     std::vector<Payload> payloads;     // scratch of put_many
     u64 spin_ns;
@@ -33,16 +32,14 @@ struct Slot {
 };
 
 struct MessagesObject {
-    PyObject_VAR_HEAD
-    QueueObject* queue;
+    PyObject_VAR_HEAD QueueObject* queue;
     Py_ssize_t count;
     Slot slots[1];
 };
 
 // A message of its own (batch null, `own` used) or one of a batch.
 struct MessageObject {
-    PyObject_HEAD
-    QueueObject* queue;
+    PyObject_HEAD QueueObject* queue;
     MessagesObject* batch;
     Slot* slot;
     Slot own;
@@ -54,7 +51,9 @@ int ready_types();
 int ready_message_types();
 
 // A static type counts itself, so that nobody's reference is ever the last.
-inline void immortalise(PyTypeObject& type) { Py_SET_REFCNT(reinterpret_cast<PyObject*>(&type), 1); }
+inline void immortalise(PyTypeObject& type) {
+    Py_SET_REFCNT(reinterpret_cast<PyObject*>(&type), 1);
+}
 
 template <class Function>
 PyCFunction method(Function function) {
@@ -69,13 +68,15 @@ PyObject* error_class(const char* name);  // borrowed
 void raise(const char* class_name, const std::string& words);
 void raise(const Error& error);
 // What a verdict other than ok means to the caller of `call`. `nowait`: it was told not to wait.
-void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* call, double waited_s, bool nowait);
+void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* call, double waited_s,
+                   bool nowait);
 
 void raise_unusable(QueueObject* queue);
 
 // False with an exception set: detached, or the child of a fork.
 inline bool usable(QueueObject* self) {
-    if (self->attachment && self->attachment->usable()) [[likely]] return true;
+    if (self->attachment && self->attachment->usable()) [[likely]]
+        return true;
     raise_unusable(self);
     return false;
 }

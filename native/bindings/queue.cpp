@@ -16,8 +16,8 @@ namespace holdfast::bindings {
 
 namespace {
 
-constexpr u64 kProbeBlockedNs = 500'000;   // behind a named owner: how soon its death is noticed
-constexpr u64 kProbeIdleNs = 50'000'000;   // nobody in the way: every wait is bounded all the same
+constexpr u64 kProbeBlockedNs = 500'000;  // behind a named owner: how soon its death is noticed
+constexpr u64 kProbeIdleNs = 50'000'000;  // nobody in the way: every wait is bounded all the same
 constexpr u32 kBatchMax = 65536;
 
 void relax() {
@@ -30,12 +30,12 @@ void relax() {
 
 // Marks a stretch in which the GIL may be let go, so that nobody detaches under our feet.
 class Busy {
-   public:
+ public:
     explicit Busy(QueueObject* queue) : queue_(queue) { ++queue_->busy; }
     ~Busy() { --queue_->busy; }
     Busy(const Busy&) = delete;
 
-   private:
+ private:
     QueueObject* queue_;
 };
 
@@ -53,11 +53,12 @@ bool parse_timeout(PyObject* value, double& seconds) {
 }
 
 // The arguments of a call with `count_max` positional ones; the last of `names` is always "timeout". Missing: null.
-bool parse(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* kwnames, const char* const* names,
-           int names_count, int required, PyObject** out) {
+bool parse(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* kwnames,
+           const char* const* names, int names_count, int required, PyObject** out) {
     for (int i = 0; i < names_count; ++i) out[i] = i < count ? args[i] : nullptr;
     if (count > names_count) {
-        PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments (%zd given)", call, names_count, count);
+        PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments (%zd given)", call,
+                     names_count, count);
         return false;
     }
     Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
@@ -82,12 +83,15 @@ bool parse(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* 
 // Waits until `attempt(probe)` answers something else than `blocked` (or fenced). An exception is set unless the result
 // is true.
 template <class Attempt>
-bool wait_for(QueueObject* self, const char* call, double timeout, bool putting, Attempt&& attempt) {
-    std::shared_ptr<QueueAttachment> keep = self->attachment;  // the mapping outlives a detach by another thread
+bool wait_for(QueueObject* self, const char* call, double timeout, bool putting,
+              Attempt&& attempt) {
+    std::shared_ptr<QueueAttachment> keep =
+        self->attachment;  // the mapping outlives a detach by another thread
     QueueAttachment& attachment = *keep;
     const Verdict blocked = putting ? Verdict::full : Verdict::empty;
     const u64 start = monotonic_ns();
-    const u64 limit = timeout < 0 || timeout > 1e9 ? ~u64{0} : start + static_cast<u64>(timeout * 1e9);
+    const u64 limit =
+        timeout < 0 || timeout > 1e9 ? ~u64{0} : start + static_cast<u64>(timeout * 1e9);
     u64 now = start;
     bool first = true;
     for (;;) {
@@ -102,12 +106,14 @@ bool wait_for(QueueObject* self, const char* call, double timeout, bool putting,
             raise_verdict(attachment, verdict, call, static_cast<double>(now - start) / 1e9, !late);
             return false;
         }
-        const u64 pause = std::min(limit - now, attachment.blocked_by_somebody() ? kProbeBlockedNs : kProbeIdleNs);
+        const u64 pause = std::min(
+            limit - now, attachment.blocked_by_somebody() ? kProbeBlockedNs : kProbeIdleNs);
         Py_BEGIN_ALLOW_THREADS;
         if (first) {
             attachment.look_at_tail();
             const u64 spin_until = std::min(limit, start + self->spin_ns);
-            while (now < spin_until && !(putting ? attachment.looks_puttable() : attachment.looks_gettable())) {
+            while (now < spin_until &&
+                   !(putting ? attachment.looks_puttable() : attachment.looks_gettable())) {
                 for (int i = 0; i < 8; ++i) relax();
                 now = monotonic_ns();
             }
@@ -124,16 +130,18 @@ bool wait_for(QueueObject* self, const char* call, double timeout, bool putting,
 
 bool too_large(QueueObject* self, u64 size) {
     const Geometry& geometry = self->attachment->geometry();
-    if (size <= geometry.size_max()) [[likely]] return false;
+    if (size <= geometry.size_max()) [[likely]]
+        return false;
     raise("Misuse", "a message of " + std::to_string(size) + " bytes is too large for queue " +
-                        self->attachment->name() + ", which takes at most " + std::to_string(geometry.size_max()) +
+                        self->attachment->name() + ", which takes at most " +
+                        std::to_string(geometry.size_max()) +
                         " (half of its capacity less a header): create it with a larger capacity");
     return true;
 }
 
 // A bytes-like object for the time of a call.
 class Bytes {
-   public:
+ public:
     Bytes() = default;
     Bytes(const Bytes&) = delete;
     ~Bytes() {
@@ -151,12 +159,13 @@ class Bytes {
         return true;
     }
 
-   private:
+ private:
     Py_buffer view_{};
     bool held_ = false;
 };
 
-bool put_payloads(QueueObject* self, const char* call, std::span<const Payload> payloads, double timeout) {
+bool put_payloads(QueueObject* self, const char* call, std::span<const Payload> payloads,
+                  double timeout) {
     Busy busy(self);
     return self->attachment->put(payloads, false) == Verdict::ok ||
            wait_for(self, call, timeout, true,
@@ -211,8 +220,12 @@ PyObject* put_list(QueueObject* self, PyObject* sequence, double timeout) {
             length += Geometry::blocks_granules(mine[end].size);
             if (length > length_max) break;
         }
-        double left = timeout > 0 ? std::max(1e-9, timeout - static_cast<double>(monotonic_ns() - start) / 1e9) : timeout;
-        good = usable(self) && put_payloads(self, "put_many", {mine.data() + begin, end - begin}, left);
+        double left =
+            timeout > 0
+                ? std::max(1e-9, timeout - static_cast<double>(monotonic_ns() - start) / 1e9)
+                : timeout;
+        good = usable(self) &&
+               put_payloads(self, "put_many", {mine.data() + begin, end - begin}, left);
         if (good) begin = end;
     }
     if (!good) {  // the exception tells how many were put before it
@@ -220,7 +233,8 @@ PyObject* put_list(QueueObject* self, PyObject* sequence, double timeout) {
         PyErr_Fetch(&type, &value, &traceback);
         PyErr_NormalizeException(&type, &value, &traceback);
         PyObject* done = PyLong_FromSize_t(begin);
-        if (value != nullptr && done != nullptr && PyObject_SetAttrString(value, "done", done) < 0) PyErr_Clear();
+        if (value != nullptr && done != nullptr && PyObject_SetAttrString(value, "done", done) < 0)
+            PyErr_Clear();
         Py_XDECREF(done);
         PyErr_Restore(type, value, traceback);
         return nullptr;
@@ -230,7 +244,8 @@ PyObject* put_list(QueueObject* self, PyObject* sequence, double timeout) {
     Py_RETURN_NONE;
 }
 
-PyObject* queue_put_many(PyObject* object, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+PyObject* queue_put_many(PyObject* object, PyObject* const* args, Py_ssize_t count,
+                         PyObject* kwnames) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     static const char* const names[] = {"messages", "timeout"};
     PyObject* given[2];
@@ -239,7 +254,8 @@ PyObject* queue_put_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
     if (given[1] != nullptr && !parse_timeout(given[1], timeout)) return nullptr;
     if (!usable(self)) return nullptr;
     // A copy of the list, so that nobody changes it under us while the GIL is gone.
-    PyObject* sequence = PyTuple_CheckExact(given[0]) ? Py_NewRef(given[0]) : PySequence_Tuple(given[0]);
+    PyObject* sequence =
+        PyTuple_CheckExact(given[0]) ? Py_NewRef(given[0]) : PySequence_Tuple(given[0]);
     if (sequence == nullptr) return nullptr;
     PyObject* result = guarded([&] { return put_list(self, sequence, timeout); }, nullptr);
     Py_DECREF(sequence);
@@ -249,7 +265,8 @@ PyObject* queue_put_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
 // Fills self->delivered with at least one message.
 bool get_some(QueueObject* self, const char* call, u32 wanted, double timeout) {
     self->delivered.clear();
-    if (self->attachment->get(self->delivered, wanted, false) == Verdict::ok) [[likely]] return true;
+    if (self->attachment->get(self->delivered, wanted, false) == Verdict::ok) [[likely]]
+        return true;
     Busy busy(self);
     std::vector<Delivered> mine;  // another thread may use the scratch while we wait
     auto attempt = [&](bool probe) { return self->attachment->get(mine, wanted, probe); };
@@ -262,7 +279,8 @@ bool get_some(QueueObject* self, const char* call, u32 wanted, double timeout) {
     return true;
 }
 
-bool parse_get(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* kwnames, double& timeout) {
+bool parse_get(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* kwnames,
+               double& timeout) {
     static const char* const names[] = {"timeout"};
     PyObject* given[1];
     if (!parse(call, args, count, kwnames, names, 1, 0, given)) return false;
@@ -272,12 +290,14 @@ bool parse_get(const char* call, PyObject* const* args, Py_ssize_t count, PyObje
 PyObject* queue_get(PyObject* object, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     double timeout = -1;
-    if ((count != 0 || kwnames != nullptr) && !parse_get("get", args, count, kwnames, timeout)) return nullptr;
+    if ((count != 0 || kwnames != nullptr) && !parse_get("get", args, count, kwnames, timeout))
+        return nullptr;
     if (!usable(self) || !get_some(self, "get", 1, timeout)) return nullptr;
     return message_new(self, self->delivered[0]);
 }
 
-PyObject* queue_get_bytes(PyObject* object, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+PyObject* queue_get_bytes(PyObject* object, PyObject* const* args, Py_ssize_t count,
+                          PyObject* kwnames) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     double timeout = -1;
     if (!parse_get("get_bytes", args, count, kwnames, timeout)) return nullptr;
@@ -293,7 +313,8 @@ PyObject* queue_get_bytes(PyObject* object, PyObject* const* args, Py_ssize_t co
     return copy;
 }
 
-PyObject* queue_get_into(PyObject* object, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+PyObject* queue_get_into(PyObject* object, PyObject* const* args, Py_ssize_t count,
+                         PyObject* kwnames) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     static const char* const names[] = {"buffer", "timeout"};
     PyObject* given[2];
@@ -313,15 +334,17 @@ PyObject* queue_get_into(PyObject* object, PyObject* const* args, Py_ssize_t cou
             result = PyLong_FromUnsignedLong(got.size);
         } else {
             self->attachment->give_back(got.taken, false);
-            raise("Misuse", "the message has " + std::to_string(got.size) + " bytes and the buffer " +
-                                std::to_string(view.len) + "; the message stays in the queue: use a larger buffer");
+            raise("Misuse", "the message has " + std::to_string(got.size) +
+                                " bytes and the buffer " + std::to_string(view.len) +
+                                "; the message stays in the queue: use a larger buffer");
         }
     }
     PyBuffer_Release(&view);
     return result;
 }
 
-PyObject* queue_get_many(PyObject* object, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+PyObject* queue_get_many(PyObject* object, PyObject* const* args, Py_ssize_t count,
+                         PyObject* kwnames) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     static const char* const names[] = {"count", "timeout"};
     PyObject* given[2];
@@ -335,7 +358,9 @@ PyObject* queue_get_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
         return nullptr;
     }
     if (!usable(self)) return nullptr;
-    if (!get_some(self, "get_many", static_cast<u32>(std::min<Py_ssize_t>(wanted, kBatchMax)), timeout)) return nullptr;
+    if (!get_some(self, "get_many", static_cast<u32>(std::min<Py_ssize_t>(wanted, kBatchMax)),
+                  timeout))
+        return nullptr;
     return messages_new(self, self->delivered);
 }
 
@@ -379,7 +404,8 @@ PyObject* queue_recover(PyObject* object, PyObject*) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     if (!usable(self)) return nullptr;
     Recovered sum = self->attachment->recover_all();
-    return Py_BuildValue("{s:I,s:I,s:I}", "skipped", sum.skipped, "handed_on", sum.handed_on, "released", sum.released);
+    return Py_BuildValue("{s:I,s:I,s:I}", "skipped", sum.skipped, "handed_on", sum.handed_on,
+                         "released", sum.released);
 }
 
 PyObject* queue_detach(PyObject* object, PyObject*) {
@@ -387,12 +413,14 @@ PyObject* queue_detach(PyObject* object, PyObject*) {
     if (!self->attachment || !self->attachment->usable()) Py_RETURN_NONE;
     if (self->exports > 0) {
         raise("Misuse", "queue " + self->attachment->name() + ": " + std::to_string(self->exports) +
-                            " views of message data are alive; release them (leave their `with`, delete them) and "
+                            " views of message data are alive; release them (leave their `with`, "
+                            "delete them) and "
                             "detach again");
         return nullptr;
     }
     if (self->busy > 0) {
-        raise("Misuse", "queue " + self->attachment->name() + " is in use by " + std::to_string(self->busy) +
+        raise("Misuse", "queue " + self->attachment->name() + " is in use by " +
+                            std::to_string(self->busy) +
                             " other threads; let them finish, then detach");
         return nullptr;
     }
@@ -405,11 +433,16 @@ PyObject* queue_listen(PyObject* object, PyObject* putting) {
     if (!usable(self)) return nullptr;
     int which = PyObject_IsTrue(putting);
     if (which < 0) return nullptr;
-    return PyLong_FromUnsignedLong(which ? self->attachment->listen_space() : self->attachment->listen_data());
+    return PyLong_FromUnsignedLong(which ? self->attachment->listen_space()
+                                         : self->attachment->listen_data());
 }
 
-PyObject* queue_enter(PyObject* self, PyObject*) { return Py_NewRef(self); }
-PyObject* queue_exit(PyObject* self, PyObject* const*, Py_ssize_t) { return queue_detach(self, nullptr); }
+PyObject* queue_enter(PyObject* self, PyObject*) {
+    return Py_NewRef(self);
+}
+PyObject* queue_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
+    return queue_detach(self, nullptr);
+}
 
 // Life and attributes
 
@@ -417,7 +450,8 @@ PyObject* queue_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     static const char* names[] = {"directory", "name", "adopt", nullptr};
     const char *directory, *name;
     int adopt = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|p", const_cast<char**>(names), &directory, &name, &adopt))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|p", const_cast<char**>(names), &directory,
+                                     &name, &adopt))
         return nullptr;
     PyObject* object = type->tp_alloc(type, 0);
     if (object == nullptr) return nullptr;
@@ -450,22 +484,27 @@ PyObject* queue_name(PyObject* object, void*) {
     return PyUnicode_FromString(reinterpret_cast<QueueObject*>(object)->attachment->name().c_str());
 }
 PyObject* queue_directory(PyObject* object, void*) {
-    return PyUnicode_FromString(reinterpret_cast<QueueObject*>(object)->attachment->directory().c_str());
+    return PyUnicode_FromString(
+        reinterpret_cast<QueueObject*>(object)->attachment->directory().c_str());
 }
 PyObject* queue_message_size_max(PyObject* object, void*) {
-    return PyLong_FromUnsignedLongLong(reinterpret_cast<QueueObject*>(object)->attachment->geometry().size_max());
+    return PyLong_FromUnsignedLongLong(
+        reinterpret_cast<QueueObject*>(object)->attachment->geometry().size_max());
 }
 PyObject* queue_slot(PyObject* object, void*) {
-    return PyLong_FromUnsignedLong(reinterpret_cast<QueueObject*>(object)->attachment->participant().slot());
+    return PyLong_FromUnsignedLong(
+        reinterpret_cast<QueueObject*>(object)->attachment->participant().slot());
 }
 PyObject* queue_usable(PyObject* object, void*) {
     return PyBool_FromLong(reinterpret_cast<QueueObject*>(object)->attachment->usable());
 }
 PyObject* queue_dead_letter_blocked(PyObject* object, void*) {
-    return PyBool_FromLong(reinterpret_cast<QueueObject*>(object)->attachment->dead_letter_blocked());
+    return PyBool_FromLong(
+        reinterpret_cast<QueueObject*>(object)->attachment->dead_letter_blocked());
 }
 PyObject* queue_spin(PyObject* object, void*) {
-    return PyFloat_FromDouble(static_cast<double>(reinterpret_cast<QueueObject*>(object)->spin_ns) / 1e9);
+    return PyFloat_FromDouble(static_cast<double>(reinterpret_cast<QueueObject*>(object)->spin_ns) /
+                              1e9);
 }
 int queue_set_spin(PyObject* object, PyObject* value, void*) {
     double seconds = value == nullptr ? -1 : PyFloat_AsDouble(value);
@@ -482,11 +521,15 @@ constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 
 PyMethodDef queue_methods[] = {
     {"put", method(queue_put), kFast, "put(data, timeout=None): adds a message."},
-    {"put_many", method(queue_put_many), kFast, "put_many(messages, timeout=None): adds messages, all at once."},
+    {"put_many", method(queue_put_many), kFast,
+     "put_many(messages, timeout=None): adds messages, all at once."},
     {"get", method(queue_get), kFast, "get(timeout=None) -> Message"},
-    {"get_bytes", method(queue_get_bytes), kFast, "get_bytes(timeout=None) -> bytes: a copy, settled at once."},
-    {"get_into", method(queue_get_into), kFast, "get_into(buffer, timeout=None) -> int: the size, settled at once."},
-    {"get_many", method(queue_get_many), kFast, "get_many(count, timeout=None) -> Messages: at least one."},
+    {"get_bytes", method(queue_get_bytes), kFast,
+     "get_bytes(timeout=None) -> bytes: a copy, settled at once."},
+    {"get_into", method(queue_get_into), kFast,
+     "get_into(buffer, timeout=None) -> int: the size, settled at once."},
+    {"get_many", method(queue_get_many), kFast,
+     "get_many(count, timeout=None) -> Messages: at least one."},
     {"close", queue_close, METH_NOARGS, "Ends the stream for everybody."},
     {"purge", queue_purge, METH_NOARGS, "Throws away what waits; returns how many."},
     {"detach", queue_detach, METH_NOARGS, "This process leaves; what it holds goes back."},
@@ -499,7 +542,8 @@ PyMethodDef queue_methods[] = {
 PyGetSetDef queue_getset[] = {
     {"name", queue_name, nullptr, "The queue's name.", nullptr},
     {"directory", queue_directory, nullptr, "Where its segment stands.", nullptr},
-    {"message_size_max", queue_message_size_max, nullptr, "The largest message, in bytes.", nullptr},
+    {"message_size_max", queue_message_size_max, nullptr, "The largest message, in bytes.",
+     nullptr},
     {"slot", queue_slot, nullptr, "This attachment's slot.", nullptr},
     {"attached", queue_usable, nullptr, "False after detach() and in a forked child.", nullptr},
     {"spin", queue_spin, queue_set_spin, "Seconds to spin before a waiting call sleeps.", nullptr},

@@ -39,10 +39,11 @@ template <class Memory>
 class Queue : public QueueState<Memory> {
     using Base = QueueState<Memory>;
 
-   public:
-    using Base::advance, Base::announce_return, Base::block, Base::blocker, Base::corrupt, Base::count_delivery,
-        Base::deliveries, Base::delivery, Base::descriptor, Base::geometry, Base::listen, Base::load_descriptor,
-        Base::load_position, Base::me, Base::memory, Base::ring, Base::stall_limit_ms, Base::stamp, Base::words;
+ public:
+    using Base::advance, Base::announce_return, Base::block, Base::blocker, Base::corrupt,
+        Base::count_delivery, Base::deliveries, Base::delivery, Base::descriptor, Base::geometry,
+        Base::listen, Base::load_descriptor, Base::load_position, Base::me, Base::memory,
+        Base::ring, Base::stall_limit_ms, Base::stamp, Base::words;
     using Base::Base;
 
     struct Claim {
@@ -92,7 +93,8 @@ class Queue : public QueueState<Memory> {
             }
             if (count > 0) return Verdict::ok;
             if (verdict == Verdict::corrupt) return verdict;
-            if (position != read || verdict == Verdict::ok) {  // moved past what is over, or lost a race: look anew
+            if (position != read ||
+                verdict == Verdict::ok) {  // moved past what is over, or lost a race: look anew
                 memory.again();
                 continue;
             }
@@ -106,8 +108,9 @@ class Queue : public QueueState<Memory> {
     bool settle(const Taken& taken) {
         memory.at(Point::settle_begin);
         u64 expected = taken.word;
-        bool ours = memory.cas(descriptor(taken.position), expected, Geometry::with(taken.word, State::done, me),
-                               std::memory_order_release);  // pairs with: load_descriptor in reclaim
+        bool ours = memory.cas(
+            descriptor(taken.position), expected, Geometry::with(taken.word, State::done, me),
+            std::memory_order_release);  // pairs with: load_descriptor in reclaim
         memory.at(Point::settled);
         return ours;
     }
@@ -125,7 +128,8 @@ class Queue : public QueueState<Memory> {
         if (counts) count_delivery(taken.position);
         memory.at(Point::back_counted);
         u64 expected = taken.word;
-        if (!memory.cas(descriptor(taken.position), expected, Geometry::with(taken.word, State::retry, me),
+        if (!memory.cas(descriptor(taken.position), expected,
+                        Geometry::with(taken.word, State::retry, me),
                         std::memory_order_release))  // pairs with: load_descriptor in take_returned
             return false;
         memory.at(Point::back_returned);
@@ -147,9 +151,12 @@ class Queue : public QueueState<Memory> {
             if (tag == Tag::current) {
                 if (!geometry.plausible(word, head)) return corrupt("descriptor", head, word);
                 advance(words.head, head, head + geometry.length(word));
-            } else if (tag == Tag::older &&
-                       memory.cas(descriptor(head), word, geometry.word(head, 1, State::end, me),
-                                  std::memory_order_acq_rel)) {  // pairs with: load_descriptor in reserve, take_run
+            } else if (
+                tag == Tag::older &&
+                memory.cas(
+                    descriptor(head), word, geometry.word(head, 1, State::end, me),
+                    std::
+                        memory_order_acq_rel)) {  // pairs with: load_descriptor in reserve, take_run
                 memory.at(Point::close_marked);
                 ring(words.data_bell);
                 ring(words.space_bell);
@@ -183,7 +190,8 @@ class Queue : public QueueState<Memory> {
             watched_since_ms_ = now;
         }
         if (now - watched_since_ms_ < stall_limit_ms) return false;
-        if (memory.cas(descriptor(position), word, Geometry::with(word, State::fenced, Geometry::owner(word)),
+        if (memory.cas(descriptor(position), word,
+                       Geometry::with(word, State::fenced, Geometry::owner(word)),
                        std::memory_order_acq_rel)) {  // pairs with: commit
             ++fenced_others;
             memory.at(Point::fence_done);
@@ -192,7 +200,7 @@ class Queue : public QueueState<Memory> {
         return true;
     }
 
-   private:
+ private:
     // Claims `length` granules at the head.
     Verdict reserve(u64 length, Claim& claim, bool probe) {
         for (Patience patience; !patience.over();) {
@@ -205,7 +213,8 @@ class Queue : public QueueState<Memory> {
             if (tag == Tag::current) {
                 if (Geometry::state(word) == State::end) return Verdict::closed;
                 if (!geometry.plausible(word, head)) return corrupt("descriptor", head, word);
-                advance(words.head, head, head + geometry.length(word));  // its claimant is slow, or dead
+                advance(words.head, head,
+                        head + geometry.length(word));  // its claimant is slow, or dead
                 memory.again();
                 continue;
             }
@@ -226,7 +235,8 @@ class Queue : public QueueState<Memory> {
                 if (verdict != Verdict::ok) return verdict;
             }
             u64 wanted = geometry.word(head, extent, pads ? State::skip : State::reserved, me);
-            if (memory.cas(descriptor(head), word, wanted, std::memory_order_acq_rel)) {  // pairs with: load_descriptor
+            if (memory.cas(descriptor(head), word, wanted,
+                           std::memory_order_acq_rel)) {  // pairs with: load_descriptor
                 memory.at(pads ? Point::pad_claimed : Point::put_claimed);
                 if (!pads) stamp(head, 0);
                 advance(words.head, head, head + extent);
@@ -251,7 +261,8 @@ class Queue : public QueueState<Memory> {
         State state = Geometry::state(word);
         bool held = state == State::taken || state == State::reserved || state == State::fenced;
         blocker = {held ? Geometry::owner(word) : Blocker::nobody, tail, word};
-        if (probe && held && recover_if_dead(Geometry::owner(word), tail, word)) return Verdict::empty;
+        if (probe && held && recover_if_dead(Geometry::owner(word), tail, word))
+            return Verdict::empty;
         return Verdict::full;
     }
 
@@ -260,14 +271,16 @@ class Queue : public QueueState<Memory> {
     // ok: there is no block at `tail`.
     Verdict reclaim(u64& tail, u64& word) {
         u64 read;
-        if (!load_position(words.tail, tail) || !load_position(words.read, read)) return Verdict::corrupt;
+        if (!load_position(words.tail, tail) || !load_position(words.read, read))
+            return Verdict::corrupt;
         u64 position = tail;
         for (u32 blocks = 0; blocks < kReclaimMax; ++blocks) {
             if (position >= read && position != tail) break;
             word = load_descriptor(position);
             Tag tag = geometry.tag(word, position);
             if (tag == Tag::newer) return Verdict::empty;  // T has moved on
-            if (tag == Tag::older) return position == read ? Verdict::ok : gap_or_moved(tail, position, word);
+            if (tag == Tag::older)
+                return position == read ? Verdict::ok : gap_or_moved(tail, position, word);
             if (!geometry.plausible(word, position)) return corrupt("descriptor", position, word);
             State state = Geometry::state(word);
             if (state != State::done && state != State::skip) break;
@@ -291,15 +304,18 @@ class Queue : public QueueState<Memory> {
     }
 
     // Header and payload of each block, then the descriptors of all but the first, which nobody can reach yet.
-    void write(const Claim& claim, std::span<const Payload> payloads, u64 time, bool full_checksum) {
+    void write(const Claim& claim, std::span<const Payload> payloads, u64 time,
+               bool full_checksum) {
         u64 position = claim.position;
         for (const Payload& payload : payloads) {
-            BlockHeader header = make_block(kMessageBlock, full_checksum ? kFullChecksum : u8{0},
-                                            static_cast<u32>(payload.size), position, time, payload.data);
+            BlockHeader header =
+                make_block(kMessageBlock, full_checksum ? kFullChecksum : u8{0},
+                           static_cast<u32>(payload.size), position, time, payload.data);
             memory.write_block(block(position), header, payload.data, payload.size);
             u64 length = Geometry::blocks_granules(payload.size);
             if (position != claim.position) {
-                memory.store(descriptor(position), geometry.word(position, length, State::ready, me),
+                memory.store(descriptor(position),
+                             geometry.word(position, length, State::ready, me),
                              std::memory_order_release);  // pairs with: load_descriptor in take_run
                 memory.at(Point::many_inner);
             }
@@ -319,7 +335,8 @@ class Queue : public QueueState<Memory> {
         if (expected != Geometry::with(claim.word, State::fenced, me))
             return corrupt("descriptor of a block being written", claim.position, expected);
         // We write no more: the space can be used again.
-        memory.cas(descriptor(claim.position), expected, Geometry::with(claim.word, State::skip, me),
+        memory.cas(descriptor(claim.position), expected,
+                   Geometry::with(claim.word, State::skip, me),
                    std::memory_order_release);  // pairs with: load_descriptor in make_room
         return Verdict::fenced;
     }
@@ -345,7 +362,8 @@ class Queue : public QueueState<Memory> {
                     }
                     u64 mine = Geometry::with(word, State::taken, me);
                     // pairs with: commit
-                    if (!memory.cas(descriptor(position), word, mine, std::memory_order_acq_rel)) return Verdict::ok;
+                    if (!memory.cas(descriptor(position), word, mine, std::memory_order_acq_rel))
+                        return Verdict::ok;
                     if (count == 0) stamp(position, before);
                     taken[count++] = {position, mine, before};
                     break;
@@ -364,8 +382,10 @@ class Queue : public QueueState<Memory> {
     }
 
     bool returns_pending() {
-        u64 made = memory.load(words.made, std::memory_order_acquire);  // pairs with: announce_return
-        u64 scanned = memory.load(words.scanned, std::memory_order_acquire);  // pairs with: take_returned
+        u64 made =
+            memory.load(words.made, std::memory_order_acquire);  // pairs with: announce_return
+        u64 scanned =
+            memory.load(words.scanned, std::memory_order_acquire);  // pairs with: take_returned
         made_seen_ = made;
         return made != scanned;
     }
@@ -395,8 +415,9 @@ class Queue : public QueueState<Memory> {
                 u64 mine = Geometry::with(word, State::taken, me);
                 if (deliveries_max != 0 && before >= deliveries_max) {
                     leaves_some = true;
-                } else if (memory.cas(descriptor(position), word, mine,
-                                      std::memory_order_acq_rel)) {  // pairs with: give_back, repair
+                } else if (memory.cas(
+                               descriptor(position), word, mine,
+                               std::memory_order_acq_rel)) {  // pairs with: give_back, repair
                     stamp(position, before);
                     taken = {position, mine, before};
                     return Verdict::ok;
@@ -404,7 +425,9 @@ class Queue : public QueueState<Memory> {
             }
             position += geometry.length(word);
         }
-        if (!leaves_some) memory.store(words.scanned, made, std::memory_order_release);  // pairs with: returns_pending
+        if (!leaves_some)
+            memory.store(words.scanned, made,
+                         std::memory_order_release);  // pairs with: returns_pending
         return Verdict::empty;
     }
 
@@ -417,13 +440,15 @@ class Queue : public QueueState<Memory> {
     bool look_for_dead(u64 position, Verdict& verdict, u32 deliveries_max) {
         if (blocker.owner != Blocker::nobody) {
             Blocker at = blocker;
-            return recover_if_dead(at.owner, at.position, at.word) || fence_if_stalled(at.position, at.word);
+            return recover_if_dead(at.owner, at.position, at.word) ||
+                   fence_if_stalled(at.position, at.word);
         }
         u64 head, oldest, word;
         verdict = load_position(words.head, head) ? verdict : Verdict::corrupt;
         if (verdict == Verdict::corrupt) return false;
         if (head > position && geometry.tag(load_descriptor(position), position) == Tag::older) {
-            verdict = corrupt("gap before the head", position, 0);  // I3: the head never passes what is not claimed
+            verdict = corrupt("gap before the head", position,
+                              0);  // I3: the head never passes what is not claimed
             return false;
         }
         Verdict freed = reclaim(oldest, word);

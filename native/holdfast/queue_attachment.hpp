@@ -31,9 +31,9 @@ enum class Count : std::size_t {
     dead_lettered,
     corrupt,
 };
-inline constexpr const char* kCountNames[] = {"put",       "put_bytes", "delivered", "redelivered",   "settled", "given_back",
-                                              "skipped",   "handed_on", "released",  "fenced",        "dead_lettered",
-                                              "corrupt"};
+inline constexpr const char* kCountNames[] = {
+    "put",     "put_bytes", "delivered", "redelivered", "settled",       "given_back",
+    "skipped", "handed_on", "released",  "fenced",      "dead_lettered", "corrupt"};
 
 // A message in our hands, its header verified.
 struct Delivered {
@@ -44,7 +44,7 @@ struct Delivered {
 };
 
 class QueueAttachment {
-   public:
+ public:
     static void create(const SegmentSpec& wanted, const QueueParams& params) {
         Geometry geometry(params.granules, params.participants);
         SegmentSpec spec = wanted;
@@ -58,16 +58,18 @@ class QueueAttachment {
 
     QueueAttachment(const std::string& directory, const std::string& name, bool adopt)
         : name_(name),
-          segment_(Segment::open(directory, kQueueKind, name, kQueueVersion, queue_fingerprint(), adopt)),
+          segment_(Segment::open(directory, kQueueKind, name, kQueueVersion, queue_fingerprint(),
+                                 adopt)),
           params_(checked_params(*segment_)),
           participant_(segment_, Geometry::participants_offset(), params_.participants),
           memory_(&participant_),
-          queue_(memory_, Geometry(params_.granules, params_.participants), segment_->base(), 0, params_.delivery,
-                 params_.stall_limit_ms),
+          queue_(memory_, Geometry(params_.granules, params_.participants), segment_->base(), 0,
+                 params_.delivery, params_.stall_limit_ms),
           directory_(directory) {
         participant_.join();
         queue_.me = participant_.slot();
-        recover_holding(queue_, queue_.me, 0, 0);  // what the last holder of our slot left, if it died
+        recover_holding(queue_, queue_.me, 0,
+                        0);  // what the last holder of our slot left, if it died
         at(Point::attach_recovered);
         participant_.activate();
         count_recovery();
@@ -82,8 +84,9 @@ class QueueAttachment {
                     params.dead_letter[sizeof params.dead_letter - 1] == '\0' &&
                     (params.dead_letter[0] == '\0' || valid_name(params.dead_letter));
         if (!sane)
-            throw Error(Code::corrupt, segment.path() + ": its parameters make no sense; remove it with "
-                                                        "`holdfast queue rm` and create it anew");
+            throw Error(Code::corrupt, segment.path() +
+                                           ": its parameters make no sense; remove it with "
+                                           "`holdfast queue rm` and create it anew");
         return params;
     }
 
@@ -110,7 +113,8 @@ class QueueAttachment {
     // next call goes on behind it.
     Verdict get(std::vector<Delivered>& out, u32 wanted, bool probe) {
         message_damaged_ = false;
-        if (pending_damage_.what != nullptr) [[unlikely]] return report_damage();
+        if (pending_damage_.what != nullptr) [[unlikely]]
+            return report_damage();
         if (scratch_.size() < wanted) scratch_.resize(wanted);
         for (;;) {
             u32 count = 0;
@@ -143,7 +147,8 @@ class QueueAttachment {
         for (u32 slot = 0; slot < params_.participants; ++slot) queue_.recover_if_dead(slot);
         Recovered sum = queue_.recovered;
         count_recovery();
-        return {sum.skipped - before.skipped, sum.handed_on - before.handed_on, sum.released - before.released, true};
+        return {sum.skipped - before.skipped, sum.handed_on - before.handed_on,
+                sum.released - before.released, true};
     }
 
     // Gives back what is still in our hands and leaves. The caller has made sure that no view of it lives.
@@ -169,7 +174,8 @@ class QueueAttachment {
         queue_.fault = keep;
         if (!sane) return true;
         u64 word = queue_.load_descriptor(read);
-        return (queue_.geometry.tag(word, read) == Tag::current && Geometry::state(word) != State::reserved) ||
+        return (queue_.geometry.tag(word, read) == Tag::current &&
+                Geometry::state(word) != State::reserved) ||
                memory_.load(queue_.words.made, std::memory_order_relaxed) !=
                    memory_.load(queue_.words.scanned, std::memory_order_relaxed);
     }
@@ -178,7 +184,9 @@ class QueueAttachment {
         State state = Geometry::state(queue_.load_descriptor(unsealed(value)));
         return state == State::done || state == State::skip || value != tail_looked_at_;
     }
-    void look_at_tail() { tail_looked_at_ = memory_.load(queue_.words.tail, std::memory_order_relaxed); }
+    void look_at_tail() {
+        tail_looked_at_ = memory_.load(queue_.words.tail, std::memory_order_relaxed);
+    }
     u32 listen_data() { return queue_.listen(queue_.words.data_bell); }
     u32 listen_space() { return queue_.listen(queue_.words.space_bell); }
     const u32* data_bell() const { return queue_.words.data_bell; }
@@ -197,30 +205,38 @@ class QueueAttachment {
         char text[200];
         u32 age_ms = memory_.now_ms() - side.claimed_ms;
         char age[40] = "";
-        if (side.current && age_ms < 1u << 31) std::snprintf(age, sizeof age, " for %.3f s", age_ms / 1000.0);
-        const char* does = Geometry::state(at.word) == State::taken ? "has not settled" : "has not finished writing";
+        if (side.current && age_ms < 1u << 31)
+            std::snprintf(age, sizeof age, " for %.3f s", age_ms / 1000.0);
+        const char* does = Geometry::state(at.word) == State::taken ? "has not settled"
+                                                                    : "has not finished writing";
         std::snprintf(text, sizeof text, "pid %u%s %s the block at position %llu%s", who.pid,
                       at.owner == queue_.me ? " (this process)" : "", does,
                       static_cast<unsigned long long>(at.position), age);
         return text;
     }
-    u32 blocker_pid() { return blocked_by_somebody() ? participant_.describe(queue_.blocker.owner).pid : 0; }
+    u32 blocker_pid() {
+        return blocked_by_somebody() ? participant_.describe(queue_.blocker.owner).pid : 0;
+    }
 
     std::string fault_words() const {
         const Fault& fault = queue_.fault;
         char text[400];
         if (message_damaged_)
             std::snprintf(text, sizeof text,
-                          "queue %s: the message at position %llu is damaged (%s of its header does not fit); it was set "
+                          "queue %s: the message at position %llu is damaged (%s of its header "
+                          "does not fit); it was set "
                           "aside, the next get goes on behind it",
-                          name_.c_str(), static_cast<unsigned long long>(fault.position), fault.what);
+                          name_.c_str(), static_cast<unsigned long long>(fault.position),
+                          fault.what);
         else
-            std::snprintf(text, sizeof text,
-                          "queue %s is damaged: %s at position %llu holds 0x%016llx, which no participant can have "
-                          "written; run `holdfast doctor %s`, then remove the queue and create it anew",
-                          name_.c_str(), fault.what ? fault.what : "a word",
-                          static_cast<unsigned long long>(fault.position), static_cast<unsigned long long>(fault.value),
-                          name_.c_str());
+            std::snprintf(
+                text, sizeof text,
+                "queue %s is damaged: %s at position %llu holds 0x%016llx, which no participant "
+                "can have "
+                "written; run `holdfast doctor %s`, then remove the queue and create it anew",
+                name_.c_str(), fault.what ? fault.what : "a word",
+                static_cast<unsigned long long>(fault.position),
+                static_cast<unsigned long long>(fault.value), name_.c_str());
         return text;
     }
     const Fault& fault() const { return queue_.fault; }
@@ -234,10 +250,11 @@ class QueueAttachment {
     Participant& participant() { return participant_; }
     Queue<NativeMemory>& queue() { return queue_; }
     bool dead_letter_blocked() const {
-        return dead_letter_blocked_ms_ != 0 && memory_.now_ms() - dead_letter_blocked_ms_ < kDeadLetterPauseMs;
+        return dead_letter_blocked_ms_ != 0 &&
+               memory_.now_ms() - dead_letter_blocked_ms_ < kDeadLetterPauseMs;
     }
 
-   private:
+ private:
     static constexpr std::size_t index(Count count) { return static_cast<std::size_t>(count); }
     static constexpr u32 kTickEvery = 1024;
     static constexpr u32 kDeadLetterPauseMs = 20;
@@ -261,10 +278,12 @@ class QueueAttachment {
         }
         participant_.count(index(Count::delivered), count);
         if (redelivered != 0) participant_.count(index(Count::redelivered), redelivered);
-        if (damage.what == nullptr) [[likely]] return Verdict::ok;
+        if (damage.what == nullptr) [[likely]]
+            return Verdict::ok;
         announce_space();
         pending_damage_ = damage;
-        return out.empty() ? report_damage() : Verdict::ok;  // the good ones first, the bad news with the next call
+        return out.empty() ? report_damage()
+                           : Verdict::ok;  // the good ones first, the bad news with the next call
     }
 
     Verdict report_damage() {
@@ -278,7 +297,8 @@ class QueueAttachment {
         const std::byte* block = queue_.block(taken.position);
         BlockHeader header = memory_.read_header(block);
         u64 length = queue_.geometry.length(taken.word);
-        BlockFault fault = verify(header, taken.position, static_cast<u32>(length * kGranule - sizeof header));
+        BlockFault fault =
+            verify(header, taken.position, static_cast<u32>(length * kGranule - sizeof header));
         if (fault != BlockFault::none) return fault;
         if (Geometry::blocks_granules(header.size) != length) return BlockFault::size;
         // The queue's parameter decides whether there is a sum: the flag in the ring could have been cleared.
@@ -313,9 +333,11 @@ class QueueAttachment {
         }
         try {
             if (!dead_letter_)
-                dead_letter_ = std::make_unique<QueueAttachment>(directory_, params_.dead_letter, false);
+                dead_letter_ =
+                    std::make_unique<QueueAttachment>(directory_, params_.dead_letter, false);
             Payload payload{message.data, message.size};
-            if (payload.size <= dead_letter_->geometry().size_max()) verdict = dead_letter_->put({&payload, 1}, true);
+            if (payload.size <= dead_letter_->geometry().size_max())
+                verdict = dead_letter_->put({&payload, 1}, true);
         } catch (const Error&) {  // gone, or no slot free: as if it were full
         }
         if (verdict == Verdict::ok) {
@@ -331,7 +353,8 @@ class QueueAttachment {
 
     // Now and then we look whether one of the others died, so that a dead reader's message does not wait for a lap.
     void tick() {
-        if (++operations_ % kTickEvery != 0) [[likely]] return;
+        if (++operations_ % kTickEvery != 0) [[likely]]
+            return;
         for (u32 tries = 0; tries < params_.participants; ++tries) {
             next_probe_ = (next_probe_ + 1) % params_.participants;
             if (next_probe_ == queue_.me || !participant_.marked_active(next_probe_)) continue;
@@ -343,7 +366,8 @@ class QueueAttachment {
 
     void count_recovery() {
         Recovered& sum = queue_.recovered;
-        if (sum.skipped == counted_.skipped && sum.handed_on == counted_.handed_on && sum.released == counted_.released)
+        if (sum.skipped == counted_.skipped && sum.handed_on == counted_.handed_on &&
+            sum.released == counted_.released)
             return;
         participant_.count(index(Count::skipped), sum.skipped - counted_.skipped);
         participant_.count(index(Count::handed_on), sum.handed_on - counted_.handed_on);

@@ -10,8 +10,8 @@ namespace holdfast {
 
 struct Survey {
     u64 head = 0, read = 0, tail = 0;
-    u64 end = 0;           // where the chain of blocks ends: the true head
-    bool closed = false;   // the chain ends in END
+    u64 end = 0;          // where the chain of blocks ends: the true head
+    bool closed = false;  // the chain ends in END
     bool overtaken = false;
     u64 blocks[8] = {};    // by State
     u64 granules[8] = {};  // by State
@@ -30,9 +30,11 @@ bool survey_once(QueueState<Memory>& q, Survey& survey, Visit&& visit) {
         return true;
     };
     // T first: what is read later can only have moved on.
-    for (auto [word, out] : {std::pair{q.words.tail, &survey.tail}, {q.words.read, &survey.read},
+    for (auto [word, out] : {std::pair{q.words.tail, &survey.tail},
+                             {q.words.read, &survey.read},
                              {q.words.head, &survey.head}})
-        if (!q.load_position(word, *out)) return fault(q.fault.what, q.fault.position, q.fault.value);
+        if (!q.load_position(word, *out))
+            return fault(q.fault.what, q.fault.position, q.fault.value);
     bool met_read = false, met_head = survey.head < survey.tail;
     u64 position = survey.tail;
     for (;;) {
@@ -62,11 +64,15 @@ bool survey_once(QueueState<Memory>& q, Survey& survey, Visit&& visit) {
     }
     survey.end = position;
     u64 tail;
-    if (!q.load_position(q.words.tail, tail)) return fault(q.fault.what, q.fault.position, q.fault.value);
-    if (survey.read < survey.tail) return fault("read position before the tail (I2)", survey.read, survey.tail);
+    if (!q.load_position(q.words.tail, tail))
+        return fault(q.fault.what, q.fault.position, q.fault.value);
+    if (survey.read < survey.tail)
+        return fault("read position before the tail (I2)", survey.read, survey.tail);
     bool moved = tail != survey.tail;
-    if (!met_read) return moved ? false : fault("read position between blocks (I3)", survey.read, survey.end);
-    if (!met_head) return moved ? false : fault("head between blocks (I3)", survey.head, survey.end);
+    if (!met_read)
+        return moved ? false : fault("read position between blocks (I3)", survey.read, survey.end);
+    if (!met_head)
+        return moved ? false : fault("head between blocks (I3)", survey.head, survey.end);
     return true;
 }
 

@@ -43,12 +43,23 @@ inline constexpr u32 kParticipantsMax = (1u << kOwnerBits) - 1;
 
 // What a descriptor says of the block at its position. END shares its number with fresh memory, which no position can
 // be tagged with: an END therefore always was put there by close().
-enum class State : u32 { end = 0, reserved = 1, ready = 2, taken = 3, retry = 4, done = 5, skip = 6, fenced = 7 };
+enum class State : u32 {
+    end = 0,
+    reserved = 1,
+    ready = 2,
+    taken = 3,
+    retry = 4,
+    done = 5,
+    skip = 6,
+    fenced = 7
+};
 
-inline constexpr const char* kStateNames[] = {"END",  "RESERVED", "READY", "TAKEN",
+inline constexpr const char* kStateNames[] = {"END",   "RESERVED", "READY", "TAKEN",
                                               "RETRY", "DONE",     "SKIP",  "FENCED"};
 
-inline constexpr const char* state_name(State state) { return kStateNames[static_cast<u32>(state)]; }
+inline constexpr const char* state_name(State state) {
+    return kStateNames[static_cast<u32>(state)];
+}
 
 enum class Delivery : u32 { at_least_once = 0, at_most_once = 1 };
 
@@ -71,7 +82,7 @@ static_assert(sizeof(QueueParams) == 160 && sizeof(QueueParams) <= 512);
 enum class Tag { older, current, newer };
 
 class Geometry {
-   public:
+ public:
     Geometry() = default;
     Geometry(u64 granules, u32 participants)
         : granules_(granules),
@@ -79,8 +90,8 @@ class Geometry {
           participants_(participants) {}
 
     static bool valid(u64 granules, u32 participants) {
-        return std::has_single_bit(granules) && granules >= 4 && granules <= (u64{1} << 32) && participants >= 1 &&
-               participants <= kParticipantsMax;
+        return std::has_single_bit(granules) && granules >= 4 && granules <= (u64{1} << 32) &&
+               participants >= 1 && participants <= kParticipantsMax;
     }
 
     u64 granules() const { return granules_; }
@@ -89,18 +100,23 @@ class Geometry {
     u64 size_max() const { return length_max() * kGranule - sizeof(BlockHeader); }
     u64 index(u64 position) const { return position & (granules_ - 1); }
     u64 lap(u64 position) const { return position >> shift_; }
-    static u64 blocks_granules(u64 payload) { return (payload + sizeof(BlockHeader) + kGranule - 1) / kGranule; }
+    static u64 blocks_granules(u64 payload) {
+        return (payload + sizeof(BlockHeader) + kGranule - 1) / kGranule;
+    }
 
     static constexpr u64 controls_offset() { return 4096; }
     static constexpr u64 participants_offset() { return 5120; }
-    u64 descriptors_offset() const { return page(participants_offset() + participants_ * sizeof(ParticipantEntry)); }
+    u64 descriptors_offset() const {
+        return page(participants_offset() + participants_ * sizeof(ParticipantEntry));
+    }
     u64 sides_offset() const { return page(descriptors_offset() + granules_ * 8); }
     u64 ring_offset() const { return page(sides_offset() + granules_ * 8); }
     u64 size() const { return ring_offset() + page(granules_ * kGranule); }
 
     // Descriptors.
     u64 word(u64 position, u64 length, State state, u32 owner) const {
-        return lap(position) << lap_shift() | (length - 1) << 13 | u64{static_cast<u32>(state)} << 10 | owner;
+        return lap(position) << lap_shift() | (length - 1) << 13 |
+               u64{static_cast<u32>(state)} << 10 | owner;
     }
     static State state(u64 word) { return static_cast<State>(word >> 10 & 7); }
     static u32 owner(u64 word) { return static_cast<u32>(word & ((1u << kOwnerBits) - 1)); }
@@ -117,7 +133,7 @@ class Geometry {
         return index(position) + length(word) <= granules_ && owner(word) < participants_;
     }
 
-   private:
+ private:
     static constexpr u64 page(u64 bytes) { return (bytes + 4095) & ~u64{4095}; }
     u32 lap_shift() const { return 13 + shift_ - 1; }
 
@@ -130,10 +146,17 @@ class Geometry {
 inline constexpr u64 seal_bits(u64 position) {
     return ((position * 0x9E3779B97F4A7C15u) >> kPositionBits ^ 0x5A5) << kPositionBits;
 }
-inline constexpr u64 sealed(u64 position) { return position | seal_bits(position); }
-inline constexpr u64 unsealed(u64 word) { return word & kPositionMax; }
-inline constexpr bool seal_holds(u64 word) { return word == sealed(unsealed(word)); }
-static_assert(!seal_holds(0) && !seal_holds(~u64{0}) && !seal_holds(sealed(4096) + 1) && !seal_holds(sealed(4096) - 1));
+inline constexpr u64 sealed(u64 position) {
+    return position | seal_bits(position);
+}
+inline constexpr u64 unsealed(u64 word) {
+    return word & kPositionMax;
+}
+inline constexpr bool seal_holds(u64 word) {
+    return word == sealed(unsealed(word));
+}
+static_assert(!seal_holds(0) && !seal_holds(~u64{0}) && !seal_holds(sealed(4096) + 1) &&
+              !seal_holds(sealed(4096) - 1));
 
 // Side words.
 struct Side {
@@ -175,7 +198,7 @@ struct QueueWords {
           sides(reinterpret_cast<u64*>(base + geometry.sides_offset())),
           ring(base + geometry.ring_offset()) {}
 
-   private:
+ private:
     template <class Word>
     static Word* control(std::byte* base, u64 line) {
         return reinterpret_cast<Word*>(base + Geometry::controls_offset() + line * 128);
@@ -191,10 +214,11 @@ inline void initialise_queue(std::byte* base, const Geometry& geometry) {
 // Two builds understand each other's segments if and only if they agree on all of this.
 inline constexpr u64 queue_fingerprint() {
     u64 hash = 1469598103934665603u;
-    for (u64 part : {u64{kQueueVersion}, kGranule, kPositionBits, kOwnerBits, u64{sizeof(BlockHeader)},
-                     u64{sizeof(QueueParams)}, u64{sizeof(ParticipantEntry)}, Geometry::controls_offset(),
-                     Geometry::participants_offset(), u64{std::endian::native == std::endian::little}, seal_bits(1),
-                     u64{static_cast<u32>(State::fenced)}})
+    for (u64 part :
+         {u64{kQueueVersion}, kGranule, kPositionBits, kOwnerBits, u64{sizeof(BlockHeader)},
+          u64{sizeof(QueueParams)}, u64{sizeof(ParticipantEntry)}, Geometry::controls_offset(),
+          Geometry::participants_offset(), u64{std::endian::native == std::endian::little},
+          seal_bits(1), u64{static_cast<u32>(State::fenced)}})
         hash = (hash ^ part) * 1099511628211u;
     return hash;
 }

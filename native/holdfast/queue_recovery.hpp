@@ -47,7 +47,8 @@ struct Recovered {
 template <class Memory>
 void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered& sum) {
     for (Patience patience; !patience.over();) {
-        if (q.geometry.tag(word, position) != Tag::current || Geometry::owner(word) != owner) return;
+        if (q.geometry.tag(word, position) != Tag::current || Geometry::owner(word) != owner)
+            return;
         State becomes;
         u32* counter;
         switch (repair_of(Geometry::state(word), q.delivery)) {
@@ -81,7 +82,8 @@ void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered&
 // at once, then every block from the tail to the head. An owner's unfinished blocks never leave that range: T cannot
 // pass them, and a claim whose head was not moved still carries the head's tag.
 template <class Memory>
-Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_position, u64 blocking_word) {
+Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_position,
+                          u64 blocking_word) {
     Recovered sum;
     q.memory.at(Point::recover_begin);
     if (blocking_word != 0) {
@@ -95,7 +97,9 @@ Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_positio
     for (Patience patience; !patience.over();) {
         u64 word = q.load_descriptor(position);
         Tag tag = q.geometry.tag(word, position);
-        if (tag == Tag::newer) {  // overtaken by a whole lap: what is left of the owner stands at or after T
+        if (tag ==
+            Tag::
+                newer) {  // overtaken by a whole lap: what is left of the owner stands at or after T
             if (!q.load_position(q.words.tail, position)) return sum;
             continue;
         }

@@ -8,8 +8,8 @@ namespace holdfast {
 
 enum class Verdict {
     ok,
-    full,       // no room; `blocker` says who holds the oldest space
-    empty,      // nothing to take; `blocker` names a writer or holder whom we wait for, if there is one
+    full,   // no room; `blocker` says who holds the oldest space
+    empty,  // nothing to take; `blocker` names a writer or holder whom we wait for, if there is one
     closed,     // the end of the stream
     fenced,     // our block was skipped over while we wrote it; nothing was put
     corrupt,    // a word cannot be what it says; `fault` says which
@@ -33,10 +33,10 @@ struct Fault {
 
 // A loop over shared words ends, whatever those words say.
 class Patience {
-   public:
+ public:
     bool over() { return ++turns_ > kTurnsMax; }
 
-   private:
+ private:
     static constexpr u32 kTurnsMax = 1u << 22;
     u32 turns_ = 0;
 };
@@ -52,8 +52,8 @@ struct QueueState {
     Blocker blocker{};
     Fault fault{};
 
-    QueueState(Memory& memory_, const Geometry& geometry_, std::byte* base, u32 me_, Delivery delivery_,
-               u32 stall_limit_ms_)
+    QueueState(Memory& memory_, const Geometry& geometry_, std::byte* base, u32 me_,
+               Delivery delivery_, u32 stall_limit_ms_)
         : memory(memory_),
           geometry(geometry_),
           words(base, geometry_),
@@ -63,7 +63,9 @@ struct QueueState {
 
     u64* descriptor(u64 position) const { return words.descriptors + geometry.index(position); }
     u64* side(u64 position) const { return words.sides + geometry.index(position); }
-    std::byte* block(u64 position) const { return words.ring + geometry.index(position) * kGranule; }
+    std::byte* block(u64 position) const {
+        return words.ring + geometry.index(position) * kGranule;
+    }
 
     Verdict corrupt(const char* what, u64 position, u64 value) {
         fault = {what, position, value};
@@ -74,7 +76,8 @@ struct QueueState {
     bool load_position(const u64* word, u64& position) {
         u64 value = memory.load(word, std::memory_order_acquire);  // pairs with: advance
         position = unsealed(value);
-        if (seal_holds(value) && position >= geometry.granules()) [[likely]] return true;
+        if (seal_holds(value) && position >= geometry.granules()) [[likely]]
+            return true;
         const char* name = word == words.head ? "head" : word == words.read ? "read" : "tail";
         corrupt(name, position, value);
         return false;
@@ -83,16 +86,19 @@ struct QueueState {
     // Moves H, R or T on; whoever loses this race was overtaken by somebody who did the same.
     bool advance(u64* word, u64 from, u64 to) {
         u64 expected = sealed(from);
-        return memory.cas(word, expected, sealed(to), std::memory_order_acq_rel);  // pairs with: load_position
+        return memory.cas(word, expected, sealed(to),
+                          std::memory_order_acq_rel);  // pairs with: load_position
     }
 
     u64 load_descriptor(u64 position) {
-        return memory.load(descriptor(position), std::memory_order_acquire);  // pairs with: commit, settle, repair
+        return memory.load(descriptor(position),
+                           std::memory_order_acquire);  // pairs with: commit, settle, repair
     }
 
     // Deliveries that have ended without settling the block, before now.
     u32 deliveries(u64 position) {
-        u64 word = memory.load(side(position), std::memory_order_acquire);  // pairs with: count_delivery
+        u64 word =
+            memory.load(side(position), std::memory_order_acquire);  // pairs with: count_delivery
         return side_of(word, geometry.lap(position)).deliveries;
     }
 

@@ -45,7 +45,10 @@ class PeerDied(HoldfastError):
 
 
 class Corrupt(HoldfastError):
-    """Bytes that no participant can have written: one message (it is set aside) or a control word (the queue is lost)."""
+    """Bytes that no participant can have written.
+
+    In a message: it is set aside, the next call goes on. In a control word: the queue must be made anew.
+    """
 
 
 class LayoutMismatch(HoldfastError):

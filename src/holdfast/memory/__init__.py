@@ -1,7 +1,7 @@
 """Shared memory between the processes of one machine.
 
-Promises upward: every message that was put has exactly one owner at every moment, whoever dies. Needs from below: the
-core's atomics, and a kernel that drops a dead process's locks.
+Promises upward: every message that was put has exactly one owner at every moment, whoever dies.
+Needs from below: the core's atomics, and a kernel that drops a dead process's locks.
 """
 
 from holdfast.memory.queue import Message, Messages, Queue

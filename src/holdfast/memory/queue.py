@@ -1,8 +1,9 @@
-"""`holdfast.Queue`: messages between processes through shared memory, that survive the death of any of them."""
+"""`holdfast.Queue`: messages between processes that survive the death of any of them."""
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import grp
 import os
 import time
@@ -27,9 +28,9 @@ T = TypeVar("T")
 class Queue(_core.Queue):
     """A many-producer, many-consumer queue of byte messages between the processes of one machine.
 
-    Whoever dies at any instruction, every message that was put has exactly one owner: a message of a dead reader goes to
-    another one (`redelivered` tells), a half-written message of a dead writer is passed over. There is no daemon; whoever
-    is in the way of the living is cleaned up by them.
+    Whoever dies at any instruction, every message that was put has exactly one owner: a message of a dead
+    reader goes to another one (`redelivered` tells), a half-written message of a dead writer is passed over.
+    There is no daemon: what is in the way of the living is cleaned up by them.
 
     Threads may share one `Queue`: each call is atomic among them, and waiting calls let the others run.
     After `fork()` the child must open the queue anew; pickling a `Queue` does that by itself.
@@ -67,22 +68,24 @@ class Queue(_core.Queue):
 
         Args:
             name: 1 to 100 of `A-Z a-z 0-9 . _ -`.
-            capacity: bytes, rounded up to a power of two. A message may have up to half of it, less 32 bytes.
-            delivery: what becomes of a message whose reader died: `"at-least-once"` hands it to another reader,
-                `"at-most-once"` lets it go.
+            capacity: bytes, rounded up to a power of two. A message may have half of it, less 32 bytes.
+            delivery: what becomes of a message whose reader died: `"at-least-once"` hands it to another
+                reader, `"at-most-once"` lets it go.
             participants: how many attachments there can be at once, up to 1023.
             max_deliveries: after that many deliveries without a settlement a message goes to `dead_letter`.
             dead_letter: the name of the queue for such messages; it is made if it is not there.
-            stall_limit: seconds after which consumers may pass over a living writer's unfinished message. The writer
-                notices and puts its message again. None: a slow writer is waited for.
+            stall_limit: seconds after which consumers may pass over a living writer's unfinished message.
+                The writer notices and puts its message again. None: a slow writer is waited for.
             checksum: `"header"` checks each message's header, `"full"` the payload, too.
             mode, group: for queues that several users share, for example `0o660` and a group.
             exist_ok: open the queue if it is there already with the same parameters.
             directory: where the segment stands; default `$HOLDFAST_RUNTIME_DIR`, else `/dev/shm`.
 
         Raises:
-            Exists: there is a queue of that name. LayoutMismatch: there is one, with other parameters (`exist_ok`).
-            NoSpace: no room for it. Misuse: a parameter makes no sense.
+            Exists: there is a queue of that name.
+            LayoutMismatch: there is one, with other parameters (`exist_ok`).
+            NoSpace: no room for it.
+            Misuse: a parameter makes no sense.
 
         Example:
             >>> from holdfast import Queue
@@ -97,8 +100,8 @@ class Queue(_core.Queue):
             raise Misuse(f'checksum must be "header" or "full", not {checksum!r}')
         if (max_deliveries is None) != (dead_letter is None):
             raise Misuse(
-                "max_deliveries and dead_letter belong together: without a dead-letter queue a message that kills its "
-                "consumers would have to be thrown away"
+                "max_deliveries and dead_letter belong together: without a dead-letter queue a message that "
+                "kills its consumers would have to be thrown away"
             )
         if max_deliveries is not None and not 1 <= max_deliveries <= 250:
             raise Misuse(f"max_deliveries must be 1 to 250, not {max_deliveries}")
@@ -111,7 +114,7 @@ class Queue(_core.Queue):
         where = directory or _core.default_directory()
         gid = -1 if group is None else group if isinstance(group, int) else grp.getgrnam(group).gr_gid
         if dead_letter is not None:
-            try:
+            with contextlib.suppress(Exists):
                 cls.create(
                     dead_letter,
                     capacity=capacity,
@@ -121,8 +124,6 @@ class Queue(_core.Queue):
                     group=group,
                     directory=where,
                 ).detach()
-            except Exists:
-                pass
         try:
             _core.create_queue(
                 where,
@@ -142,7 +143,9 @@ class Queue(_core.Queue):
                 raise
         self = cls(where, name)
         if exist_ok:
-            self._compare(capacity, delivery, participants, max_deliveries, dead_letter, stall_limit, checksum)
+            self._compare(
+                capacity, delivery, participants, max_deliveries, dead_letter, stall_limit, checksum
+            )
         return self
 
     def _compare(
@@ -166,13 +169,15 @@ class Queue(_core.Queue):
             "checksum": checksum,
             "dead_letter": dead_letter,
         }
-        other = [f"{key} is {found[key]!r}, not {value!r}" for key, value in wanted.items() if found[key] != value]
+        other = [
+            f"{key} is {found[key]!r}, not {wish!r}" for key, wish in wanted.items() if found[key] != wish
+        ]
         if other:
             name = self.name
             self.detach()
             raise LayoutMismatch(
-                f"queue {name} exists with other parameters: {'; '.join(other)}. Open it with Queue.open(), or remove "
-                f"it with Queue.unlink() first"
+                f"queue {name} exists with other parameters: {'; '.join(other)}. Open it with Queue.open(), "
+                f"or remove it with Queue.unlink() first"
             )
 
     @classmethod
@@ -181,8 +186,8 @@ class Queue(_core.Queue):
 
         Args:
             name: as given to `create`.
-            adopt: accept a queue from before the last boot (only where `directory` is on a disk). Its bytes are what the
-                disk kept; the queue's structure is checked, its payloads only with `checksum="full"`.
+            adopt: accept a queue from before the last boot (only where `directory` is on a disk). Its bytes
+                are what the disk kept: its structure is checked, its payloads only with `checksum="full"`.
             directory: as in `create`.
 
         Raises:
@@ -243,7 +248,7 @@ class Queue(_core.Queue):
         return stats_of(self.name, _core.inspect(self.directory, self.name), self._dead_letter_blocked)
 
     def check(self) -> builtins.list[str]:
-        """What is wrong with the queue, in words; an empty list if it is sound. Looks at every block's header.
+        """What is wrong with the queue, in words; an empty list if it is sound. Looks at every block.
 
         Example:
             >>> from holdfast import Queue
@@ -256,7 +261,7 @@ class Queue(_core.Queue):
         return faults_of(_core.inspect(self.directory, self.name, blocks_max=1 << 40))
 
     def recover(self) -> Recovered:
-        """Cleans up after all participants that have died, now. Never needed: whoever is blocked does it by itself.
+        """Cleans up after all participants that have died, now. Never needed: whoever is blocked does it.
 
         Example:
             >>> from holdfast import Queue
@@ -391,10 +396,8 @@ class Queue(_core.Queue):
     def arm(self) -> None:
         """Makes `fileno()` not readable until something happens after this call."""
         fd = self.fileno()
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.eventfd_read(fd)
-        except BlockingIOError:
-            pass
         heard = self._listen(False)
 
         def call() -> None:

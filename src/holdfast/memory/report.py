@@ -18,5 +18,6 @@ def faults_of(seen: dict[str, Any], stale_is_fine: bool = False) -> list[str]:
         faults.append("the queue was too busy for a complete look; look again")
     for block in queue["list"]:
         if block.get("fault") is not None:
-            faults.append(f"the {block['state']} message at position {block['position']}: {block['fault']} is wrong")
+            where = f"the {block['state']} message at position {block['position']}"
+            faults.append(f"{where}: {block['fault']} is wrong")
     return faults

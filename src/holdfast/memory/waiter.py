@@ -1,12 +1,13 @@
 """One thread per process that sleeps for everybody who must not: event loops and file descriptors.
 
-It only tells that it is worth looking again. The message itself is taken where it is wanted, so that a cancelled task
-loses nothing.
+It only tells that it is worth looking again. The message itself is taken where it is wanted, so that a
+cancelled task loses nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -36,7 +37,7 @@ class Waiter:
         self._thread: threading.Thread | None = None
 
     def watch(self, queue: Queue, putting: bool, heard: int, urgent: bool, call: Callable[[], None]) -> int:
-        """Registers `call` for the next ring after `heard` (from `queue._listen(putting)`); returns a ticket."""
+        """Calls `call` at the next ring after `heard` (from `queue._listen(putting)`); returns a ticket."""
         with self._lock:
             self._next += 1
             ticket = self._next
@@ -59,9 +60,9 @@ class Waiter:
                 watches = dict(self._watches)
             urgent = any(watch[3] for watch in watches.values())
             seconds = 3600.0 if not watches else URGENT_S if urgent else IDLE_S
-            heard = [(queue, putting, value) for queue, putting, value, _, _ in watches.values()]
-            del_queues = _core.wait_any(self._alarm, alarm_heard, heard, seconds)
-            if del_queues and self._alarm.hear() != alarm_heard:
+            heard: list[tuple[_core.Queue, bool, int]] = [watch[:3] for watch in watches.values()]
+            rung = _core.wait_any(self._alarm, alarm_heard, heard, seconds)
+            if rung and self._alarm.hear() != alarm_heard:
                 continue  # only the set of watches changed
             with self._lock:
                 for ticket in watches:
@@ -97,10 +98,8 @@ async def ring(queue: Queue, putting: bool, heard: int, urgent: bool, timeout: f
             future.set_result(None)
 
     def call() -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits there any more
             loop.call_soon_threadsafe(wake)
-        except RuntimeError:
-            pass  # the loop was closed: nobody waits there any more
 
     ticket = waiter().watch(queue, putting, heard, urgent, call)
     try:
