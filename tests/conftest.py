@@ -1,0 +1,33 @@
+"""What every test gets: a directory of its own for segments, and processes that do not outlive it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from processes import Child
+
+
+@pytest.fixture(autouse=True)
+def runtime_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """$HOLDFAST_RUNTIME_DIR: nothing of one test is seen by another, and nothing is left in /dev/shm."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-test.") as directory:
+        monkeypatch.setenv("HOLDFAST_RUNTIME_DIR", directory)
+        yield Path(directory)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Child]]:
+    """`start(function, *args)` runs a function in a process of its own (processes.py); it ends with the test."""
+    children: list[Child] = []
+
+    def begin(function: Callable[..., None], *args: object) -> Child:
+        children.append(Child(function, *args))
+        return children[-1]
+
+    yield begin
+    for child in children:
+        child.end()
