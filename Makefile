@@ -45,14 +45,14 @@ demo: build ## the queue at work while its processes are being killed
 	@$(BIN)/holdfast demo
 
 lint: venv ## ruff, clang-format and mypy --strict; changes nothing
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(if $(NATIVE),$(BIN)/clang-format --dry-run -Werror $(NATIVE))
-	$(BIN)/mypy $(PYTHONS)
+	@failed=; for tool in "ruff check" "ruff format --check" \
+	    $(if $(NATIVE),"clang-format --dry-run -Werror $(NATIVE)") "mypy $(PYTHONS)"; do \
+	    $(BIN)/$$tool || failed="$$failed $${tool%% *}"; \
+	done; test -z "$$failed" || { echo "lint: see$$failed"; exit 1; }
 
 format: venv ## rewrite the sources as the linters want them
-	$(BIN)/ruff check --fix-only --quiet .
-	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
 	$(if $(NATIVE),$(BIN)/clang-format -i $(NATIVE))
 
 build/model/explore: $(VENV)/.locked FORCE
