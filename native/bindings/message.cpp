@@ -34,6 +34,8 @@ bool finish(QueueObject* queue, Slot& slot, Fate wish, bool announce = true) {
     return false;
 }
 
+PyObject* message_call(PyObject* object, PyObject* const* args, std::size_t flags, PyObject*);
+
 MessageObject* message_alloc() {
     MessageObject* self;
     if (free_count > 0) {
@@ -41,7 +43,9 @@ MessageObject* message_alloc() {
         PyObject_Init(reinterpret_cast<PyObject*>(self), &MessageType);
     } else {
         self = PyObject_New(MessageObject, &MessageType);
+        if (self == nullptr) return nullptr;
     }
+    self->call = &message_call;
     return self;
 }
 
@@ -109,16 +113,37 @@ void message_releasebuffer(PyObject* object, Py_buffer*) {
         PyErr_WriteUnraisable(object);
 }
 
-PyObject* message_enter(PyObject* self, PyObject*) {
-    return Py_NewRef(self);
-}
-
 PyObject* message_exit(PyObject* object, PyObject* const* args, Py_ssize_t count) {
     auto* self = reinterpret_cast<MessageObject*>(object);
     bool clean = count < 1 || args[0] == Py_None;
     if (!finish(self->queue, *self->slot, clean ? Fate::settled : Fate::given_back)) return nullptr;
     Py_RETURN_NONE;
 }
+
+// `with` makes two bound methods for every message, which costs more than taking the message does. So `__enter__` and
+// `__exit__` are both this descriptor: asked for by a message it answers that message, and a message that is called
+// without arguments is entered, with an exception's three parts left.
+PyObject* message_call(PyObject* object, PyObject* const* args, std::size_t flags, PyObject*) {
+    Py_ssize_t count = PyVectorcall_NARGS(flags);
+    return count == 0 ? Py_NewRef(object) : message_exit(object, args, count);
+}
+
+PyObject* with_method_get(PyObject* descriptor, PyObject* object, PyObject*) {
+    return Py_NewRef(object == nullptr ? descriptor : object);
+}
+
+// `type(message).__exit__(message, …)`, as contextlib.ExitStack does it.
+PyObject* with_method_call(PyObject*, PyObject* args, PyObject*) {
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+    if (count < 1 || !Py_IS_TYPE(PyTuple_GET_ITEM(args, 0), &MessageType)) {
+        PyErr_SetString(PyExc_TypeError, "this method needs a holdfast.Message");
+        return nullptr;
+    }
+    PyObject** items = reinterpret_cast<PyTupleObject*>(args)->ob_item;
+    return message_call(items[0], items + 1, static_cast<std::size_t>(count - 1), nullptr);
+}
+
+PyTypeObject WithMethod{};
 
 PyObject* message_settle(PyObject* object, PyObject*) {
     auto* self = reinterpret_cast<MessageObject*>(object);
@@ -224,6 +249,10 @@ PyObject* messages_tobytes(PyObject* object, PyObject*) {
     return list;
 }
 
+PyObject* messages_enter(PyObject* self, PyObject*) {
+    return Py_NewRef(self);
+}
+
 Py_ssize_t messages_length(PyObject* self) {
     return reinterpret_cast<MessagesObject*>(self)->count;
 }
@@ -248,8 +277,6 @@ PyObject* messages_repr(PyObject* object) {
 }
 
 PyMethodDef message_methods[] = {
-    {"__enter__", message_enter, METH_NOARGS, nullptr},
-    {"__exit__", method(message_exit), METH_FASTCALL, nullptr},
     {"settle", message_settle, METH_NOARGS, "The message is done with; nobody gets it again."},
     {"give_back", message_give_back, METH_NOARGS,
      "Somebody shall get the message again, marked as redelivered."},
@@ -269,7 +296,7 @@ PyBufferProcs message_buffer = {message_getbuffer, message_releasebuffer};
 PySequenceMethods message_sequence{};
 
 PyMethodDef messages_methods[] = {
-    {"__enter__", message_enter, METH_NOARGS, nullptr},
+    {"__enter__", messages_enter, METH_NOARGS, nullptr},
     {"__exit__", method(messages_exit), METH_FASTCALL, nullptr},
     {"settle", messages_settle, METH_NOARGS, "Settles all that are still held."},
     {"give_back", messages_give_back, METH_NOARGS, "Gives back all that are still held."},
@@ -291,7 +318,8 @@ int ready_message_types() {
     MessageType.tp_basicsize = sizeof(MessageObject);
     MessageType.tp_dealloc = message_dealloc;
     MessageType.tp_repr = message_repr;
-    MessageType.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+    MessageType.tp_flags =
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_VECTORCALL;
     MessageType.tp_doc = "One message, in this process's hands until it is settled or given back.";
     MessageType.tp_methods = message_methods;
     MessageType.tp_getset = message_getset;
@@ -309,7 +337,24 @@ int ready_message_types() {
     messages_sequence.sq_length = messages_length;
     messages_sequence.sq_item = messages_item;
     MessagesType.tp_as_sequence = &messages_sequence;
-    return PyType_Ready(&MessageType) < 0 || PyType_Ready(&MessagesType) < 0 ? -1 : 0;
+    MessageType.tp_vectorcall_offset = offsetof(MessageObject, call);
+    MessageType.tp_call = PyVectorcall_Call;
+    immortalise(WithMethod);
+    WithMethod.tp_name = "holdfast._core.WithMethod";
+    WithMethod.tp_basicsize = sizeof(PyObject);
+    WithMethod.tp_descr_get = with_method_get;
+    WithMethod.tp_call = with_method_call;
+    WithMethod.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+    if (PyType_Ready(&WithMethod) < 0 || PyType_Ready(&MessageType) < 0 ||
+        PyType_Ready(&MessagesType) < 0)
+        return -1;
+    PyObject* with_method = PyObject_New(PyObject, &WithMethod);
+    if (with_method == nullptr) return -1;
+    int failed = PyDict_SetItemString(MessageType.tp_dict, "__enter__", with_method) |
+                 PyDict_SetItemString(MessageType.tp_dict, "__exit__", with_method);
+    Py_DECREF(with_method);
+    PyType_Modified(&MessageType);
+    return failed;
 }
 
 PyObject* message_new(QueueObject* queue, const Delivered& delivered) {

@@ -39,7 +39,8 @@ struct MessagesObject {
 
 // A message of its own (batch null, `own` used) or one of a batch.
 struct MessageObject {
-    PyObject_HEAD QueueObject* queue;
+    PyObject_HEAD vectorcallfunc call;  // see WithMethod in message.cpp
+    QueueObject* queue;
     MessagesObject* batch;
     Slot* slot;
     Slot own;

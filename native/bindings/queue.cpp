@@ -18,6 +18,7 @@ namespace {
 
 constexpr u64 kProbeBlockedNs = 500'000;  // behind a named owner: how soon its death is noticed
 constexpr u64 kProbeIdleNs = 50'000'000;  // nobody in the way: every wait is bounded all the same
+constexpr u64 kLookForRoomNs = 5'000;
 constexpr u32 kBatchMax = 65536;
 
 void relax() {
@@ -80,51 +81,57 @@ bool parse(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* 
     return true;
 }
 
-// Waits until `attempt(probe)` answers something else than `blocked` (or fenced). An exception is set unless the result
-// is true.
+// Looks for room or a message without the GIL and without asking the kernel, until `until` or until there may be some.
+// A full ring is looked at less often: a consumer that is watched block by block is slowed down by it.
+void spin(QueueAttachment& attachment, bool putting, u64 until) {
+    const u64 look_ns = putting ? kLookForRoomNs : 0;
+    attachment.look_at_tail();
+    u64 now;
+    do {
+        const u64 next_look = monotonic_ns() + look_ns;
+        do {
+            for (int i = 0; i < 8; ++i) relax();
+            now = monotonic_ns();
+        } while (now < next_look);
+    } while (now < until && !(putting ? attachment.looks_puttable() : attachment.looks_gettable()));
+}
+
+// Waits until `attempt(probe)` answers something else than full or empty (or fenced): spins, then listens to the bell,
+// looks once more, and sleeps. True: ok. False: an exception is set.
 template <class Attempt>
 bool wait_for(QueueObject* self, const char* call, double timeout, bool putting,
               Attempt&& attempt) {
-    std::shared_ptr<QueueAttachment> keep =
-        self->attachment;  // the mapping outlives a detach by another thread
+    // The mapping outlives a detach by another thread.
+    const std::shared_ptr<QueueAttachment> keep = self->attachment;
     QueueAttachment& attachment = *keep;
     const Verdict blocked = putting ? Verdict::full : Verdict::empty;
-    const u64 start = monotonic_ns();
+    const u64 start = monotonic_ns(), spin_until = start + self->spin_ns;
     const u64 limit =
         timeout < 0 || timeout > 1e9 ? ~u64{0} : start + static_cast<u64>(timeout * 1e9);
-    u64 now = start;
-    bool first = true;
-    for (;;) {
+    for (u64 now = start;; now = monotonic_ns()) {
+        const bool spinning = now < spin_until && now < limit;
         u32 heard = 0;
-        if (!first) heard = putting ? attachment.listen_space() : attachment.listen_data();
+        if (!spinning) heard = putting ? attachment.listen_space() : attachment.listen_data();
         if (!usable(self)) return false;
-        Verdict verdict = attempt(true);
+        Verdict verdict = attempt(!spinning);
+        if (verdict == Verdict::closed && spinning)
+            verdict = attempt(true);  // others may hold messages that come back
         if (verdict == Verdict::ok) return true;
-        if (verdict == Verdict::fenced && (now = monotonic_ns()) < limit) continue;
+        if (verdict == Verdict::fenced && now < limit) continue;
         if (verdict != blocked || now >= limit) {
-            bool late = timeout != 0 && (verdict == blocked || verdict == Verdict::fenced);
+            const bool late = timeout != 0 && (verdict == blocked || verdict == Verdict::fenced);
             raise_verdict(attachment, verdict, call, static_cast<double>(now - start) / 1e9, !late);
             return false;
         }
-        const u64 pause = std::min(
-            limit - now, attachment.blocked_by_somebody() ? kProbeBlockedNs : kProbeIdleNs);
+        const u64 pause = attachment.blocked_by_somebody() ? kProbeBlockedNs : kProbeIdleNs;
         Py_BEGIN_ALLOW_THREADS;
-        if (first) {
-            attachment.look_at_tail();
-            const u64 spin_until = std::min(limit, start + self->spin_ns);
-            while (now < spin_until &&
-                   !(putting ? attachment.looks_puttable() : attachment.looks_gettable())) {
-                for (int i = 0; i < 8; ++i) relax();
-                now = monotonic_ns();
-            }
-        } else {
-            futex_wait(putting ? attachment.space_bell() : attachment.data_bell(), heard, pause);
-        }
+        if (spinning)
+            spin(attachment, putting, std::min(limit, spin_until));
+        else
+            futex_wait(putting ? attachment.space_bell() : attachment.data_bell(), heard,
+                       std::min(limit - now, pause));
         Py_END_ALLOW_THREADS;
         if (PyErr_CheckSignals() < 0) return false;
-        now = monotonic_ns();
-        // Room or a message seen while spinning: try at once; else listen first, then try, then sleep.
-        first = first && now < start + self->spin_ns;
     }
 }
 

@@ -12,7 +12,8 @@
 
 namespace holdfast {
 
-// While one lives, fork() in other threads waits. For the moments in which a lock is held and not yet in the list.
+// While one lives, fork() in other threads waits. For the moments in which a lock is held and its owner is not, or not
+// any more, in the list.
 class ForkPause {
  public:
     ForkPause() { pthread_mutex_lock(&mutex); }
@@ -37,7 +38,7 @@ class ForkAware {
     ForkAware() = default;
     virtual ~ForkAware() = default;
 
-    // Last in the constructor of the final class, and first in its destructor: no handler meets it half made.
+    // Last in the constructor of the final class: no handler meets it half made.
     void remember() {
         static const int failure = pthread_atfork(&before, &in_parent, &in_every_child);
         if (failure != 0) throw std::bad_alloc();
@@ -47,8 +48,8 @@ class ForkAware {
         first = this;
     }
 
-    void forget() {
-        const ForkPause pause;
+    // First in its destructor. The pause must last until the thing that fork() would hand on is given up.
+    void forget(const ForkPause&) {
         if (previous_ != nullptr) previous_->next_ = next_;
         if (next_ != nullptr) next_->previous_ = previous_;
         if (first == this) first = next_;

@@ -140,7 +140,8 @@ class Participant : public ForkAware {
     }
 
     ~Participant() override {
-        forget();
+        const ForkPause pause;
+        forget(pause);
         close_lock();
     }
 
@@ -179,6 +180,8 @@ class Participant : public ForkAware {
         if (active_) mark_inactive(slot_);
         active_ = false;
         at(Point::detach_inactive);
+        const ForkPause
+            pause;  // between taking the number out and closing it, a child would keep it
         detail::set_lock(fd(), F_UNLCK, kLockBase, slots_);
         close_lock();
     }

@@ -481,7 +481,10 @@ class Queue : public QueueState<Memory> {
 
     static constexpr u32 kReclaimMax = 1024;  // blocks that one put frees at most
 
+ protected:
     u64 tail_seen_ = 0;  // T as we last read it: an old value only makes us look again
+
+ private:
     u64 made_seen_ = 0;
     u64 watched_word_ = 0;
     u32 watched_since_ms_ = 0;

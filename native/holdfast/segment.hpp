@@ -197,7 +197,8 @@ class Segment : public ForkAware {
     }
 
     ~Segment() override {
-        forget();
+        const ForkPause pause;
+        forget(pause);
         ::munmap(base_, size_);
     }
 
