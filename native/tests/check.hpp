@@ -1,6 +1,7 @@
 // A check that says where and what, and children that live and die on command.
 #pragma once
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,6 +58,8 @@ class Line {
     }
     void tell(char word = '.') const { CHECK(::write(ends_[1], &word, 1) == 1); }
     char wait() const {
+        pollfd ready{ends_[0], POLLIN, 0};
+        CHECK(::poll(&ready, 1, 30'000) == 1);  // else the other side failed, and has said so
         char word = 0;
         CHECK(::read(ends_[0], &word, 1) == 1);
         return word;
@@ -72,6 +75,7 @@ pid_t start(Body body) {
     const pid_t child = ::fork();
     CHECK(child >= 0);
     if (child == 0) {
+        ::alarm(60);  // whatever fails, nobody is left behind
         body();
         ::_exit(0);
     }

@@ -40,6 +40,19 @@ static void test_faults_have_names() {
     CHECK(damaged([](BlockHeader& h) { h.size -= 1; }) == BlockFault::crc);
     CHECK(damaged([](BlockHeader& h) { h.time += 1; }) == BlockFault::crc);
     CHECK(damaged([](BlockHeader& h) { h.crc = 0; }) == BlockFault::crc);
+    // What a hostile writer sealed anew is refused all the same.
+    const auto resealed = [&](auto change) {
+        return damaged([&](BlockHeader& h) {
+            change(h);
+            seal(h, "");
+        });
+    };
+    CHECK(resealed([](BlockHeader& h) { h.zero = 1; }) == BlockFault::reserved);
+    CHECK(resealed([](BlockHeader& h) { h.flags = 0x80; }) == BlockFault::reserved);
+    CHECK(resealed([](BlockHeader& h) { h.kind = 0; }) == BlockFault::kind);
+    CHECK(resealed([](BlockHeader& h) { h.magic = 0; }) == BlockFault::magic);
+    CHECK(resealed([](BlockHeader& h) { h.size = 101; }) == BlockFault::size);
+    CHECK(resealed([](BlockHeader& h) { h.tag = 41; }) == BlockFault::tag);
     CHECK(verify(BlockHeader{}, 0, 100) == BlockFault::magic);  // zeroed memory is no block
     CHECK(fault_name(BlockFault::reserved) == "reserved");
 }

@@ -221,12 +221,16 @@ static void test_fork_among_threads() {
     std::vector<std::thread> threads;
     for (int i = 0; i < 2; ++i) {
         threads.emplace_back([&] {
-            while (!ended.load()) Attached("threads", 64);
+            const std::shared_ptr<Segment> segment = reach("threads");
+            while (!ended.load()) {
+                Participant(segment, kTable, 64).join();
+                ::usleep(20);  // lets fork() have its turn
+            }
         });
     }
     const Line hold;
     std::vector<pid_t> children;
-    for (int i = 0; i < 60; ++i) children.push_back(start([&] { hold.wait(); }));
+    for (int i = 0; i < 300; ++i) children.push_back(start([&] { hold.wait(); }));
     ended.store(true);
     for (std::thread& thread : threads) thread.join();
     for (unsigned slot = 1; slot < 64; ++slot) CHECK(me->take_byte(slot));
