@@ -174,16 +174,8 @@ nb::dict describe_queue(Segment& segment, const QueueParams& params, u64 skip, u
     return out;
 }
 
-// Everything that can be told of a queue's segment, also when its header is damaged or all its processes are dead.
-nb::dict inspect(const std::string& directory, const std::string& name, u64 skip, u64 blocks_max,
-                 u64 payload_max) {
-    Inspection inspection = Segment::inspect(directory, kQueueKind, name);
-    nb::dict out;
-    nb::list faults;
-    for (const std::string& fault : inspection.faults) faults.append(nb::str(fault.c_str()));
-    out["faults"] = faults;
-    if (!inspection.segment) return out;
-    Segment& segment = *inspection.segment;
+void describe_segment(nb::dict& out, nb::list& faults, Segment& segment, u64 skip, u64 blocks_max,
+                      u64 payload_max) {
     const SegmentHeader& header = segment.header();
     out["path"] = segment.path();
     out["size"] = segment.size();
@@ -196,18 +188,43 @@ nb::dict inspect(const std::string& directory, const std::string& name, u64 skip
     out["this_boot"] = header.boot_id == this_boot();
     if (header.version != kQueueVersion || header.fingerprint != queue_fingerprint()) {
         faults.append("it was made by another version of holdfast; this one cannot read further");
-        return out;
+        return;
     }
     QueueParams params;
     try {
         params = QueueAttachment::checked_params(segment);
     } catch (const Error& error) {
         faults.append(nb::str(error.what()));
-        return out;
+        return;
     }
     out["params"] = describe_params(params);
     out["people"] = describe_participants(segment, params);
     out["queue"] = describe_queue(segment, params, skip, blocks_max, payload_max);
+}
+
+// Everything that can be told of a queue's segment, also when its header is damaged or all its processes are dead.
+nb::dict inspect(const std::string& directory, const std::string& name, u64 skip, u64 blocks_max,
+                 u64 payload_max) {
+    Inspection inspection = Segment::inspect(directory, kQueueKind, name);
+    nb::dict out;
+    nb::list faults;
+    for (const std::string& fault : inspection.faults) faults.append(nb::str(fault.c_str()));
+    out["faults"] = faults;
+    if (inspection.segment)
+        describe_segment(out, faults, *inspection.segment, skip, blocks_max, payload_max);
+    return out;
+}
+
+// The same of the segment that a queue is attached to, whatever its name means by now.
+nb::dict inspect_attached(nb::handle queue, u64 skip, u64 blocks_max, u64 payload_max) {
+    if (!PyObject_TypeCheck(queue.ptr(), &QueueType))
+        throw nb::type_error("inspect_attached needs a queue");
+    auto* self = reinterpret_cast<QueueObject*>(queue.ptr());
+    if (!usable(self)) throw nb::python_error();
+    nb::dict out;
+    nb::list faults;
+    out["faults"] = faults;
+    describe_segment(out, faults, *self->attachment->segment(), skip, blocks_max, payload_max);
     return out;
 }
 
@@ -215,6 +232,8 @@ nb::dict inspect(const std::string& directory, const std::string& name, u64 skip
 
 void bind_inspect(nb::module_& module) {
     module.def("inspect", &inspect, nb::arg("directory"), nb::arg("name"), nb::arg("skip") = 0,
+               nb::arg("blocks_max") = 0, nb::arg("payload_max") = 0);
+    module.def("inspect_attached", &inspect_attached, nb::arg("queue"), nb::arg("skip") = 0,
                nb::arg("blocks_max") = 0, nb::arg("payload_max") = 0);
 }
 

@@ -85,7 +85,7 @@ bool parse(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* 
 // A full ring is looked at less often: a consumer that is watched block by block is slowed down by it.
 void spin(QueueAttachment& attachment, bool putting, u64 until) {
     const u64 look_ns = putting ? kLookForRoomNs : 0;
-    attachment.look_at_tail();
+    const u64 tail = attachment.tail_word();
     u64 now;
     do {
         const u64 next_look = monotonic_ns() + look_ns;
@@ -93,7 +93,8 @@ void spin(QueueAttachment& attachment, bool putting, u64 until) {
             for (int i = 0; i < 8; ++i) relax();
             now = monotonic_ns();
         } while (now < next_look);
-    } while (now < until && !(putting ? attachment.looks_puttable() : attachment.looks_gettable()));
+    } while (now < until &&
+             !(putting ? attachment.looks_puttable(tail) : attachment.looks_gettable()));
 }
 
 // Waits until `attempt(probe)` answers something else than full or empty (or fenced): spins, then listens to the bell,
@@ -526,22 +527,33 @@ int queue_set_spin(PyObject* object, PyObject* value, void*) {
 
 constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 
+// No C++ exception passes into the interpreter.
+template <auto Function>
+PyObject* fast(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+    return guarded([&] { return Function(self, args, count, kwnames); }, nullptr);
+}
+
+template <auto Function>
+PyObject* plain(PyObject* self, PyObject* argument) {
+    return guarded([&] { return Function(self, argument); }, nullptr);
+}
+
 PyMethodDef queue_methods[] = {
-    {"put", method(queue_put), kFast, "put(data, timeout=None): adds a message."},
-    {"put_many", method(queue_put_many), kFast,
+    {"put", method(fast<queue_put>), kFast, "put(data, timeout=None): adds a message."},
+    {"put_many", method(fast<queue_put_many>), kFast,
      "put_many(messages, timeout=None): adds messages, all at once."},
-    {"get", method(queue_get), kFast, "get(timeout=None) -> Message"},
-    {"get_bytes", method(queue_get_bytes), kFast,
+    {"get", method(fast<queue_get>), kFast, "get(timeout=None) -> Message"},
+    {"get_bytes", method(fast<queue_get_bytes>), kFast,
      "get_bytes(timeout=None) -> bytes: a copy, settled at once."},
-    {"get_into", method(queue_get_into), kFast,
+    {"get_into", method(fast<queue_get_into>), kFast,
      "get_into(buffer, timeout=None) -> int: the size, settled at once."},
-    {"get_many", method(queue_get_many), kFast,
+    {"get_many", method(fast<queue_get_many>), kFast,
      "get_many(count, timeout=None) -> Messages: at least one."},
-    {"close", queue_close, METH_NOARGS, "Ends the stream for everybody."},
-    {"purge", queue_purge, METH_NOARGS, "Throws away what waits; returns how many."},
-    {"detach", queue_detach, METH_NOARGS, "This process leaves; what it holds goes back."},
-    {"_recover", queue_recover, METH_NOARGS, nullptr},
-    {"_listen", queue_listen, METH_O, nullptr},
+    {"close", plain<queue_close>, METH_NOARGS, "Ends the stream for everybody."},
+    {"purge", plain<queue_purge>, METH_NOARGS, "Throws away what waits; returns how many."},
+    {"detach", plain<queue_detach>, METH_NOARGS, "This process leaves; what it holds goes back."},
+    {"_recover", plain<queue_recover>, METH_NOARGS, nullptr},
+    {"_listen", plain<queue_listen>, METH_O, nullptr},
     {"__enter__", queue_enter, METH_NOARGS, nullptr},
     {"__exit__", method(queue_exit), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};

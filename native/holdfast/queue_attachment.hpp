@@ -166,26 +166,22 @@ class QueueAttachment {
         if (dead_letter_) dead_letter_->detach();
     }
 
-    // Cheap and pure, for spinning without the lock that guards the rest.
-    bool looks_gettable() {
-        u64 read;
-        Fault keep = queue_.fault;
-        bool sane = queue_.load_position(queue_.words.read, read);
-        queue_.fault = keep;
-        if (!sane) return true;
-        u64 word = queue_.load_descriptor(read);
+    // Cheap, for spinning without the lock that guards the rest: they read shared words and change nothing, and what
+    // they say is only a reason to look properly.
+    bool looks_gettable() const {
+        u64 read = unsealed(memory_.load(queue_.words.read, std::memory_order_relaxed));
+        u64 word = memory_.load(queue_.descriptor(read), std::memory_order_relaxed);
         return (queue_.geometry.tag(word, read) == Tag::current &&
                 Geometry::state(word) != State::reserved) ||
                memory_.load(queue_.words.made, std::memory_order_relaxed) !=
                    memory_.load(queue_.words.scanned, std::memory_order_relaxed);
     }
-    bool looks_puttable() {
-        u64 value = memory_.load(queue_.words.tail, std::memory_order_relaxed);
-        State state = Geometry::state(queue_.load_descriptor(unsealed(value)));
-        return state == State::done || state == State::skip || value != tail_looked_at_;
-    }
-    void look_at_tail() {
-        tail_looked_at_ = memory_.load(queue_.words.tail, std::memory_order_relaxed);
+    u64 tail_word() const { return memory_.load(queue_.words.tail, std::memory_order_relaxed); }
+    bool looks_puttable(u64 tail_before) const {
+        u64 tail = tail_word();
+        State state = Geometry::state(
+            memory_.load(queue_.descriptor(unsealed(tail)), std::memory_order_relaxed));
+        return state == State::done || state == State::skip || tail != tail_before;
     }
     u32 listen_data() { return queue_.listen(queue_.words.data_bell); }
     u32 listen_space() { return queue_.listen(queue_.words.space_bell); }
@@ -387,7 +383,6 @@ class QueueAttachment {
     u32 dead_letter_blocked_ms_ = 0;
     u32 operations_ = 0;
     u32 next_probe_ = 0;
-    u64 tail_looked_at_ = 0;
     bool message_damaged_ = false;  // the fault is one message's, not the queue's
     Fault pending_damage_{};
     Recovered counted_{};

@@ -158,7 +158,7 @@ class Queue(_core.Queue):
         stall_limit: float | None,
         checksum: str,
     ) -> None:
-        found = _core.inspect(self.directory, self.name)["params"]
+        found = _core.inspect_attached(self)["params"]
         granules = max(4, -(-capacity // 64))
         wanted = {
             "capacity": 64 << (granules - 1).bit_length(),
@@ -244,8 +244,7 @@ class Queue(_core.Queue):
             1
             >>> q.detach(); Queue.unlink("looked-at")
         """
-        self._require()
-        return stats_of(self.name, _core.inspect(self.directory, self.name), self._dead_letter_blocked)
+        return stats_of(self.name, _core.inspect_attached(self), self._dead_letter_blocked)
 
     def check(self) -> builtins.list[str]:
         """What is wrong with the queue, in words; an empty list if it is sound. Looks at every block.
@@ -257,8 +256,7 @@ class Queue(_core.Queue):
             []
             >>> q.detach(); Queue.unlink("sound")
         """
-        self._require()
-        return faults_of(_core.inspect(self.directory, self.name, blocks_max=1 << 40))
+        return faults_of(_core.inspect_attached(self, blocks_max=1 << 40))
 
     def recover(self) -> Recovered:
         """Cleans up after all participants that have died, now. Never needed: whoever is blocked does it.
@@ -424,10 +422,6 @@ class Queue(_core.Queue):
         if self._event_fd is not None:
             os.close(self._event_fd)
             self._event_fd = None
-
-    def _require(self) -> None:
-        if not self.attached:
-            self._listen(False)  # says why
 
     def __reduce__(self) -> tuple[Callable[[str, str], Queue], tuple[str, str]]:
         return _reopen, (self.directory, self.name)
