@@ -1,0 +1,8 @@
+"""The command line: noun, then verb; `--json` everywhere. Answers on stdout, complaints on stderr.
+
+Exit status: 0 done, 1 it could not be done or something is wrong, 2 wrong usage.
+"""
+
+from holdfast.cli.entry import main
+
+__all__ = ["main"]

@@ -1,0 +1,50 @@
+"""From the arguments to the command, and from its errors to an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import holdfast
+from holdfast.cli import demo
+
+DESCRIPTION = """\
+Messages between processes that survive kill -9.
+
+  holdfast demo                    see it: processes are killed, no message is lost
+  holdfast queue create orders     make a queue
+  holdfast queue put orders hello  put a message into it
+  holdfast queue get orders        get it out again
+  holdfast queue stat orders       what it holds and who is attached
+  holdfast doctor                  is this machine fit for it? are the queues sound?"""
+
+
+def build() -> argparse.ArgumentParser:
+    """All commands. Each noun brings its own."""
+    parser = argparse.ArgumentParser(
+        prog="holdfast", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"holdfast {holdfast.__version__}")
+    nouns = parser.add_subparsers(title="nouns", metavar="NOUN", required=True)
+    demo.add(nouns)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command `holdfast`."""
+    options = build().parse_args(argv)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone. Nothing more can be said there, also not at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except (holdfast.HoldfastError, OSError) as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return 1
+    return status
