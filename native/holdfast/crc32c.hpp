@@ -104,8 +104,8 @@ inline u32 shift(const Shift& s, u32 crc) {
 }
 
 template <std::size_t kStream>
-__attribute__((target("sse4.2"))) inline u64 three_streams(u64 a, const unsigned char* p,
-                                                           const Shift& s) {
+__attribute__((target("sse4.2,crc32"))) inline u64 three_streams(u64 a, const unsigned char* p,
+                                                                 const Shift& s) {
     u64 b = 0;
     u64 c = 0;
     for (const unsigned char* end = p + kStream; p < end; p += 8) {
@@ -117,8 +117,8 @@ __attribute__((target("sse4.2"))) inline u64 three_streams(u64 a, const unsigned
     return shift(s, static_cast<u32>(a)) ^ c;
 }
 
-__attribute__((target("sse4.2"))) inline u32 hardware_update(u32 crc, const unsigned char* p,
-                                                             std::size_t n) {
+__attribute__((target("sse4.2,crc32"))) inline u32 hardware_update(u32 crc, const unsigned char* p,
+                                                                   std::size_t n) {
     u64 a = crc;
     for (; n >= 3 * kLong; p += 3 * kLong, n -= 3 * kLong)
         a = three_streams<kLong>(a, p, kShiftLong);
@@ -130,8 +130,8 @@ __attribute__((target("sse4.2"))) inline u32 hardware_update(u32 crc, const unsi
     return tail;
 }
 
-__attribute__((target("sse4.2"))) inline u32 hardware_update32(u32 crc, u64 w0, u64 w1, u64 w2,
-                                                               u64 w3) {
+__attribute__((target("sse4.2,crc32"))) inline u32 hardware_update32(u32 crc, u64 w0, u64 w1,
+                                                                     u64 w2, u64 w3) {
     u64 a = crc;
     a = _mm_crc32_u64(a, w0);
     a = _mm_crc32_u64(a, w1);

@@ -3,6 +3,7 @@
 #include <sys/mount.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "check.hpp"
 #include "holdfast/segment.hpp"
@@ -23,10 +24,21 @@ static void mount_tmpfs(const std::string& at, const char* options) {
     CHECK(::mount("tmpfs", at.c_str(), "tmpfs", 0, options) == 0);
 }
 
-int main() {
-    if (::unshare(CLONE_NEWNS) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
+// As root directly; as another user by way of a user namespace, where that is permitted.
+static void enter_mount_namespace() {
+    if (::unshare(CLONE_NEWNS) == 0) return;
+    const std::string user = "0 " + std::to_string(::geteuid()) + " 1";
+    const std::string group = "0 " + std::to_string(::getegid()) + " 1";
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
         skip("no private mount namespace is permitted here: " + errno_text(errno));
     }
+    std::ofstream("/proc/self/setgroups") << "deny";
+    std::ofstream("/proc/self/uid_map") << user;
+    std::ofstream("/proc/self/gid_map") << group;
+}
+
+int main() {
+    enter_mount_namespace();
     CHECK(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
     const std::string small = default_directory() + "/small";
     mount_tmpfs(small, "size=1m");
