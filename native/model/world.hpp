@@ -40,7 +40,7 @@ class World {
         cell_at_.assign(size / 4, kNoCell);
     }
 
-    std::byte* base() { return base_; }
+    std::byte* base() const { return base_; }
     int cells() const { return static_cast<int>(info_.size()); }
     const CellInfo& info(int cell) const { return info_[static_cast<std::size_t>(cell)]; }
     const std::vector<int>& locks() const { return locks_; }

@@ -1,0 +1,40 @@
+// What was found, for people (a table with schedules) and for programs (JSON).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "explorer.hpp"
+#include "queue_model.hpp"
+#include "toys.hpp"
+
+namespace model {
+
+struct Result {
+    std::string kind;  // toy or queue
+    std::string name;
+    std::string about;
+    std::string expected;  // the check that a toy must fail
+    int crashes = 0;
+    int granules = 0;
+    std::vector<std::string> programs;
+    std::vector<std::string> traits;
+    Report report;
+
+    explicit Result(const QueueConfig& config);
+    explicit Result(const Toy& toy);
+
+    bool good() const {
+        return report.check == expected && (report.exhausted || !expected.empty());
+    }
+};
+
+std::vector<std::string> traits_of(const QueueConfig& config);
+
+void print_header();
+void print(const Result& result);
+void print_sum(const std::vector<Result>& results);
+void print_list(const std::vector<QueueConfig>& configs);
+void write_json(const std::string& path, const std::vector<Result>& results);
+
+}  // namespace model
