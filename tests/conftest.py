@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from processes import Child
+from holdfast import Misuse, Queue
+from processes import Child, Start
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +22,17 @@ def runtime_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Child]]:
-    """`start(function, *args)` runs a function in a process of its own (processes.py); it ends with the test."""
+def q(runtime_directory: Path) -> Iterator[Queue]:
+    """A queue of 64 KiB named "q"."""
+    queue = Queue.create("q", capacity=1 << 16)
+    yield queue
+    with contextlib.suppress(Misuse):  # a failed test may still hold views
+        queue.detach()
+
+
+@pytest.fixture
+def start(runtime_directory: Path) -> Iterator[Start]:
+    """`start(function, *args)` runs it in a process of its own (processes.py), which ends with the test."""
     children: list[Child] = []
 
     def begin(function: Callable[..., None], *args: object) -> Child:

@@ -1,4 +1,4 @@
-"""Real processes for tests: a function of a test file runs in a Python of its own; the two talk through pipes.
+"""Real processes for tests: a function of a test file runs in a Python of its own; they talk through pipes.
 
 The function's source is what travels, so that the child starts fast (no pytest there). It must be
 self-contained: its arguments, what it imports itself, and the names that `main` lists are all that it sees.
@@ -138,6 +138,10 @@ class Child:
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
                 stream.close()
+
+
+Start = Callable[..., Child]
+"""The type of the fixture `start`."""
 
 
 # -- in the child -------------------------------------------------------------------------------------

@@ -1,0 +1,46 @@
+"""A queue's file as its bytes, for tests that look at or damage what the library would never touch.
+
+The offsets are those of native/holdfast/segment_header.hpp and queue_layout.hpp.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VERSION, FINGERPRINT, BOOT_ID, NAME, SUM = 8, 16, 48, 64, 4092
+CONTROLS = 4096
+BELLS = {"data": CONTROLS + 640, "space": CONTROLS + 768}
+
+
+def segment(name: str) -> Path:
+    return Path(os.environ["HOLDFAST_RUNTIME_DIR"]) / f"holdfast.queue.{name}"
+
+
+def waiting(name: str, bell: str) -> bool:
+    """Somebody listens to that bell, or has since it was last rung."""
+    with segment(name).open("rb") as file:
+        file.seek(BELLS[bell])
+        return bool(file.read(1)[0] & 1)
+
+
+def crc32c(data: bytes, crc: int = 0) -> int:
+    crc ^= 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def patch(name: str, offset: int, value: bytes) -> None:
+    with segment(name).open("r+b") as file:
+        file.seek(offset)
+        file.write(value)
+
+
+def patch_header(name: str, offset: int, value: bytes) -> None:
+    """As another version of the library would have written it: with a sum that is right."""
+    patch(name, offset, value)
+    header = segment(name).read_bytes()[:4096]
+    patch(name, SUM, crc32c(header[NAME:SUM], crc32c(header[:BOOT_ID])).to_bytes(4, "little"))
