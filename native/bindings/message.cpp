@@ -14,7 +14,8 @@ int free_count = 0;
 
 // Does what was wished. False with an exception set: the block was not ours any more.
 bool finish(QueueObject* queue, Slot& slot, Fate wish, bool announce = true) {
-    if (slot.fate != Fate::held) return true;
+    if (slot.fate != Fate::held || slot.wish != Fate::held)
+        return true;  // the first decision stands
     if (slot.exports > 0) {
         slot.wish = wish;
         return true;
@@ -109,7 +110,8 @@ void message_releasebuffer(PyObject* object, Py_buffer*) {
     auto* self = reinterpret_cast<MessageObject*>(object);
     Slot& slot = *self->slot;
     --self->queue->exports;
-    if (--slot.exports == 0 && slot.wish != Fate::held && !finish(self->queue, slot, slot.wish))
+    if (--slot.exports == 0 && slot.wish != Fate::held &&
+        !finish(self->queue, slot, std::exchange(slot.wish, Fate::held)))
         PyErr_WriteUnraisable(object);
 }
 

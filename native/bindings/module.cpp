@@ -19,8 +19,8 @@ void create_queue(const std::string& directory, const std::string& name, u64 cap
                   const std::string& dead_letter, u32 stall_limit_ms, bool full_checksum, u32 mode,
                   long group) {
     QueueParams params{};
-    params.granules = std::bit_ceil(std::max<u64>(capacity, 4 * kGranule) / kGranule +
-                                    (capacity % kGranule != 0 ? 1 : 0));
+    params.granules =
+        std::bit_ceil(std::max<u64>(4, capacity / kGranule + (capacity % kGranule != 0 ? 1 : 0)));
     params.participants = participants;
     params.delivery = at_most_once ? Delivery::at_most_once : Delivery::at_least_once;
     params.max_deliveries = max_deliveries;

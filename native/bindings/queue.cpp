@@ -313,7 +313,7 @@ PyObject* queue_get_bytes(PyObject* object, PyObject* const* args, Py_ssize_t co
     const Delivered got = self->delivered[0];
     PyObject* copy = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(got.data), got.size);
     if (copy == nullptr) {
-        self->attachment->give_back(got.taken, false);
+        self->attachment->put_aside(got.taken);
         return nullptr;
     }
     self->attachment->settle(got.taken);
@@ -341,7 +341,7 @@ PyObject* queue_get_into(PyObject* object, PyObject* const* args, Py_ssize_t cou
             self->attachment->announce_space();
             result = PyLong_FromUnsignedLong(got.size);
         } else {
-            self->attachment->give_back(got.taken, false);
+            self->attachment->put_aside(got.taken);
             raise("Misuse", "the message has " + std::to_string(got.size) +
                                 " bytes and the buffer " + std::to_string(view.len) +
                                 "; the message stays in the queue: use a larger buffer");

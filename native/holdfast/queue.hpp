@@ -118,9 +118,10 @@ class Queue : public QueueState<Memory> {
     // To be called once after one or more calls of settle.
     void announce_space() { ring(words.space_bell); }
 
-    // The message goes to whoever asks next. `counts`: this was a delivery, and shall be counted as one.
+    // The message goes to whoever asks next. `counts`: this was a delivery. Without it, nobody has seen the message, and
+    // that is no second delivery even where there may be only one.
     bool give_back(const Taken& taken, bool counts = true) {
-        if (delivery == Delivery::at_most_once) {
+        if (counts && delivery == Delivery::at_most_once) {
             bool ours = settle(taken);
             announce_space();
             return ours;

@@ -134,9 +134,16 @@ class QueueAttachment {
     }
     void announce_space() { queue_.announce_space(); }
 
-    bool give_back(const Taken& taken, bool counts = true) {
+    bool give_back(const Taken& taken) {
         participant_.count(index(Count::given_back));
-        return queue_.give_back(taken, counts);
+        return queue_.give_back(taken);
+    }
+
+    // As if it had never been got.
+    bool put_aside(const Taken& taken) {
+        participant_.count(index(Count::delivered), ~u64{0});
+        if (taken.redelivered != 0) participant_.count(index(Count::redelivered), ~u64{0});
+        return queue_.give_back(taken, false);
     }
 
     Verdict close() { return queue_.close(); }
@@ -343,7 +350,7 @@ class QueueAttachment {
             dead_letter_blocked_ms_ = 0;
         } else {
             dead_letter_blocked_ms_ = memory_.now_ms() | 1;
-            give_back(taken, false);
+            queue_.give_back(taken, false);
         }
     }
 

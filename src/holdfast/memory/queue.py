@@ -94,6 +94,8 @@ class Queue(_core.Queue):
             1048576
             >>> q.detach(); Queue.unlink("work"); Queue.unlink("work.dead")
         """
+        if capacity < 1 or participants < 1:
+            raise Misuse(f"capacity ({capacity}) and participants ({participants}) must be at least 1")
         if delivery not in ("at-least-once", "at-most-once"):
             raise Misuse(f'delivery must be "at-least-once" or "at-most-once", not {delivery!r}')
         if checksum not in ("header", "full"):
@@ -113,34 +115,37 @@ class Queue(_core.Queue):
             raise Misuse(f"stall_limit must be 0.001 to 1000000 seconds, not {stall_limit}")
         where = directory or _core.default_directory()
         gid = -1 if group is None else group if isinstance(group, int) else grp.getgrnam(group).gr_gid
-        if dead_letter is not None:
-            with contextlib.suppress(Exists):
-                cls.create(
-                    dead_letter,
+        with contextlib.ExitStack() as undo:
+            if dead_letter is not None:
+                with contextlib.suppress(Exists):
+                    cls.create(
+                        dead_letter,
+                        capacity=capacity,
+                        participants=participants,
+                        checksum=checksum,
+                        mode=mode,
+                        group=group,
+                        directory=where,
+                    ).detach()
+                    undo.callback(_core.unlink_queue, where, dead_letter)
+            try:
+                _core.create_queue(
+                    where,
+                    name,
                     capacity=capacity,
                     participants=participants,
-                    checksum=checksum,
+                    at_most_once=delivery == "at-most-once",
+                    max_deliveries=max_deliveries or 0,
+                    dead_letter=dead_letter or "",
+                    stall_limit_ms=0 if stall_limit is None else round(stall_limit * 1000),
+                    full_checksum=checksum == "full",
                     mode=mode,
-                    group=group,
-                    directory=where,
-                ).detach()
-        try:
-            _core.create_queue(
-                where,
-                name,
-                capacity=capacity,
-                participants=participants,
-                at_most_once=delivery == "at-most-once",
-                max_deliveries=max_deliveries or 0,
-                dead_letter=dead_letter or "",
-                stall_limit_ms=0 if stall_limit is None else round(stall_limit * 1000),
-                full_checksum=checksum == "full",
-                mode=mode,
-                group=gid,
-            )
-        except Exists:
-            if not exist_ok:
-                raise
+                    group=gid,
+                )
+            except Exists:
+                if not exist_ok:
+                    raise
+            undo.pop_all()
         self = cls(where, name)
         if exist_ok:
             self._compare(
