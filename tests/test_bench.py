@@ -92,7 +92,7 @@ def made_up(single: float, trip_us: float, kill_us: float) -> Report:
     small.rates["multiprocessing.Pipe", "copy", "batch 256"] = [9e6]
     small.trips["holdfast", "copy", "spinning"] = [(trip_us, 2 * trip_us)]
     one = Spread(kill_us, kill_us, kill_us)
-    made = Report({"cpu": "?", "cores": 2, "kernel": "6", "python": "3", "load": 0}, {})
+    made = Report({"cpu": "?", "cores": 2, "kernel": "6", "python": "3", "others_share": 0}, {})
     made.settings.update(rounds=1, seconds=1.0, capacity_mib=1.0)
     made.results = [small, large]
     made.references = [Reference(1 << 20, Spread.of([3e4 * 2**20]), Spread.of([3e4]))]

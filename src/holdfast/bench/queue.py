@@ -101,10 +101,28 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "load": round(os.getloadavg()[0], 2),
         "versions": versions,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+class Disturbance:
+    """How much of the cores others used meanwhile: the first thing to look at when a figure surprises."""
+
+    def __init__(self) -> None:
+        self.start = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Ticks of all cores, ticks in which they worked (for others of the host, too), ticks of our own."""
+        line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
+        ticks = [float(word) for word in line.split()[1:9]]
+        own = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
+        return sum(ticks), sum(ticks) - ticks[3] - ticks[4], own
+
+    def share(self) -> float:
+        total, busy, own = (now - then for now, then in zip(self._now(), self.start, strict=True))
+        return max(0.0, busy - own) / max(1.0, total)
 
 
 class References:
@@ -197,9 +215,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(text, file=sys.stderr, flush=True)
 
     started = time.monotonic()
+    disturbance = Disturbance()
     report = run(options, say)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
+    report.machine["others_share"] = round(disturbance.share(), 3)
     report.settings["took_s"] = round(time.monotonic() - started, 1)
     print(printed.text(report))
     if options.json is not None:

@@ -4,7 +4,7 @@ Three processes besides this one: a nursery that forks the victims, a victim tha
 claimed its block, and a survivor that blocks in `get` behind that block (a message follows it). This process
 kills the victim and sleeps on its pidfd; the survivor says when its `get` returned.
 
-The kernel drops a dying process's locks, then reports its end: the pidfd is some 10 µs late. Polling the lock
+The kernel drops a dying process's locks, then reports its end: the pidfd is some 25 µs late. Polling the lock
 would be exact, but on two cores it keeps the victim from dying, or its end from being noticed.
 """
 

@@ -85,9 +85,8 @@ def reference_table(report: Report) -> list[str]:
 def text(report: Report) -> str:
     """The whole report for a terminal."""
     lines: list[str] = [
-        "{cpu}, {cores} cores, Linux {kernel}, Python {python}, load {load} at the start".format(
-            **report.machine
-        ),
+        "{cpu}, {cores} cores, Linux {kernel}, Python {python};"
+        " others used {others_share:.0%} of the cores meanwhile".format(**report.machine),
         "Medians of {rounds} interleaved rounds of {seconds} s per cell [smallest–largest];"
         " ring of {capacity_mib:g} MiB".format(**report.settings),
     ]
