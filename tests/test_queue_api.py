@@ -17,27 +17,7 @@ import pytest
 
 from holdfast import Empty, Full, Message, Misuse, Queue, Timeout
 from processes import Start, tell
-
-
-def drain(q: Queue) -> list[bytes]:
-    """Everything that can be had without waiting, settled."""
-    found = []
-    while True:
-        try:
-            found.append(q.get_bytes(timeout=0))
-        except Empty:
-            return found
-
-
-def fill(q: Queue, data: bytes) -> int:
-    """Puts until there is no room; tells how often."""
-    for count in itertools.count():
-        try:
-            q.put(data, timeout=0)
-        except Full:
-            return count
-    raise AssertionError
-
+from queues import drain, fill
 
 # -- in ---------------------------------------------------------------------------------------------------
 
