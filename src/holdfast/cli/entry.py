@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 
 import holdfast
-from holdfast.cli import demo
+from holdfast.cli import bench, demo, doctor, queue
+from holdfast.cli.parsing import Usage
 
 DESCRIPTION = """\
 Messages between processes that survive kill -9.
@@ -28,23 +29,37 @@ def build() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"holdfast {holdfast.__version__}")
     nouns = parser.add_subparsers(title="nouns", metavar="NOUN", required=True)
+    queue.add(nouns)
+    doctor.add(nouns)
+    bench.add(nouns)
     demo.add(nouns)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command `holdfast`."""
-    options = build().parse_args(argv)
+    parser = build()
+    options, rest = parser.parse_known_args(argv)
+    # Older Pythons take an optional argument for absent when an option stands in front of it.
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "data", "") is None:
+        options.data = rest.pop()
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         status: int = options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has gone. Nothing more can be said there, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except Usage as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
     except (holdfast.HoldfastError, OSError) as error:
-        print(f"holdfast: {error}", file=sys.stderr)
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+        print(f"holdfast: {error}{notes}", file=sys.stderr)
         return 1
     return status

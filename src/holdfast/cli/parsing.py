@@ -10,6 +10,11 @@ from typing import TypeAlias
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
+
+class Usage(Exception):
+    """The arguments do not fit together: exit status 2."""
+
+
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 

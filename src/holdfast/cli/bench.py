@@ -1,0 +1,26 @@
+"""`holdfast bench`: hands over to the benchmarks, which read their arguments themselves."""
+
+from __future__ import annotations
+
+import argparse
+
+from holdfast.cli.parsing import Subparsers
+
+
+def add(nouns: Subparsers) -> None:
+    noun = nouns.add_parser("bench", help="measure it, beside its peers")
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
+    # No options of its own: what follows the name, --help included, is the benchmark's to read.
+    parser = verbs.add_parser(
+        "queue", help="beside the usual ways between two processes", add_help=False, prefix_chars="\0"
+    )
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
+    parser.set_defaults(run=bench_queue)
+
+
+def bench_queue(options: argparse.Namespace) -> int:
+    from holdfast.bench import (
+        queue,
+    )  # brings multiprocessing and more, which no other command should wait for
+
+    return queue.main(options.rest)

@@ -1,0 +1,307 @@
+"""`holdfast queue ls|create|stat|recover|close|purge|rm`: the queues themselves."""
+
+from __future__ import annotations
+
+import argparse
+import grp
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from holdfast import Misuse, Queue, QueueStats, Recovered
+from holdfast.cli import messages, segments
+from holdfast.cli.output import age_words, plural, print_json, size_words, table
+from holdfast.cli.parsing import Subparsers, command, count, mode, seconds, size
+
+RECOVER = """\
+Cleans up after participants that have died, now, and says what was recovered.
+Nobody ever has to call this: whoever is blocked by a dead process does it by
+itself. It is for looking clean before the next consumer comes.
+
+A queue in a directory on a disk outlives a reboot. Nothing vouches for its
+bytes then, and it is refused, until --adopt accepts what the disk kept."""
+
+RM = """\
+Takes the name away and so frees the memory when the last process leaves.
+Asks nothing, but refuses while living processes are attached, unless --force:
+they keep a queue that nobody else can find any more."""
+
+
+def add(nouns: Subparsers) -> None:
+    noun = nouns.add_parser("queue", help="queues: list, make, look, put, get, recover, remove")
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
+    command(verbs, "ls", "the queues of this machine", "The queues in the directory, one per line.", ls)
+
+    parser = command(
+        verbs, "create", "make a queue", "Makes a queue. All its memory is allocated now.", create
+    )
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument(
+        "--capacity", type=size, default=16 << 20, metavar="SIZE", help="such as 64k, 64M, 1G (default 16M)"
+    )
+    parser.add_argument(
+        "--delivery",
+        choices=("at-least-once", "at-most-once"),
+        default="at-least-once",
+        help="what becomes of a message whose reader died: the next gets it (default), or nobody",
+    )
+    parser.add_argument("--participants", type=count, default=64, metavar="N", help="at once (default 64)")
+    parser.add_argument("--max-deliveries", type=count, metavar="N", help="then it goes to --dead-letter")
+    parser.add_argument("--dead-letter", metavar="NAME", help="the queue for such messages; made if missing")
+    parser.add_argument(
+        "--stall-limit",
+        type=seconds,
+        metavar="S",
+        help="pass over a living writer's unfinished message after so long (default: never)",
+    )
+    parser.add_argument("--checksum", choices=("header", "full"), default="header", help="default header")
+    parser.add_argument("--mode", type=mode, default=0o600, help="permissions (default 600)")
+    parser.add_argument("--group", type=group, help="owning group, by name or number")
+    parser.add_argument(
+        "--exist-ok", action="store_true", help="fine if it is there with the same parameters"
+    )
+
+    parser = command(
+        verbs, "stat", "what a queue holds", "What a queue holds, who is attached, what happened.", stat
+    )
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--watch", type=seconds, metavar="S", help="again every S seconds, with rates")
+
+    messages.add(verbs)
+
+    parser = command(verbs, "recover", "clean up after the dead, now", RECOVER, recover)
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--adopt", action="store_true", help="accept a queue from before the last boot")
+
+    parser = command(
+        verbs, "close", "end the stream", "Nothing more can be put; what is there can be got.", close
+    )
+    parser.add_argument("name", metavar="NAME")
+
+    parser = command(
+        verbs, "purge", "throw away what waits", "Settles every message that waits, unread.", purge
+    )
+    parser.add_argument("name", metavar="NAME")
+
+    parser = command(verbs, "rm", "remove a queue", RM, rm)
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--force", action="store_true", help="also while processes are attached")
+
+
+def group(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        return grp.getgrnam(text).gr_gid
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"there is no group {text!r}") from None
+
+
+def ls(options: argparse.Namespace) -> int:
+    answers = []
+    for name in Queue.list(directory=options.directory):
+        seen = segments.look(options.directory, name)
+        held = (seen.get("queue") or {}).get("blocks", {})
+        answers.append(
+            {
+                "name": name,
+                "capacity_bytes": seen.get("params", {}).get("capacity"),
+                "ready": held.get("READY", 0) + held.get("RETRY", 0),
+                "taken": held.get("TAKEN", 0),
+                "attached": sum(each["active"] for each in seen.get("people", [])),
+                "alive": len(segments.living(seen)),
+                "dead": len(segments.dead(seen)),
+                "state": segments.state_words(seen),
+            }
+        )
+    if options.json:
+        print_json(answers)
+    elif not answers:
+        print(f"no queues in {segments.where(options.directory)}")
+    else:
+        head = ("NAME", "CAPACITY", "READY", "TAKEN", "ATTACHED", "ALIVE", "DEAD", "STATE")
+        rows = [
+            (
+                each["name"],
+                "?" if each["capacity_bytes"] is None else size_words(each["capacity_bytes"]),
+                *(each[key] for key in ("ready", "taken", "attached", "alive", "dead", "state")),
+            )
+            for each in answers
+        ]
+        print("\n".join(table(head, rows)))
+    return 0
+
+
+def create(options: argparse.Namespace) -> int:
+    queue = Queue.create(
+        options.name,
+        capacity=options.capacity,
+        delivery=options.delivery,
+        participants=options.participants,
+        max_deliveries=options.max_deliveries,
+        dead_letter=options.dead_letter,
+        stall_limit=options.stall_limit,
+        checksum=options.checksum,
+        mode=options.mode,
+        group=options.group,
+        exist_ok=options.exist_ok,
+        directory=options.directory,
+    )
+    queue.detach()
+    seen = segments.look(options.directory, options.name)
+    params = seen["params"]
+    if options.json:
+        print_json({"name": options.name, "path": seen["path"], **params})
+    else:
+        print(
+            f"{seen['path']}: {size_words(params['capacity'])}, {params['delivery']}, "
+            f"messages up to {params['message_size_max']:,} bytes"
+        )
+    return 0
+
+
+def stat(options: argparse.Namespace) -> int:
+    before: QueueStats | None = None
+    try:
+        while True:
+            stats = segments.stats(options.directory, options.name)
+            if options.json:
+                print_json(asdict(stats))
+            else:
+                again = options.watch is not None and sys.stdout.isatty()
+                text = "\n".join(stat_lines(stats, before, options.watch or 1.0))
+                print(f"\033[H\033[2J{text}" if again else text, flush=True)
+            if options.watch is None:
+                return 0
+            before = stats
+            time.sleep(options.watch)
+    except KeyboardInterrupt:
+        if options.watch is None:
+            raise
+        return 0  # the way to end a watch
+
+
+def stat_lines(stats: QueueStats, before: QueueStats | None = None, span: float = 1.0) -> list[str]:
+    """Everything in `QueueStats`, in words; with rates where there was a look before."""
+
+    def rate(key: str) -> str:
+        if before is None:
+            return ""
+        return f"   {(getattr(stats, key) - getattr(before, key)) / max(span, 1e-3):,.0f}/s"
+
+    waits = stats.ready + stats.returned
+    lines = [
+        f"queue {stats.name}: {'closed' if stats.closed else 'open'}, {stats.delivery}, "
+        f"messages up to {stats.message_size_max:,} bytes",
+        f"  space         {size_words(stats.used_bytes)} of {size_words(stats.capacity_bytes)} in use, "
+        f"{size_words(stats.free_bytes)} free",
+        f"  waiting       {waits:,} ({stats.ready:,} new, {stats.returned:,} came back)",
+        f"  taken         {stats.taken:,} and not settled",
+        f"  being written {stats.writing:,}"
+        + (f", {stats.fenced_blocks:,} fenced" if stats.fenced_blocks else ""),
+        "since it was made",
+        f"  put           {stats.put:,} ({size_words(stats.put_bytes)}){rate('put')}",
+        f"  delivered     {stats.delivered:,}, of these {stats.redelivered:,} again{rate('delivered')}",
+        f"  settled       {stats.settled:,}, given back {stats.given_back:,}{rate('settled')}",
+        f"  recovered     {stats.skipped:,} half-written skipped, {stats.handed_on:,} handed on, "
+        f"{stats.released:,} released",
+        f"  fenced        {stats.fenced:,}, to the dead-letter queue {stats.dead_lettered:,}, "
+        f"damaged {stats.corrupt:,}",
+        f"  positions     {stats.positions_left:,} left",
+        f"participants: {len(stats.participants)}",
+    ]
+    hands = {each.slot: each for each in stats.holders}
+    for each in stats.participants:
+        state = "alive" if each.alive else "DEAD: the next in need cleans up after it"
+        held = hands.get(each.slot)
+        what = (
+            f"; holds {held.taken} taken, {held.writing} being written, {held.fenced} fenced, "
+            f"the oldest for {age_words(held.oldest_ms / 1000)}"
+            if held is not None
+            else ""
+        )
+        since = age_words(max(0.0, time.time() - each.joined_ms / 1000))
+        lines.append(f"  slot {each.slot:<4} pid {each.pid:<8} joined {since} ago, {state}{what}")
+    return lines
+
+
+def recover(options: argparse.Namespace) -> int:
+    left, recovered = recover_now(options.name, options.directory, options.adopt)
+    if options.json:
+        print_json({**asdict(recovered), "blocks": [asdict(each) for each in left]})
+        return 0
+    for each in left:
+        print(f"position {each.position}, pid {each.pid}: {each.words}")
+    print(f"recovered: {recovered_words(recovered)}")
+    return 0
+
+
+def recover_now(name: str, directory: str | None, adopt: bool) -> tuple[list[segments.Left], Recovered]:
+    """Attaches and recovers. What was recovered is told by the blocks that were in dead hands before:
+    attaching alone already cleans up, where it gets a dead one's slot."""
+    left = segments.left_by_the_dead(directory, name)
+    with Queue.open(name, adopt=adopt, directory=directory) as queue:
+        queue.recover()
+    still = {each.position for each in segments.left_by_the_dead(directory, name)} if left else set()
+    done = [each for each in left if each.position not in still]
+    outcomes = [each.outcome for each in done]
+    return done, Recovered(outcomes.count("skip"), outcomes.count("hand_on"), outcomes.count("release"))
+
+
+def recovered_words(recovered: Recovered) -> str:
+    parts = []
+    if recovered.skipped:
+        parts.append(f"{plural(recovered.skipped, 'half-written message')} skipped")
+    if recovered.handed_on:
+        parts.append(f"{plural(recovered.handed_on, 'message')} handed on")
+    if recovered.released:
+        parts.append(f"{plural(recovered.released, 'message')} released")
+    return ", ".join(parts) or "nothing; no dead participant left anything"
+
+
+def close(options: argparse.Namespace) -> int:
+    with Queue.open(options.name, directory=options.directory) as queue:
+        queue.close()
+    waits = segments.stats(options.directory, options.name)
+    if options.json:
+        print_json({"closed": options.name, "waiting": waits.ready + waits.returned})
+    else:
+        print(f"closed; {plural(waits.ready + waits.returned, 'message')} can still be got")
+    return 0
+
+
+def purge(options: argparse.Namespace) -> int:
+    with Queue.open(options.name, directory=options.directory) as queue:
+        purged = queue.purge()
+    if options.json:
+        print_json({"purged": purged})
+    else:
+        print(f"threw away {plural(purged, 'message')}")
+    return 0
+
+
+def rm(options: argparse.Namespace) -> int:
+    for name in options.names:
+        seen = segments.look(options.directory, name)
+        living = segments.living(seen)
+        if living and not options.force:
+            pids = ", ".join(f"{each['pid']} ({process_name(each['pid'])})" for each in living)
+            raise Misuse(
+                f"queue {name} is in use by pid {pids}; end these processes first, or remove it all the same "
+                f"with --force: they will keep a queue that nobody else can find"
+            )
+        Queue.unlink(name, directory=options.directory)
+        if not options.json:
+            print(f"removed {name}")
+    if options.json:
+        print_json({"removed": options.names})
+    return 0
+
+
+def process_name(pid: int) -> str:
+    """For people, who may know the program better than its number."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "of another pid namespace"

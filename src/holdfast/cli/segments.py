@@ -1,0 +1,126 @@
+"""Looking at a queue from outside: nothing is attached, nothing changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import Corrupt, _core
+from holdfast.memory.report import faults_of
+from holdfast.memory.stats import QueueStats, stats_of
+
+PAGE = 4096
+"""Blocks that are described in one look."""
+
+
+def where(directory: str | None) -> str:
+    return directory or _core.default_directory()
+
+
+def look(directory: str | None, name: str, **extent: int) -> dict[str, Any]:
+    """What `_core.inspect` tells; a second look where a busy queue went on too fast for the first."""
+    for _ in range(5):
+        seen = _core.inspect(where(directory), name, **extent)
+        if not (seen.get("queue") or {}).get("overtaken"):
+            break
+        time.sleep(0.01)
+    return seen
+
+
+def stats(directory: str | None, name: str) -> QueueStats:
+    """As `Queue.stats()`. Raises Corrupt for a queue of which nothing can be told."""
+    seen = look(directory, name)
+    if "queue" not in seen:
+        raise Corrupt(f"queue {name}: {'; '.join(seen['faults'])}")
+    return stats_of(name, seen)
+
+
+def blocks(directory: str | None, name: str, payload_max: int = 0) -> Iterator[dict[str, Any]]:
+    """Every block that is in use, in order of position. Of a busy queue: about."""
+    last = -1
+    skip = 0
+    while True:
+        listed = look(directory, name, skip=skip, blocks_max=PAGE, payload_max=payload_max)
+        page = listed["queue"]["list"] if "queue" in listed else []
+        for block in page:
+            if block["position"] > last:
+                last = block["position"]
+                yield block
+        if len(page) < PAGE:
+            return
+        skip += PAGE
+
+
+@dataclass(frozen=True)
+class Left:
+    """A block that a dead participant left unfinished, and what recovery makes of it."""
+
+    position: int
+    state: str
+    slot: int
+    pid: int
+    bytes: int
+    outcome: str
+    """skip, hand_on or release, as recovery itself calls it."""
+
+    @property
+    def words(self) -> str:
+        return {
+            "skip": "a half-written message: consumers will pass over it",
+            "hand_on": "taken and not settled: goes to another consumer, marked as redelivered",
+            "release": "taken and not settled: let go, as at-most-once promises",
+        }[self.outcome]
+
+
+def outcome(state: str, delivery: str) -> str | None:
+    """What becomes of a dead participant's block; the table stands in native/holdfast/queue_recovery.hpp."""
+    if state in ("RESERVED", "FENCED"):
+        return "skip"
+    if state == "TAKEN":
+        return "hand_on" if delivery == "at-least-once" else "release"
+    return None
+
+
+def left_by_the_dead(directory: str | None, name: str) -> list[Left]:
+    """All that a recovery would repair now."""
+    seen = look(directory, name)
+    if "queue" not in seen:
+        return []
+    people = {each["slot"]: each for each in seen["people"]}
+    dead = {
+        each["slot"] for each in seen["queue"]["holders"] if not people.get(each["slot"], {}).get("alive")
+    }
+    if not dead:
+        return []
+    found = []
+    for block in blocks(directory, name):
+        becomes = outcome(block["state"], seen["params"]["delivery"])
+        if block["owner"] in dead and becomes is not None:
+            pid = people[block["owner"]]["pid"] if block["owner"] in people else 0
+            found.append(
+                Left(block["position"], block["state"], block["owner"], pid, block["bytes"], becomes)
+            )
+    return found
+
+
+def living(seen: dict[str, Any]) -> list[dict[str, Any]]:
+    """The participants whose locks are held."""
+    return [each for each in seen.get("people", []) if each["alive"]]
+
+
+def dead(seen: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those who never left and are gone."""
+    return [each for each in seen.get("people", []) if each["active"] and not each["alive"]]
+
+
+def state_words(seen: dict[str, Any]) -> str:
+    """One word or two for a list."""
+    if "queue" not in seen:
+        return "damaged"
+    if not seen["this_boot"]:
+        return "before reboot"
+    if faults_of(seen):
+        return "busy" if seen["queue"]["overtaken"] else "damaged"
+    return "closed" if seen["queue"]["closed"] else "open"
