@@ -1,8 +1,9 @@
 """Death at every named point of the queue, in real processes: what survivors find, and that they go on.
 
-There are five ways to die while writing, a to e; here they are `put_begin` (a), `put_claimed` (b), `put_magic`
-(c), `put_size` and `put_payload` (d), `put_checksum` (e). The other points are the steps of taking, settling, giving
-back, reclaiming, recovering, fencing, closing, attaching, leaving and creating. For each of them:
+There are five ways to die while writing, a to e; here they are `put_begin` (a), `put_claimed` (b),
+`put_magic` (c), `put_size` and `put_payload` (d), `put_checksum` (e). The other points are the steps of
+taking, settling, giving back, reclaiming, recovering, fencing, closing, attaching, leaving and creating.
+For each of them:
 
 - the victim really died there: by SIGKILL, which it sent to itself at that very point;
 - whatever was confirmed is delivered exactly once, or again with a mark;
@@ -294,7 +295,7 @@ def test_death_after_reclaiming(start: Start) -> None:
 
 @pytest.mark.parametrize("point", ["put_begin", *PUT_SKIPPED])
 def test_a_stopped_writer_is_waited_for(start: Start, point: str) -> None:
-    """Slow is not dead: without a stall limit nobody passes a living writer; its message comes in its place."""
+    """Slow is not dead: without a stall limit nobody passes a living writer; it keeps its place."""
     q = make()
     victim = attached(start, victim_put, point, 1, "stop", None)
     victim.tell("go")

@@ -1,0 +1,75 @@
+"""`make torture`: kill storms (see storm.py), one after another, for as long as you like.
+
+    python tests/torture.py --kills 100000
+    python tests/torture.py --minutes 30 --plan "stall limit" --seed 7
+
+Prints each storm's account and, at the end, the sum. Ends with status 1 at the first fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from dataclasses import replace
+
+import storm
+
+COUNTS = (
+    "kills",
+    "stops",
+    "put",
+    "delivered",
+    "redelivered",
+    "recovered",
+    "fenced",
+    "buried",
+    "given_up",
+    "lost",
+)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Kill storms on the queue; every message is accounted for.")
+    parser.add_argument("--kills", type=int, default=20_000, help="end after so many kills (default 20000)")
+    parser.add_argument("--minutes", type=float, help="end after this time instead")
+    parser.add_argument("--round", type=int, default=1000, help="kills of one storm (default 1000)")
+    parser.add_argument(
+        "--seed", type=int, help="of the first storm; the next has the next (default: random)"
+    )
+    parser.add_argument("--plan", choices=[plan.name for plan in storm.PLANS], help="only this kind of storm")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parsed()
+    plans = [plan for plan in storm.PLANS if options.plan in (None, plan.name)]
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    wanted = sys.maxsize if options.minutes else options.kills
+    sums = dict.fromkeys(COUNTS, 0)
+    storms = 0
+    begin = time.monotonic()
+    try:
+        while sums["kills"] < wanted and time.monotonic() < limit:
+            kills = min(options.round, wanted - sums["kills"])
+            plan = replace(plans[storms % len(plans)], kills=kills, seed=seed + storms)
+            account = storm.run(replace(plan, seconds=max(1.0, limit - time.monotonic())))
+            print(account.words(), flush=True)
+            storms += 1
+            for key in COUNTS:
+                sums[key] += getattr(account, key)
+            if account.faults:
+                print("FAULTS:", *account.faults[:20], sep="\n  ")
+                return 1
+    except KeyboardInterrupt:
+        print("stopped")
+    seconds = time.monotonic() - begin
+    told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
+    print(f"{storms} storms from seed {seed} in {seconds:.0f} s: {told}. No fault.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
