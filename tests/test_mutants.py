@@ -1,4 +1,4 @@
-"""Every mutant of the queue is caught, in the configuration and by the check that its entry names."""
+"""Every mutant of the queue is caught in the configuration that its entry names."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_there_are_enough() -> None:
 
 
 def test_a_text_that_is_gone_is_an_error() -> None:
-    mutant = mutants.Mutant("none", "", "queue.hpp", "no such text", "", "wrap", "race")
+    mutant = mutants.Mutant("none", "", "queue.hpp", "no such text", "", "wrap")
     with pytest.raises(ValueError, match="occurs 0 times"):
         mutants.patched("int x;", mutant)
 
 
 def test_blanks_do_not_count_when_a_text_is_found() -> None:
-    mutant = mutants.Mutant("one", "", "queue.hpp", "f(a, b)", "g()", "wrap", "race")
+    mutant = mutants.Mutant("one", "", "queue.hpp", "f(a, b)", "g()", "wrap")
     assert mutants.patched("int x = f(a,\n        b);", mutant) == "int x = g();"

@@ -17,7 +17,10 @@ class QueueChecks {
         if (access.kind == Kind::plain_write) writer(before, p, access);
         if (p == setting_.processes()) return;
         owners(machine, now);
-        if (completed) delivery(machine, before, now, p);
+        if (completed) {
+            delivery(machine, before, now, p);
+            end(machine, before, now, p);
+        }
     }
 
     // I6, in a state without operations under way, as long as nobody died: a RETRY behind R is announced.
@@ -119,6 +122,26 @@ class QueueChecks {
         if (setting_.config.at_most_once && earlier > 0) {
             throw Violation("at-most-once",
                             text_of("message #", id, " is delivered a second time"));
+        }
+    }
+
+    // A get that looked at the living and the dead said "closed": nothing can come any more, except what it holds itself.
+    void end(const Machine& machine, const State& before, const State& now, int p) const {
+        if (machine.local(before, p).as<Ghost>().saw_end ||
+            !machine.local(now, p).as<Ghost>().saw_end)
+            return;
+        if (setting_.config.deliveries_max != 0) return;  // what is left aside may come later
+        for (u64 position = unsealed(QueueSetting::value(now, setting_.tail));;) {
+            const u64 word = setting_.descriptor(now, position);
+            const Block state = Geometry::state(word);
+            if (geometry_.tag(word, position) != Tag::current || state == Block::end) return;
+            const bool mine = state == Block::taken && Geometry::owner(word) == setting_.slot(p);
+            if (!mine && state != Block::done && state != Block::skip && state != Block::fenced) {
+                throw Violation("end",
+                                text_of("a get said that the stream is over, but the block at ",
+                                        position, " is ", setting_.descriptor_text(word)));
+            }
+            position += geometry_.length(word);
         }
     }
 

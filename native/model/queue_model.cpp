@@ -90,7 +90,12 @@ class QueueModel final : public Model {
     }
 
  private:
-    using ModelQueue = Queue<ModelMemory>;
+    // What a Queue keeps from one operation to the next is carried in the ghost.
+    struct ModelQueue : Queue<ModelMemory> {
+        using Queue<ModelMemory>::Queue;
+        void recall(const Ghost& ghost) { tail_seen_ = ghost.tail_seen; }
+        void note(Ghost& ghost) const { ghost.tail_seen = static_cast<u32>(tail_seen_); }
+    };
 
     ModelQueue make_queue(ModelMemory& memory, unsigned slot) {
         return ModelQueue(memory, setting_.geometry, world.base(), slot, setting_.delivery(),
@@ -110,6 +115,7 @@ class QueueModel final : public Model {
         if (ghost.pc >= program.operations.size()) return false;
         const Operation& operation = program.operations[ghost.pc];
         ModelQueue q = make_queue(memory, program.slot);
+        if (setting_.config.caches_tail) q.recall(ghost);
         if (ghost.unread()) {
             read_next(q, ghost, memory);
             if (!ghost.unread()) ++ghost.pc;
@@ -159,7 +165,19 @@ class QueueModel final : public Model {
                 if (q.close() != Verdict::ok) corrupt(q);
                 ++ghost.pc;
                 break;
+            case Op::recover:
+                q.recover_if_dead(ghost.phase);
+                if (++ghost.phase == setting_.slots) {
+                    ghost.phase = 0;
+                    ++ghost.pc;
+                }
+                break;
+            case Op::leave:
+                memory.drop_byte(program.slot);
+                ++ghost.pc;
+                break;
         }
+        if (setting_.config.caches_tail) q.note(ghost);
         return true;
     }
 
@@ -214,6 +232,7 @@ class QueueModel final : public Model {
             case Verdict::empty:
                 return false;
             case Verdict::closed:
+                if (probe) ghost.saw_end = 1;
                 return true;
             default:
                 corrupt(q);
@@ -284,53 +303,53 @@ class QueueModel final : public Model {
         }
     }
 
-    // ---- the auditor: recovers whoever is dead, drains, and shows that the queue still takes a message
+    // ---- the auditor: drains, shows that the queue still takes a message, and only then recovers what is left
 
     bool audit_step(Ghost& ghost, ModelMemory& memory) {
-        const u8 draining = static_cast<u8>(setting_.slots),
-                 done = static_cast<u8>(setting_.slots + 4);
+        enum : u8 { drain, put_one, drain_that, recover };
+        const u8 drain_rest = static_cast<u8>(recover + setting_.slots),
+                 done = static_cast<u8>(drain_rest + 1);
         ModelQueue q = make_queue(memory, setting_.slots);
         if (ghost.unread()) {
             read_next(q, ghost, memory);
-            return true;
-        }
-        if (ghost.held_count != 0) {
+        } else if (ghost.held_count != 0) {
             if (!q.settle(setting_.taken_of(ghost.held[0], setting_.slots))) lost("settle");
             ghost.settled |= bit(ghost.held[0].id);
             ghost.drop_oldest();
-            return true;
-        }
-        if (ghost.phase < draining) {
-            q.recover_if_dead(ghost.phase);
-            ++ghost.phase;
-            return true;
-        }
-        if (ghost.phase == draining || ghost.phase == draining + 2) {  // until nothing is left
-            Taken taken{};
-            u32 count = 0;
-            Verdict verdict = q.take(&taken, 1, count, true);
-            if (verdict == Verdict::corrupt) corrupt(q);
-            ghost.verdict = static_cast<u8>(verdict);
-            if (verdict == Verdict::ok) {
-                // The auditor's own count of first deliveries says nothing about order: others took some.
-                ghost.held[0] = {static_cast<u32>(taken.position),
-                                 static_cast<u16>(setting_.geometry.length(taken.word)), 1, 0};
-                ghost.held_count = 1;
-            } else {
+        } else if (ghost.phase == drain || ghost.phase == drain_that || ghost.phase == drain_rest) {
+            if (!audit_take(q, ghost)) {
                 ++ghost.phase;
+            } else if (ghost.phase == drain_rest) {
+                throw Violation(
+                    "stuck",
+                    "a message is found only after somebody recovered the dead explicitly");
             }
-            return true;
-        }
-        if (ghost.phase == draining + 1) {
+        } else if (ghost.phase == put_one) {
             Operation operation;
             operation.granules = {1};
             operation.first_id = kAuditId;
             put(q, operation, ghost, true);
             ++ghost.phase;
-            return true;
+        } else if (ghost.phase < drain_rest) {
+            q.recover_if_dead(ghost.phase - recover);
+            ++ghost.phase;
         }
-        if (ghost.phase == draining + 3) ghost.phase = done;
-        return false;
+        return ghost.phase < done;
+    }
+
+    // True: there was one more.
+    bool audit_take(ModelQueue& q, Ghost& ghost) {
+        Taken taken{};
+        u32 count = 0;
+        const Verdict verdict = q.take(&taken, 1, count, true);
+        if (verdict == Verdict::corrupt) corrupt(q);
+        ghost.verdict = static_cast<u8>(verdict);
+        if (verdict != Verdict::ok) return false;
+        // Always as if it were delivered again: the order says nothing to one who comes last.
+        ghost.held[0] = {static_cast<u32>(taken.position),
+                         static_cast<u16>(setting_.geometry.length(taken.word)), 1, 0};
+        ghost.held_count = 1;
+        return true;
     }
 
     QueueSetting setting_;

@@ -18,6 +18,8 @@ namespace model {
 //   all              settle everything held
 //   wput, wget       wait for room, for a message, with the bells, without looking for the dead
 //   close            end of stream
+//   recover          ask the kernel about everybody, and recover the dead
+//   leave            (last word) go properly: the slot becomes free
 //   @0               (first word) a fresh process that attaches in slot 0 when the kernel has released it
 //
 // A get asks the kernel about those it waits for (`probe`), a put about who is in its way.
@@ -33,7 +35,9 @@ struct QueueConfig {
     int deliveries_max = 0;  // 0: nothing is left aside
     bool spurious = false;
     bool timeouts = false;
-    bool whole_blocks = false;
+    bool whole_blocks = false;  // a block is written in one access, not granule by granule
+    bool caches_tail =
+        false;  // a process keeps the tail that it saw for its next put, as it does in production
     u32 audit_every = 16;
     u32 progress_every = 16;
     bool slice = true;  // part of `make test`

@@ -12,7 +12,19 @@ namespace model {
 
 using namespace holdfast;
 
-enum class Op : u8 { attach, put, get, settle, settle_all, back, close, wait_put, wait_get };
+enum class Op : u8 {
+    attach,
+    put,
+    get,
+    settle,
+    settle_all,
+    back,
+    close,
+    recover,
+    leave,
+    wait_put,
+    wait_get
+};
 
 struct Operation {
     Op op = Op::put;
@@ -72,6 +84,10 @@ inline Program parse_program(const std::string& text, unsigned slot, u32& next_i
             operation.op = Op::back;
         } else if (word == "close") {
             operation.op = Op::close;
+        } else if (word == "recover") {
+            operation.op = Op::recover;
+        } else if (word == "leave") {
+            operation.op = Op::leave;
         } else {
             throw std::invalid_argument("unknown operation: " + word);
         }

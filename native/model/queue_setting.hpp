@@ -36,6 +36,8 @@ struct Ghost {
     u16 put = 0;             // bit: this message was put, the call returned
     u16 settled = 0;         // bit: this message was settled, the call returned
     u32 first_position = 0;  // of the last first delivery
+    u32 tail_seen = 0;       // what its Queue object remembers of T, if the configuration says so
+    u32 saw_end = 0;         // a get that asked about the living said that nothing will come
     u64 delivered = 0;       // 4 bits each: how often this process was given the message
     std::array<Held, kHeldMax> held{};
 
