@@ -172,9 +172,7 @@ class Queue : public QueueState<Memory> {
     bool recover_if_dead(u32 owner, u64 position = 0, u64 word = 0) {
         if (owner == me || !memory.take_byte(owner)) return false;
         Recovered sum = recover_holding(*this, owner, position, word);
-        recovered.skipped += sum.skipped;
-        recovered.handed_on += sum.handed_on;
-        recovered.released += sum.released;
+        recovered += sum;
         if (sum.complete) memory.retire(owner);
         memory.at(Point::recover_end);
         memory.drop_byte(owner);
@@ -186,8 +184,9 @@ class Queue : public QueueState<Memory> {
     bool fence_if_stalled(u64 position, u64 word) {
         if (stall_limit_ms == kNoStallLimit) return false;
         u32 now = memory.now_ms();
-        if (watched_word_ != word) {
+        if (watched_word_ != word || watched_position_ != position) {
             watched_word_ = word;
+            watched_position_ = position;
             watched_since_ms_ = now;
         }
         if (now - watched_since_ms_ < stall_limit_ms) return false;
@@ -488,6 +487,7 @@ class Queue : public QueueState<Memory> {
  private:
     u64 made_seen_ = 0;
     u64 watched_word_ = 0;
+    u64 watched_position_ = 0;
     u32 watched_since_ms_ = 0;
 };
 

@@ -68,8 +68,8 @@ class QueueAttachment {
           directory_(directory) {
         participant_.join();
         queue_.me = participant_.slot();
-        recover_holding(queue_, queue_.me, 0,
-                        0);  // what the last holder of our slot left, if it died
+        // What the last holder of our slot left, if it died.
+        queue_.recovered += recover_holding(queue_, queue_.me, 0, 0);
         at(Point::attach_recovered);
         participant_.activate();
         count_recovery();
@@ -118,7 +118,7 @@ class QueueAttachment {
         if (scratch_.size() < wanted) scratch_.resize(wanted);
         for (;;) {
             u32 count = 0;
-            u32 leave = dead_letter_blocked() ? params_.max_deliveries : 0;
+            u32 leave = burials_pause() ? params_.max_deliveries : 0;
             Verdict verdict = queue_.take(scratch_.data(), wanted, count, probe, leave);
             if (probe) count_recovery();
             if (verdict != Verdict::ok) return verdict;
@@ -252,10 +252,8 @@ class QueueAttachment {
     const std::shared_ptr<Segment>& segment() const { return segment_; }
     Participant& participant() { return participant_; }
     Queue<NativeMemory>& queue() { return queue_; }
-    bool dead_letter_blocked() const {
-        return dead_letter_blocked_ms_ != 0 &&
-               memory_.now_ms() - dead_letter_blocked_ms_ < kDeadLetterPauseMs;
-    }
+    // Messages wait for room in the dead-letter queue, as far as this attachment has seen.
+    bool dead_letter_blocked() const { return dead_letter_blocked_; }
 
  private:
     static constexpr std::size_t index(Count count) { return static_cast<std::size_t>(count); }
@@ -324,6 +322,12 @@ class QueueAttachment {
         return left;
     }
 
+    // After a burial that found no room, the others get their messages first for a while.
+    bool burials_pause() const {
+        return dead_letter_blocked_ &&
+               memory_.now_ms() - dead_letter_tried_ms_ < kDeadLetterPauseMs;
+    }
+
     // At least once: we may die between the put there and the settlement here. If there is no room, the message stays.
     void bury(const Taken& taken) {
         Delivered message;
@@ -347,9 +351,10 @@ class QueueAttachment {
             settle(taken);
             announce_space();
             participant_.count(index(Count::dead_lettered));
-            dead_letter_blocked_ms_ = 0;
+            dead_letter_blocked_ = false;
         } else {
-            dead_letter_blocked_ms_ = memory_.now_ms() | 1;
+            dead_letter_blocked_ = true;
+            dead_letter_tried_ms_ = memory_.now_ms();
             queue_.give_back(taken, false);
         }
     }
@@ -387,7 +392,8 @@ class QueueAttachment {
     std::string directory_;
     std::vector<Taken> scratch_;
     std::unique_ptr<QueueAttachment> dead_letter_;
-    u32 dead_letter_blocked_ms_ = 0;
+    bool dead_letter_blocked_ = false;
+    u32 dead_letter_tried_ms_ = 0;
     u32 operations_ = 0;
     u32 next_probe_ = 0;
     bool message_damaged_ = false;  // the fault is one message's, not the queue's

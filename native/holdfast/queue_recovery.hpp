@@ -40,6 +40,13 @@ struct Recovered {
     u32 handed_on = 0;
     u32 released = 0;
     bool complete = false;
+
+    Recovered& operator+=(const Recovered& other) {
+        skipped += other.skipped;
+        handed_on += other.handed_on;
+        released += other.released;
+        return *this;
+    }
 };
 
 // Repairs the block at `position` if `owner` left it unfinished. The caller holds the owner's byte. Again and again until
