@@ -99,7 +99,7 @@ class Knowledge {
     void happened(State& s, int p, u64 event, u64 over) const {
         for (int q = 0; q < processes_; ++q) {
             Process& process = s.process[static_cast<std::size_t>(q)];
-            if (process.status == Status::absent) continue;
+            if (learns_nothing(s, process)) continue;
             process.unknown = (process.unknown | event) & ~over;
         }
         s.process[static_cast<std::size_t>(p)].unknown &= ~event;
@@ -109,6 +109,12 @@ class Knowledge {
             if (world_.info(c).kind == CellKind::granule) continue;
             s.set(c, {cell.value, ((cell.unknown | event) & ~over) & somewhere});
         }
+    }
+
+    // What it does not know cannot matter any more: only the death of a finished process hands on what it knew.
+    static bool learns_nothing(const State& s, const Process& process) {
+        return process.status == Status::absent || process.status == Status::gone ||
+               (process.status == Status::finished && s.crashes_left == 0);
     }
 
     u64 missing_somewhere(const State& s) const {

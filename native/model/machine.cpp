@@ -62,7 +62,7 @@ void Machine::transitions(const State& s, std::vector<Transition>& out) const {
             if (rules_.spurious) out.push_back({id, Action::spurious, 0});
             if (rules_.timeouts) out.push_back({id, Action::timeout, 0});
         }
-        if (process.status == Status::absent) continue;
+        if (process.status == Status::absent || process.status == Status::gone) continue;
         const bool dead = process.status == Status::dead;
         if (!dead && (s.crashes_left == 0 || (rules_.killable >> p & 1) == 0)) continue;
         // A dead process whose bytes are all still locked looks like one that is merely slow. So a death becomes a
@@ -209,6 +209,7 @@ void Machine::release_byte(State& s, int p, int cell) {
     for (int other : world().locks()) {
         if (value(s, other) == static_cast<u64>(p) + 1) return;
     }
+    process_of(s, p).status = Status::gone;
     knowledge_.release_process(s, p);
 }
 
@@ -255,8 +256,8 @@ bool Machine::run_auditor(State& s, int limit) {
 void Machine::kill_all(State& s) {
     for (int p = 0; p < processes_; ++p) {
         Process& process = process_of(s, p);
-        if (process.status == Status::absent) continue;
-        process.status = Status::dead;
+        if (process.status == Status::absent || process.status == Status::gone) continue;
+        process.status = Status::gone;
         process.bell = 0;
         process.node = nodes_.root_of(process.node);
         for (int cell : world().locks()) {

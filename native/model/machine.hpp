@@ -53,7 +53,7 @@ class Machine {
 
     bool alive(const State& s, int p) const {
         Status status = s.process[static_cast<std::size_t>(p)].status;
-        return status != Status::dead && status != Status::absent;
+        return status != Status::dead && status != Status::gone && status != Status::absent;
     }
     // No operation is under way.
     bool quiescent(const State& s) const;

@@ -49,7 +49,7 @@ Rules rules_of(const QueueConfig& config) {
 }
 
 Result run_queue(const QueueConfig& config, const Options& options) {
-    constexpr u64 kShortestStatesMax = 4'000'000;
+    constexpr u64 kShortestStatesMax = 2'000'000;
     Result result(config);
     Limits limits{.states = options.states,
                   .bytes = (config.slice ? std::size_t{3} : std::size_t{11}) << 30,

@@ -46,7 +46,14 @@ struct Cell {
     u64 unknown = 0;  // events that one who acquires this cell does not learn of
 };
 
-enum class Status : u8 { running, sleeping, finished, dead, absent };
+enum class Status : u8 {
+    running,
+    sleeping,
+    finished,
+    dead,  // and the kernel has not released all its lock bytes yet
+    gone,  // dead, with nothing left of it
+    absent,
+};
 
 struct Process {
     u32 node = 0;
