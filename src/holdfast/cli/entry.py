@@ -59,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (holdfast.HoldfastError, OSError) as error:
+        if isinstance(error, holdfast.Stale):
+            error.add_note("on the command line, `holdfast queue recover --adopt` does that")
         notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
         print(f"holdfast: {error}{notes}", file=sys.stderr)
         return 1

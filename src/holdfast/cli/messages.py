@@ -188,6 +188,8 @@ def payloads(options: argparse.Namespace) -> Iterable[bytes]:
 
 
 def get(options: argparse.Namespace) -> int:
+    if sys.stdout is None:  # and its number will soon belong to the queue's own file
+        raise OSError(errno.EBADF, "stdout is closed; nothing was taken")
     left = options.count if options.count is not None else sys.maxsize if options.follow else 1
     with Queue.open(options.name, directory=options.directory) as queue:
         for _ in range(left):
@@ -220,8 +222,6 @@ def rendered(message: Message, options: argparse.Namespace) -> bytes:
 
 def write(data: bytes) -> None:
     """To stdout without a buffer between: when this returns, the bytes are out."""
-    if sys.stdout is None:  # its number may by now belong to the queue's own file
-        raise OSError(errno.EBADF, "stdout is closed; the message stays in the queue")
     view = memoryview(data)
     while view:
         view = view[os.write(sys.stdout.fileno(), view) :]

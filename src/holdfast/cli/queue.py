@@ -227,13 +227,19 @@ def stat_lines(stats: QueueStats, before: QueueStats | None = None, span: float 
 
 
 def recover(options: argparse.Namespace) -> int:
+    adopted = options.adopt and not segments.look(options.directory, options.name).get("this_boot", True)
     left, recovered = recover_now(options.name, options.directory, options.adopt)
+    stats = segments.stats(options.directory, options.name)
+    waits = stats.ready + stats.returned
     if options.json:
-        print_json({**asdict(recovered), "blocks": [asdict(each) for each in left]})
+        blocks = [asdict(each) for each in left]
+        print_json({**asdict(recovered), "adopted": adopted, "waiting": waits, "blocks": blocks})
         return 0
+    if adopted:
+        print("adopted, from before the last boot")
     for each in left:
         print(f"position {each.position}, pid {each.pid}: {each.words}")
-    print(f"recovered: {recovered_words(recovered)}")
+    print(f"recovered: {recovered_words(recovered)}; {plural(waits, 'message')} waiting now")
     return 0
 
 

@@ -30,11 +30,17 @@ def look(directory: str | None, name: str, **extent: int) -> dict[str, Any]:
 
 
 def stats(directory: str | None, name: str) -> QueueStats:
-    """As `Queue.stats()`. Raises Corrupt for a queue of which nothing can be told."""
+    """As `Queue.stats()`, for a queue whose control words can be believed."""
     seen = look(directory, name)
-    if "queue" not in seen:
-        raise Corrupt(f"queue {name}: {'; '.join(seen['faults'])}")
+    require_readable(name, seen)
     return stats_of(name, seen)
+
+
+def require_readable(name: str, seen: dict[str, Any]) -> None:
+    if "queue" not in seen:
+        raise Corrupt(f"queue {name} cannot be read: {'; '.join(seen['faults'])}")
+    if seen["queue"]["fault"] is not None:
+        raise Corrupt(f"queue {name} is damaged: {faults_of(seen)[-1]}; run `holdfast doctor {name}`")
 
 
 def blocks(directory: str | None, name: str, payload_max: int = 0) -> Iterator[dict[str, Any]]:
@@ -64,9 +70,13 @@ class Left:
     bytes: int
     outcome: str
     """skip, hand_on or release, as recovery itself calls it."""
+    dead_letter: str | None
+    """Where it goes from there, because it was delivered too often."""
 
     @property
     def words(self) -> str:
+        if self.dead_letter is not None:
+            return f"taken and not settled, too often: goes to the dead-letter queue {self.dead_letter}"
         return {
             "skip": "a half-written message: consumers will pass over it",
             "hand_on": "taken and not settled: goes to another consumer, marked as redelivered",
@@ -99,8 +109,11 @@ def left_by_the_dead(directory: str | None, name: str) -> list[Left]:
         becomes = outcome(block["state"], seen["params"]["delivery"])
         if block["owner"] in dead and becomes is not None:
             pid = people[block["owner"]]["pid"] if block["owner"] in people else 0
+            limit = seen["params"]["max_deliveries"]
+            too_often = becomes == "hand_on" and limit and block["deliveries"] + 1 >= limit
+            letters = seen["params"]["dead_letter"] if too_often else None
             found.append(
-                Left(block["position"], block["state"], block["owner"], pid, block["bytes"], becomes)
+                Left(block["position"], block["state"], block["owner"], pid, block["bytes"], becomes, letters)
             )
     return found
 
