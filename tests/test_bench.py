@@ -83,7 +83,7 @@ def test_idle_processes_attach_and_leave() -> None:
 
 
 def made_up(single: float, trip_us: float, kill_us: float) -> Report:
-    small, large = Results(64), Results(1 << 20)
+    small, large = Results(64, rounds=1), Results(1 << 20, rounds=1)
     for reading in ("copy", "view"):
         large.rates["holdfast", reading, "single"] = [single / 100]
     small.rates["holdfast", "copy", "single"] = [single]

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -214,9 +215,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             print(text, file=sys.stderr, flush=True)
 
+    # Let a plain kill clean up too: workers, queues and sockets go in `finally` clauses.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     started = time.monotonic()
     disturbance = Disturbance()
-    report = run(options, say)
+    try:
+        report = run(options, say)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
     report.machine["others_share"] = round(disturbance.share(), 3)

@@ -93,6 +93,10 @@ def text(report: Report) -> str:
     lines += [f"absent: {name}: {reason}" for name, reason in report.absent.items()]
     for results in report.results:
         lines += [f"failed: {name}: {reason}" for name, reason in results.failed.items()]
+        if results.rounds < report.settings["rounds"]:
+            lines.append(
+                f"cut short: {size_name(results.size)} after {results.rounds} rounds, for lack of time"
+            )
         if results.rates:
             lines += ["", *throughput_table(results)]
         if results.trips:
@@ -138,6 +142,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "machine": report.machine,
         "settings": report.settings,
         "absent": report.absent,
+        "rounds": {size_name(item.size): item.rounds for item in report.results},
         "failed": {size_name(item.size): item.failed for item in report.results if item.failed},
         "results": cells,
         "references": [asdict(item) for item in report.references],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -15,6 +16,9 @@ from holdfast.bench.worker import READY, Failure, Get, Order, Ping, Pong, Put, s
 
 ANSWER_LIMIT_S = 60.0  # a loop of a fraction of a second that takes this long hangs
 CALIBRATION_S = 0.02
+SIZE_LIMIT_S = (
+    75.0  # on a busy machine the partners wait for a core more than for each other; see `measure_size`
+)
 SLEEP_BEFORE_PING_S = 0.002  # long enough that every transport's receiver has gone to sleep
 BATCH_BYTES = 1 << 20  # batches of large messages are cut to about this
 VIEW_FROM_SIZE = 1 << 16  # below it, a view saves nothing worth a row
@@ -44,6 +48,7 @@ class Results:
     """All samples of one payload size. Throughput in messages/s; round trips in µs, as (p50, p99)."""
 
     size: int
+    rounds: int = 0
     rates: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     trips: dict[tuple[str, str, str], list[tuple[float, float]]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -155,9 +160,11 @@ class Pair:
     def calibrate(self, case: Case, seconds: float) -> int:
         """How many repetitions fill about `seconds`; also the warm-up."""
         if case.round_trip:
-            p50, _ = self.round_trip_us(case, 20)
-            pause_us = SLEEP_BEFORE_PING_S * 1e6 if case.measure == "asleep" else 0.0
-            return max(20, min(20_000, int(seconds * 1e6 / (p50 + pause_us))))
+            self.round_trip_us(case, 2)
+            start = time.monotonic()
+            self.round_trip_us(case, 20)
+            each = (time.monotonic() - start) / 20
+            return max(20, min(20_000, int(seconds / each)))
         count = 8
         self.elapsed_s(case, count)  # transports connect with the first message, which may take long
         while (elapsed := self.elapsed_s(case, count)) < min(CALIBRATION_S, seconds):
@@ -173,9 +180,13 @@ def measure_size(
     seconds: float,
     each_round: Callable[[int], None],
 ) -> Results:
-    """All cases of all transports at one payload size. In each round every column is measured for all
-    transports, in random order, before the next column: what is compared was measured close together."""
+    """All cases of all transports at one payload size.
+
+    In each round every column is measured for all transports, in random order, before the next column: what
+    is compared was measured close together. No further round is begun after `SIZE_LIMIT_S`.
+    """
     results = Results(setting.size)
+    limit = time.monotonic() + SIZE_LIMIT_S
     pairs: dict[str, Pair] = {}
     counts: dict[tuple[str, str, str], int] = {}
     columns: dict[tuple[str, bool], list[Case]] = {}
@@ -215,7 +226,10 @@ def measure_size(
             for case in column:
                 attempt(case, lambda pair, case=case: calibrate(case, pair))  # type: ignore[misc]
         for number in range(rounds):
+            if number > 0 and time.monotonic() > limit:
+                break
             each_round(number)
+            results.rounds += 1
             for column in columns.values():
                 for case in random.sample(column, len(column)):
                     attempt(case, lambda pair, case=case: measure(case, pair))  # type: ignore[misc]
