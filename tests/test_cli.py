@@ -355,7 +355,7 @@ def test_doctor_finds_this_machine_fit(directory: Path) -> None:
         "futex_waitv",
         "kernel",
         str(directory),
-        "1 queue, 0 with problems",
+        "1 queue looked at, 0 with problems",
     ):
         assert words in text
     found = answer("doctor")
@@ -457,6 +457,37 @@ def test_a_file_that_is_too_short_is_told(directory: Path) -> None:
 def test_doctor_wants_a_name_for_recovery() -> None:
     assert "NAME" in complains("doctor", "--recover", status=2)
     assert "no queue named" in complains("doctor", "nobody")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_queues_of_other_users_are_named_and_no_obstacle(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made("theirs", b"x")
+    directory.chmod(0o1777)
+
+    def as_somebody_else(*arguments: str) -> tuple[int, str]:
+        pid = os.fork()
+        if pid == 0:  # in this process: another user may not be able to start the command
+            os.setgroups([])
+            os.setgid(54321)
+            os.setuid(54321)
+            status = main(arguments)
+            sys.stdout.flush()
+            os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return status, "".join(capfd.readouterr())
+
+    status, text = as_somebody_else("queue", "ls")
+    assert (status, text.split()[-1]) == (0, "denied")
+    status, text = as_somebody_else("doctor")
+    assert status == 0
+    assert "queue theirs: another user's" in text
+    for arguments in (("doctor", "theirs"), ("queue", "get", "theirs"), ("queue", "rm", "theirs")):
+        status, text = as_somebody_else(*arguments)
+        assert status == 1
+        assert "no permission" in text
+    assert Queue.list() == ["theirs"]
 
 
 # -- the rest -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast import Queue, Recovered
+from holdfast import Recovered
 from holdfast.cli import environment, segments
 from holdfast.cli.output import age_words, plural, print_json, size_words
 from holdfast.cli.parsing import Subparsers, Usage, command
@@ -49,11 +49,9 @@ def examine_machine(options: argparse.Namespace) -> int:
     directory = segments.where(options.directory)
     checks = environment.checks(directory)
     fit = not any(each.status == "bad" for each in checks)
-    reports = (
-        [report_on(options.directory, name) for name in Queue.list(directory=options.directory)]
-        if fit
-        else []
-    )
+    seen = list(segments.look_at_all(options.directory)) if fit else []
+    reports = [report_on(options.directory, name, each) for name, each in seen if "denied" not in each]
+    denied = [name for name, each in seen if "denied" in each]
     sound = fit and all(each.sound for each in reports)
     if options.json:
         print_json(
@@ -61,6 +59,7 @@ def examine_machine(options: argparse.Namespace) -> int:
                 "sound": sound,
                 "environment": [asdict(each) for each in checks],
                 "queues": [report_record(each) for each in reports],
+                "denied": denied,
             }
         )
         return 0 if sound else 1
@@ -71,10 +70,10 @@ def examine_machine(options: argparse.Namespace) -> int:
     for report in reports:
         if not report.sound or report.left:
             print(f"queue {report.name}: {report.verdict}")
+    for name in denied:
+        print(f"queue {name}: another user's, which cannot be looked at")
     broken = sum(not each.sound for each in reports)
-    print(
-        f"{plural(len(reports), 'queue')}, {broken} with problems" if fit else "the queues were not looked at"
-    )
+    print(f"{plural(len(reports), 'queue')} looked at, {broken} with problems")
     return 0 if sound else 1
 
 
@@ -93,9 +92,8 @@ class Report:
     seen: dict[str, Any]
 
 
-def report_on(directory: str | None, name: str) -> Report:
+def report_on(directory: str | None, name: str, seen: dict[str, Any]) -> Report:
     """Looks closer than `stat`: at every block's header, and its payload where that has a checksum."""
-    seen = segments.look(directory, name)
     damaged = []
     left: list[segments.Left] = []
     if "queue" in seen:
@@ -142,7 +140,7 @@ def verdict(
 
 
 def examine_queue(options: argparse.Namespace) -> int:
-    report = report_on(options.directory, options.name)
+    report = report_on(options.directory, options.name, segments.look(options.directory, options.name))
     recovered: Recovered | None = None
     if not options.json:
         print("\n".join(report_lines(report)))

@@ -100,8 +100,7 @@ def group(text: str) -> int:
 
 def ls(options: argparse.Namespace) -> int:
     answers = []
-    for name in Queue.list(directory=options.directory):
-        seen = segments.look(options.directory, name)
+    for name, seen in segments.look_at_all(options.directory):
         held = (seen.get("queue") or {}).get("blocks", {})
         answers.append(
             {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import Corrupt, _core
+from holdfast import Corrupt, Denied, NotFound, Queue, _core
 from holdfast.memory.report import faults_of
 from holdfast.memory.stats import QueueStats, stats_of
 
@@ -27,6 +27,17 @@ def look(directory: str | None, name: str, **extent: int) -> dict[str, Any]:
             break
         time.sleep(0.01)
     return seen
+
+
+def look_at_all(directory: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every queue with what it tells. Another user's may tell nothing: `denied`."""
+    for name in Queue.list(directory=directory):
+        try:
+            yield name, look(directory, name)
+        except NotFound:
+            continue
+        except Denied as error:
+            yield name, {"faults": [str(error)], "denied": True}
 
 
 def stats(directory: str | None, name: str) -> QueueStats:
@@ -130,6 +141,8 @@ def dead(seen: dict[str, Any]) -> list[dict[str, Any]]:
 
 def state_words(seen: dict[str, Any]) -> str:
     """One word or two for a list."""
+    if "denied" in seen:
+        return "denied"
     if "queue" not in seen:
         return "damaged"
     if not seen["this_boot"]:

@@ -99,7 +99,7 @@ class Picture:
             f"{stats.capacity_bytes / 2**20:.0f} MiB, {stats.taken} in hands",
             "",
             f"  killed       {sum(killed.values()):>12,}   {killed['producer']} producers, "
-            f"{killed['consumer']} consumers; {scene.stopped} stopped for a while",
+            f"{killed['consumer']} consumers; {scene.stopped} held by SIGSTOP",
             f"  recovered    {stats.skipped + stats.handed_on:>12,}   {recovered_words(stats)}",
             "",
             "  producers    " + _row(scene.workers, "producer"),
@@ -110,7 +110,7 @@ class Picture:
 
 
 def recovered_words(stats: QueueStats) -> str:
-    return f"{stats.skipped} half-written skipped, {stats.handed_on} of dead consumers handed on"
+    return f"{stats.skipped} half-written skipped, {stats.handed_on} of dead readers handed on"
 
 
 def _row(workers: list[Worker], kind: str) -> str:
