@@ -110,7 +110,7 @@ class Picture:
 
 
 def recovered_words(stats: QueueStats) -> str:
-    return f"{stats.skipped} half-written skipped, {stats.handed_on} of dead readers handed on"
+    return f"{stats.skipped} half-written skipped, {stats.handed_on} messages handed on"
 
 
 def _row(workers: list[Worker], kind: str) -> str:
