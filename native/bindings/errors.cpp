@@ -18,18 +18,23 @@ void raise(const char* class_name, const std::string& words) {
 
 void raise(const Error& error) {
     const char* name = "HoldfastError";
+    int number = error.system_errno;
     switch (error.code) {
         case Code::exists:
             name = "Exists";
+            if (number == 0) number = EEXIST;
             break;
         case Code::not_found:
             name = "NotFound";
+            if (number == 0) number = ENOENT;
             break;
         case Code::no_space:
             name = "NoSpace";
+            if (number == 0) number = ENOSPC;
             break;
         case Code::denied:
             name = "Denied";
+            if (number == 0) number = EACCES;
             break;
         case Code::layout_mismatch:
             name = "LayoutMismatch";
@@ -69,13 +74,21 @@ void raise(const Error& error) {
         case Code::io:
             break;
     }
-    raise(name, error.what());
+    PyObject* type = error_class(name);
+    if (type == nullptr) return;
+    PyObject* raised = PyObject_CallFunction(type, "s", error.what());
+    if (raised == nullptr) return;
+    if (number != 0 && PyObject_IsInstance(raised, PyExc_OSError) == 1) {
+        PyObject* value = PyLong_FromLong(number);
+        if (value == nullptr || PyObject_SetAttrString(raised, "errno", value) < 0) PyErr_Clear();
+        Py_XDECREF(value);
+    }
+    PyErr_SetObject(type, raised);
+    Py_DECREF(raised);
 }
 
 void raise_unusable(QueueObject* self) {
-    if (!self->attachment)
-        raise("Misuse", "this Queue was never opened; use Queue.create or Queue.open");
-    else if (self->attachment->forked())
+    if (self->attachment->forked())
         raise("Misuse", "queue " + self->attachment->name() +
                             " was opened before fork(); a child has no slot of its own: call "
                             "Queue.open() in it");
@@ -123,7 +136,7 @@ void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* cal
         case Verdict::closed:
             return raise("Closed", queue + " is closed: " +
                                        (call[0] == 'p' ? "nothing more can be put"
-                                                       : "and everything was delivered"));
+                                                       : "everything was delivered"));
         case Verdict::exhausted:
             return raise("HoldfastError",
                          queue + " has used up its 52 bits of positions; create a new one");

@@ -82,6 +82,8 @@ nb::dict describe_block(QueueState<NativeMemory>& q, u64 position, u64 word, u64
     if (fault == BlockFault::none)
         payload = nb::bytes(reinterpret_cast<const char*>(q.block(position) + sizeof header),
                             std::min<u64>(header.size, payload_max));
+    std::atomic_thread_fence(
+        std::memory_order_acquire);  // what was read above was read before the next line
     if (q.load_descriptor(position) != word) return out;  // it went on while we looked
     out["fault"] = fault == BlockFault::none ? nb::object(nb::none())
                                              : nb::object(nb::str(fault_name(fault).data()));
@@ -126,14 +128,13 @@ nb::dict describe_queue(Segment& segment, const QueueParams& params, u64 skip, u
                                params.stall_limit_ms);
     std::vector<std::pair<u64, u64>> seen;
     std::map<u32, Holder> holders;
-    u64 last = ~u64{0}, passed = 0;
-    Survey result = survey(q, [&](u64 position, u64 word) {
-        if (position <= last) {  // the first block, or the survey began anew
-            seen.clear();
-            holders.clear();
-            passed = 0;
-        }
-        last = position;
+    u64 passed = 0;
+    auto begin = [&] {
+        seen.clear();
+        holders.clear();
+        passed = 0;
+    };
+    Survey result = survey(q, begin, [&](u64 position, u64 word) {
         State state = Geometry::state(word);
         if (state == State::done || state == State::skip) return;
         if (state == State::taken || state == State::reserved || state == State::fenced)

@@ -37,6 +37,30 @@ bool finish(QueueObject* queue, Slot& slot, Fate wish, bool announce = true) {
 
 PyObject* message_call(PyObject* object, PyObject* const* args, std::size_t flags, PyObject*);
 
+void pin(QueueObject* queue, Slot& slot) {
+    ++slot.exports;
+    ++queue->exports;
+}
+
+void unpin(QueueObject* queue, Slot& slot) {
+    --queue->exports;
+    if (--slot.exports == 0 && slot.wish != Fate::held &&
+        !finish(queue, slot, std::exchange(slot.wish, Fate::held)))
+        PyErr_WriteUnraisable(reinterpret_cast<PyObject*>(queue));
+}
+
+// A copy of a large payload lets other threads run; they shall not settle it meanwhile.
+class Pin {
+ public:
+    Pin(QueueObject* queue, Slot& slot) : queue_(queue), slot_(slot) { pin(queue, slot); }
+    ~Pin() { unpin(queue_, slot_); }
+    Pin(const Pin&) = delete;
+
+ private:
+    QueueObject* queue_;
+    Slot& slot_;
+};
+
 MessageObject* message_alloc() {
     MessageObject* self;
     if (free_count > 0) {
@@ -101,18 +125,13 @@ int message_getbuffer(PyObject* object, Py_buffer* view, int flags) {
     if (PyBuffer_FillInfo(view, object, const_cast<std::byte*>(slot.delivered.data),
                           slot.delivered.size, 1, flags) < 0)
         return -1;
-    ++slot.exports;
-    ++self->queue->exports;
+    pin(self->queue, slot);
     return 0;
 }
 
 void message_releasebuffer(PyObject* object, Py_buffer*) {
     auto* self = reinterpret_cast<MessageObject*>(object);
-    Slot& slot = *self->slot;
-    --self->queue->exports;
-    if (--slot.exports == 0 && slot.wish != Fate::held &&
-        !finish(self->queue, slot, std::exchange(slot.wish, Fate::held)))
-        PyErr_WriteUnraisable(object);
+    unpin(self->queue, *self->slot);
 }
 
 PyObject* message_exit(PyObject* object, PyObject* const* args, Py_ssize_t count) {
@@ -125,9 +144,13 @@ PyObject* message_exit(PyObject* object, PyObject* const* args, Py_ssize_t count
 // `with` makes two bound methods for every message, which costs more than taking the message does. So `__enter__` and
 // `__exit__` are both this descriptor: asked for by a message it answers that message, and a message that is called
 // without arguments is entered, with an exception's three parts left.
-PyObject* message_call(PyObject* object, PyObject* const* args, std::size_t flags, PyObject*) {
+PyObject* message_call(PyObject* object, PyObject* const* args, std::size_t flags,
+                       PyObject* names) {
     Py_ssize_t count = PyVectorcall_NARGS(flags);
-    return count == 0 ? Py_NewRef(object) : message_exit(object, args, count);
+    if (names == nullptr && count == 0) return Py_NewRef(object);
+    if (names == nullptr && count == 3) return message_exit(object, args, count);
+    PyErr_SetString(PyExc_TypeError, "a holdfast.Message is not to be called");
+    return nullptr;
 }
 
 PyObject* with_method_get(PyObject* descriptor, PyObject* object, PyObject*) {
@@ -233,19 +256,20 @@ PyObject* messages_tobytes(PyObject* object, PyObject*) {
     if (!usable(self->queue)) return nullptr;
     PyObject* list = PyList_New(self->count);
     for (Py_ssize_t i = 0; list != nullptr && i < self->count; ++i) {
-        const Slot& slot = self->slots[i];
+        Slot& slot = self->slots[i];
         if (slot.fate != Fate::held) [[unlikely]] {
             raise("Misuse", "message " + std::to_string(i) +
                                 " of this batch was settled or given back already");
             Py_DECREF(list);
             return nullptr;
         }
-        PyObject* copy = PyBytes_FromStringAndSize(
-            reinterpret_cast<const char*>(slot.delivered.data), slot.delivered.size);
+        PyObject* copy = PyBytes_FromStringAndSize(nullptr, slot.delivered.size);
         if (copy == nullptr) {
             Py_DECREF(list);
             return nullptr;
         }
+        Pin pin(self->queue, slot);
+        copy_bytes(PyBytes_AS_STRING(copy), slot.delivered.data, slot.delivered.size);
         PyList_SET_ITEM(list, i, copy);
     }
     return list;

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include "gil.hpp"
 #include "objects.hpp"
 
 namespace nb = nanobind;
@@ -103,7 +104,7 @@ bool wait_any(const Alarm& alarm, u32 alarm_heard, const nb::list& heard, double
         words.push_back({bell, nb::cast<u32>(item[2])});
     }
     const u64 ns = static_cast<u64>(seconds * 1e9);
-    nb::gil_scoped_release release;
+    GilRelease release;
     Wait result = futex_waitv(words, ns).result;
     // Kernels before 5.16: a short sleep on the alarm stands in.
     if (result == Wait::unsupported)
@@ -112,7 +113,7 @@ bool wait_any(const Alarm& alarm, u32 alarm_heard, const nb::list& heard, double
 }
 
 void copy_without_gil(void* to, const void* from, std::size_t size) {
-    nb::gil_scoped_release release;
+    GilRelease release;
     std::memcpy(to, from, size);
 }
 

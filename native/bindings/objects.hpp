@@ -15,7 +15,6 @@ namespace holdfast::bindings {
 struct QueueObject {
     PyObject_HEAD std::shared_ptr<QueueAttachment> attachment;
     std::vector<Delivered> delivered;  // scratch of get and get_many
-    std::vector<Payload> payloads;     // scratch of put_many
     u64 spin_ns;
     Py_ssize_t exports;  // views into the mapping that live
     Py_ssize_t busy;     // calls that have let go of the GIL
@@ -76,7 +75,7 @@ void raise_unusable(QueueObject* queue);
 
 // False with an exception set: detached, or the child of a fork.
 inline bool usable(QueueObject* self) {
-    if (self->attachment && self->attachment->usable()) [[likely]]
+    if (self->attachment->usable()) [[likely]]
         return true;
     raise_unusable(self);
     return false;

@@ -6,6 +6,7 @@
 
 #include <deque>
 
+#include "gil.hpp"
 #include "objects.hpp"
 
 #if defined(__x86_64__)
@@ -112,26 +113,31 @@ bool wait_for(QueueObject* self, const char* call, double timeout, bool putting,
     for (u64 now = start;; now = monotonic_ns()) {
         const bool spinning = now < spin_until && now < limit;
         u32 heard = 0;
-        if (!spinning) heard = putting ? attachment.listen_space() : attachment.listen_data();
+        if (!spinning && now < limit)
+            heard = putting ? attachment.listen_space() : attachment.listen_data();
         if (!usable(self)) return false;
         Verdict verdict = attempt(!spinning);
         if (verdict == Verdict::closed && spinning)
             verdict = attempt(true);  // others may hold messages that come back
         if (verdict == Verdict::ok) return true;
-        if (verdict == Verdict::fenced && now < limit) continue;
+        if (verdict == Verdict::fenced && now < limit) {
+            if (PyErr_CheckSignals() < 0) return false;
+            continue;
+        }
         if (verdict != blocked || now >= limit) {
             const bool late = timeout != 0 && (verdict == blocked || verdict == Verdict::fenced);
             raise_verdict(attachment, verdict, call, static_cast<double>(now - start) / 1e9, !late);
             return false;
         }
         const u64 pause = attachment.blocked_by_somebody() ? kProbeBlockedNs : kProbeIdleNs;
-        Py_BEGIN_ALLOW_THREADS;
-        if (spinning)
-            spin(attachment, putting, std::min(limit, spin_until));
-        else
-            futex_wait(putting ? attachment.space_bell() : attachment.data_bell(), heard,
-                       std::min(limit - now, pause));
-        Py_END_ALLOW_THREADS;
+        {
+            GilRelease release;
+            if (spinning)
+                spin(attachment, putting, std::min(limit, spin_until));
+            else
+                futex_wait(putting ? attachment.space_bell() : attachment.data_bell(), heard,
+                           std::min(limit - now, pause));
+        }
         if (PyErr_CheckSignals() < 0) return false;
     }
 }
@@ -183,7 +189,7 @@ bool put_payloads(QueueObject* self, const char* call, std::span<const Payload> 
 PyObject* queue_put(PyObject* object, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     static const char* const names[] = {"data", "timeout"};
-    PyObject* given[2] = {args[0], nullptr};
+    PyObject* given[2] = {count > 0 ? args[0] : nullptr, nullptr};
     double timeout = -1;
     if (count != 1 || kwnames != nullptr) {
         if (!parse("put", args, count, kwnames, names, 2, 1, given)) return nullptr;
@@ -202,8 +208,7 @@ PyObject* put_list(QueueObject* self, PyObject* sequence, double timeout) {
     const Py_ssize_t total = PySequence_Fast_GET_SIZE(sequence);
     PyObject** items = PySequence_Fast_ITEMS(sequence);
     std::deque<Bytes> others;  // what is not exactly bytes; a Bytes must not move
-    std::vector<Payload>& payloads = self->payloads;
-    payloads.clear();
+    std::vector<Payload> payloads;
     payloads.reserve(static_cast<std::size_t>(total));
     for (Py_ssize_t i = 0; i < total; ++i) {
         PyObject* item = items[i];
@@ -217,15 +222,14 @@ PyObject* put_list(QueueObject* self, PyObject* sequence, double timeout) {
         if (too_large(self, payload.size)) return nullptr;
         payloads.push_back(payload);
     }
-    std::vector<Payload> mine = std::move(payloads);  // another thread may come in while we wait
     std::size_t begin = 0;
     bool good = true;
     const u64 length_max = self->attachment->geometry().length_max();
     const u64 start = timeout > 0 ? monotonic_ns() : 0;
-    while (good && begin < mine.size()) {
+    while (good && begin < payloads.size()) {
         std::size_t end = begin;
-        for (u64 length = 0; end < mine.size(); ++end) {
-            length += Geometry::blocks_granules(mine[end].size);
+        for (u64 length = 0; end < payloads.size(); ++end) {
+            length += Geometry::blocks_granules(payloads[end].size);
             if (length > length_max) break;
         }
         double left =
@@ -233,7 +237,7 @@ PyObject* put_list(QueueObject* self, PyObject* sequence, double timeout) {
                 ? std::max(1e-9, timeout - static_cast<double>(monotonic_ns() - start) / 1e9)
                 : timeout;
         good = usable(self) &&
-               put_payloads(self, "put_many", {mine.data() + begin, end - begin}, left);
+               put_payloads(self, "put_many", {payloads.data() + begin, end - begin}, left);
         if (good) begin = end;
     }
     if (!good) {  // the exception tells how many were put before it
@@ -247,8 +251,6 @@ PyObject* put_list(QueueObject* self, PyObject* sequence, double timeout) {
         PyErr_Restore(type, value, traceback);
         return nullptr;
     }
-    mine.clear();
-    payloads = std::move(mine);  // keep the memory for the next call
     Py_RETURN_NONE;
 }
 
@@ -272,10 +274,10 @@ PyObject* queue_put_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
 
 // Fills self->delivered with at least one message.
 bool get_some(QueueObject* self, const char* call, u32 wanted, double timeout) {
+    Busy busy(self);
     self->delivered.clear();
     if (self->attachment->get(self->delivered, wanted, false) == Verdict::ok) [[likely]]
         return true;
-    Busy busy(self);
     std::vector<Delivered> mine;  // another thread may use the scratch while we wait
     auto attempt = [&](bool probe) { return self->attachment->get(mine, wanted, probe); };
     if (self->attachment->message_damaged()) {
@@ -301,7 +303,10 @@ PyObject* queue_get(PyObject* object, PyObject* const* args, Py_ssize_t count, P
     if ((count != 0 || kwnames != nullptr) && !parse_get("get", args, count, kwnames, timeout))
         return nullptr;
     if (!usable(self) || !get_some(self, "get", 1, timeout)) return nullptr;
-    return message_new(self, self->delivered[0]);
+    const Delivered got = self->delivered[0];
+    PyObject* message = message_new(self, got);
+    if (message == nullptr) self->attachment->put_aside(got.taken);
+    return message;
 }
 
 PyObject* queue_get_bytes(PyObject* object, PyObject* const* args, Py_ssize_t count,
@@ -311,11 +316,13 @@ PyObject* queue_get_bytes(PyObject* object, PyObject* const* args, Py_ssize_t co
     if (!parse_get("get_bytes", args, count, kwnames, timeout)) return nullptr;
     if (!usable(self) || !get_some(self, "get_bytes", 1, timeout)) return nullptr;
     const Delivered got = self->delivered[0];
-    PyObject* copy = PyBytes_FromStringAndSize(reinterpret_cast<const char*>(got.data), got.size);
+    PyObject* copy = PyBytes_FromStringAndSize(nullptr, got.size);
     if (copy == nullptr) {
         self->attachment->put_aside(got.taken);
         return nullptr;
     }
+    Busy busy(self);
+    copy_bytes(PyBytes_AS_STRING(copy), got.data, got.size);
     self->attachment->settle(got.taken);
     self->attachment->announce_space();
     return copy;
@@ -369,7 +376,10 @@ PyObject* queue_get_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
     if (!get_some(self, "get_many", static_cast<u32>(std::min<Py_ssize_t>(wanted, kBatchMax)),
                   timeout))
         return nullptr;
-    return messages_new(self, self->delivered);
+    PyObject* messages = messages_new(self, self->delivered);
+    if (messages == nullptr)
+        for (const Delivered& got : self->delivered) self->attachment->put_aside(got.taken);
+    return messages;
 }
 
 PyObject* queue_close(PyObject* object, PyObject*) {
@@ -418,7 +428,7 @@ PyObject* queue_recover(PyObject* object, PyObject*) {
 
 PyObject* queue_detach(PyObject* object, PyObject*) {
     auto* self = reinterpret_cast<QueueObject*>(object);
-    if (!self->attachment || !self->attachment->usable()) Py_RETURN_NONE;
+    if (!self->attachment->usable()) Py_RETURN_NONE;
     if (self->exports > 0) {
         raise("Misuse", "queue " + self->attachment->name() + ": " + std::to_string(self->exports) +
                             " views of message data are alive; release them (leave their `with`, "
@@ -461,30 +471,28 @@ PyObject* queue_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|p", const_cast<char**>(names), &directory,
                                      &name, &adopt))
         return nullptr;
+    // First the attachment: an object without one is never seen, not even by a subclass's __del__.
+    std::shared_ptr<QueueAttachment> attachment =
+        guarded([&] { return std::make_shared<QueueAttachment>(directory, name, adopt != 0); },
+                std::shared_ptr<QueueAttachment>());
+    if (!attachment) return nullptr;
     PyObject* object = type->tp_alloc(type, 0);
-    if (object == nullptr) return nullptr;
+    if (object == nullptr) {
+        attachment->detach();
+        return nullptr;
+    }
     auto* self = reinterpret_cast<QueueObject*>(object);
-    new (&self->attachment) std::shared_ptr<QueueAttachment>();
+    new (&self->attachment) std::shared_ptr<QueueAttachment>(std::move(attachment));
     new (&self->delivered) std::vector<Delivered>();
-    new (&self->payloads) std::vector<Payload>();
     self->spin_ns = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 50'000 : 0;
-    bool good = guarded(
-        [&] {
-            self->attachment = std::make_shared<QueueAttachment>(directory, name, adopt != 0);
-            return true;
-        },
-        false);
-    if (good) return object;
-    Py_DECREF(object);
-    return nullptr;
+    return object;
 }
 
 void queue_dealloc(PyObject* object) {
     auto* self = reinterpret_cast<QueueObject*>(object);
-    if (self->attachment) self->attachment->detach();
+    self->attachment->detach();
     self->attachment.~shared_ptr();
     self->delivered.~vector();
-    self->payloads.~vector();
     Py_TYPE(object)->tp_free(object);
 }
 

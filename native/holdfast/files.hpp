@@ -21,7 +21,7 @@ namespace holdfast {
 
 class OwnedFd {
  public:
-    explicit OwnedFd(int fd = -1) : fd_(fd) {}
+    explicit OwnedFd(int fd = -1) : fd_(above_standard(fd)) {}
     OwnedFd(OwnedFd&& other) noexcept : fd_(other.release()) {}
     OwnedFd& operator=(OwnedFd&& other) noexcept {
         std::swap(fd_, other.fd_);
@@ -34,6 +34,17 @@ class OwnedFd {
     int release() { return std::exchange(fd_, -1); }
 
  private:
+    // A process that closed its standard input or output would get a segment under that number, and the next thing that
+    // prints would print into it. Called right after open(), when nothing depends on the number yet.
+    static int above_standard(int fd) {
+        if (fd < 0 || fd > 2) return fd;
+        const int higher = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        const int error = errno;
+        ::close(fd);
+        errno = error;
+        return higher;
+    }
+
     int fd_;
 };
 

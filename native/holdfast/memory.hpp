@@ -70,13 +70,14 @@ class NativeMemory {
     // pairs with: fence (of the other side: publish then look for waiters, announce then look again)
     void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-    // Plain stores: the caller owns these bytes, and publishes them with a release afterwards.
-    void write_block(std::byte* to, const BlockHeader& header, const std::byte* data,
-                     std::size_t size) {
+    // Plain stores: the caller owns these bytes, and publishes them with a release afterwards. The sum is made here, of
+    // the bytes that were stored: those that they came from may have changed meanwhile.
+    void write_block(std::byte* to, BlockHeader header, const std::byte* data, std::size_t size) {
         if (any_armed()) [[unlikely]]
             return write_block_piecewise(to, header, data, size);
-        std::memcpy(to, &header, sizeof header);
         copy_bytes(to + sizeof header, data, size);
+        seal(header, to + sizeof header);
+        std::memcpy(to, &header, sizeof header);
     }
 
     // A private copy, to be verified before anything in it is believed.
@@ -124,7 +125,7 @@ class NativeMemory {
     // The same bytes in the seed's order, so that a test can die with the magic but no size, half a payload, no sum.
     // The signal fences keep the compiler from merging what a survivor is meant to see apart.
     [[gnu::noinline, gnu::cold]] static void write_block_piecewise(std::byte* to,
-                                                                   const BlockHeader& header,
+                                                                   BlockHeader header,
                                                                    const std::byte* data,
                                                                    std::size_t size) {
         BlockHeader part{};
@@ -145,6 +146,7 @@ class NativeMemory {
         copy_bytes(payload, data, size / 2);
         show(Point::put_payload);
         copy_bytes(payload + size / 2, data + size / 2, size - size / 2);
+        seal(header, payload);
         part = header;
         show(Point::put_checksum);
     }

@@ -22,7 +22,7 @@ enum class Point : int {
     none,
     // put: claim, write, commit (the seed's cases a to e)
     put_begin, put_claimed, put_magic, put_size, put_payload, put_checksum, put_committed, put_moved,
-    many_inner, many_committed, pad_claimed,
+    many_inner, pad_claimed,
     // take, settle, give back, reclaim
     take_claimed, take_moved, settle_begin, settled, back_counted, back_returned, back_announced, reclaimed,
     // recovery, fencing, end of stream
@@ -38,7 +38,7 @@ enum class Point : int {
 inline constexpr std::array<std::string_view, static_cast<std::size_t>(Point::count_)> kPointNames = {
     "none",
     "put_begin", "put_claimed", "put_magic", "put_size", "put_payload", "put_checksum", "put_committed", "put_moved",
-    "many_inner", "many_committed", "pad_claimed",
+    "many_inner", "pad_claimed",
     "take_claimed", "take_moved", "settle_begin", "settled", "back_counted", "back_returned", "back_announced",
     "reclaimed",
     "recover_begin", "recover_blocking", "recover_counted", "recover_block", "recover_scanned", "recover_announced",

@@ -75,7 +75,7 @@ class Queue : public QueueState<Memory> {
     // `deliveries_max`: leave aside what came back that often (0: leave nothing aside).
     Verdict take(Taken* taken, u32 wanted, u32& count, bool probe, u32 deliveries_max = 0) {
         count = 0;
-        for (Patience patience; !patience.over();) {
+        for (Patience patience(geometry); !patience.over();) {
             blocker = {};
             if (returns_pending()) {
                 Verdict verdict = take_returned(taken[0], deliveries_max);
@@ -143,7 +143,7 @@ class Queue : public QueueState<Memory> {
     // End of stream: the descriptor at the head becomes END, and nobody can claim beyond it. One granule is always kept
     // free for it, so closing never waits.
     Verdict close() {
-        for (Patience patience; !patience.over();) {
+        for (Patience patience(geometry); !patience.over();) {
             u64 head, word;
             if (!load_position(words.head, head)) return Verdict::corrupt;
             word = load_descriptor(head);
@@ -203,7 +203,7 @@ class Queue : public QueueState<Memory> {
  private:
     // Claims `length` granules at the head.
     Verdict reserve(u64 length, Claim& claim, bool probe) {
-        for (Patience patience; !patience.over();) {
+        for (Patience patience(geometry); !patience.over();) {
             blocker = {};
             u64 head;
             if (!load_position(words.head, head)) return Verdict::corrupt;
@@ -257,7 +257,10 @@ class Queue : public QueueState<Memory> {
         if (!load_position(words.tail, tail)) return Verdict::corrupt;
         tail_seen_ = tail;
         if (end <= tail + geometry.granules()) return Verdict::ok;
-        if (Verdict verdict = reclaim(tail, word); verdict != Verdict::full) return verdict;
+        Verdict verdict = reclaim(tail, word);
+        if (verdict == Verdict::ok && end > tail + geometry.granules())
+            return gap_or_moved(tail, tail, word);
+        if (verdict != Verdict::full) return verdict;
         State state = Geometry::state(word);
         bool held = state == State::taken || state == State::reserved || state == State::fenced;
         blocker = {held ? Geometry::owner(word) : Blocker::nobody, tail, word};
@@ -308,9 +311,10 @@ class Queue : public QueueState<Memory> {
                bool full_checksum) {
         u64 position = claim.position;
         for (const Payload& payload : payloads) {
-            BlockHeader header =
-                make_block(kMessageBlock, full_checksum ? kFullChecksum : u8{0},
-                           static_cast<u32>(payload.size), position, time, payload.data);
+            const u8 flags = full_checksum ? kFullChecksum : u8{0};
+            const BlockHeader header{
+                kBlockMagic, kMessageBlock, flags, static_cast<u32>(payload.size),
+                position,    time,          0,     0};
             memory.write_block(block(position), header, payload.data, payload.size);
             u64 length = Geometry::blocks_granules(payload.size);
             if (position != claim.position) {
@@ -337,7 +341,7 @@ class Queue : public QueueState<Memory> {
         // We write no more: the space can be used again.
         memory.cas(descriptor(claim.position), expected,
                    Geometry::with(claim.word, State::skip, me),
-                   std::memory_order_release);  // pairs with: load_descriptor in make_room
+                   std::memory_order_release);  // pairs with: load_descriptor in reclaim
         return Verdict::fenced;
     }
 
@@ -390,27 +394,33 @@ class Queue : public QueueState<Memory> {
         return made != scanned;
     }
 
-    // The oldest RETRY behind R. empty: there was none, or it is left aside.
+    // The oldest RETRY. empty: there was none, or it is left aside.
+    // A block is taken only after all before it were, so no RETRY stands behind the first block that still waits for its
+    // first taker. R has no part in this: it may be moved past a block at the very moment in which that block comes back.
     Verdict take_returned(Taken& taken, u32 deliveries_max) {
-        u64 made = made_seen_, position, read, word;
+        u64 made = made_seen_, position, word;
+        Patience patience(geometry);
         Verdict verdict;
-        Patience reclaiming;
         do {  // so that only blocks in use are scanned
             verdict = reclaim(position, word);
             if (verdict == Verdict::corrupt) return verdict;
-        } while (verdict == Verdict::empty && !reclaiming.over());
-        if (!load_position(words.read, read)) return Verdict::corrupt;
+        } while (verdict == Verdict::empty && !patience.over());
         bool leaves_some = false;
-        for (Patience patience; position < read && !patience.over();) {
+        for (;;) {
+            if (patience.over())
+                return corrupt("no progress in the scan for returned messages", position, 0);
             word = load_descriptor(position);
             Tag tag = geometry.tag(word, position);
             if (tag == Tag::newer) {  // T has moved past here
                 if (!load_position(words.tail, position)) return Verdict::corrupt;
                 continue;
             }
-            if (tag == Tag::older || !geometry.plausible(word, position))
-                return corrupt("descriptor of a taken block", position, word);
-            if (Geometry::state(word) == State::retry) {
+            State state = Geometry::state(word);
+            if (tag == Tag::older || state == State::ready || state == State::reserved ||
+                state == State::end)
+                break;
+            if (!geometry.plausible(word, position)) return corrupt("descriptor", position, word);
+            if (state == State::retry) {
                 u32 before = deliveries(position);
                 u64 mine = Geometry::with(word, State::taken, me);
                 if (deliveries_max != 0 && before >= deliveries_max) {
@@ -438,18 +448,21 @@ class Queue : public QueueState<Memory> {
     // We would wait at `position`. True: something was done about it, look anew.
     // Turns closed into empty while somebody else holds messages that may come back.
     bool look_for_dead(u64 position, Verdict& verdict, u32 deliveries_max) {
+        u64 head, oldest, word;
         if (blocker.owner != Blocker::nobody) {
             Blocker at = blocker;
-            return recover_if_dead(at.owner, at.position, at.word) ||
-                   fence_if_stalled(at.position, at.word);
-        }
-        u64 head, oldest, word;
-        verdict = load_position(words.head, head) ? verdict : Verdict::corrupt;
-        if (verdict == Verdict::corrupt) return false;
-        if (head > position && geometry.tag(load_descriptor(position), position) == Tag::older) {
-            verdict = corrupt("gap before the head", position,
-                              0);  // I3: the head never passes what is not claimed
-            return false;
+            if (recover_if_dead(at.owner, at.position, at.word) ||
+                fence_if_stalled(at.position, at.word))
+                return true;
+        } else {
+            verdict = load_position(words.head, head) ? verdict : Verdict::corrupt;
+            if (verdict == Verdict::corrupt) return false;
+            if (head > position &&
+                geometry.tag(load_descriptor(position), position) == Tag::older) {
+                verdict = corrupt("gap before the head", position,
+                                  0);  // I3: the head never passes what is not claimed
+                return false;
+            }
         }
         Verdict freed = reclaim(oldest, word);
         if (freed == Verdict::corrupt) verdict = freed;
@@ -464,9 +477,13 @@ class Queue : public QueueState<Memory> {
                 return false;
             }
             u32 owner = Geometry::owner(word);
-            if (Geometry::state(word) == State::retry && !left_aside(oldest, deliveries_max)) {
-                announce_return();  // its maker has not come to it yet, or died, or the numbers were overwritten
-                return true;
+            if (Geometry::state(word) == State::retry) {
+                if (!left_aside(oldest, deliveries_max)) {
+                    // Its maker has not come to it yet, or died, or the numbers were overwritten.
+                    announce_return();
+                    return true;
+                }
+                if (verdict == Verdict::closed) verdict = Verdict::empty;
             }
             if (Geometry::state(word) == State::taken && owner != me) {
                 if (blocker.owner == Blocker::nobody) blocker = {owner, oldest, word};

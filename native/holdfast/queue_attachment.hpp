@@ -66,7 +66,7 @@ class QueueAttachment {
           queue_(memory_, Geometry(params_.granules, params_.participants), segment_->base(), 0,
                  params_.delivery, params_.stall_limit_ms),
           directory_(directory) {
-        participant_.join();
+        join();
         queue_.me = participant_.slot();
         // What the last holder of our slot left, if it died.
         queue_.recovered += recover_holding(queue_, queue_.me, 0, 0);
@@ -162,10 +162,12 @@ class QueueAttachment {
     void detach() {
         if (!usable()) return;
         std::vector<Taken> held;
-        survey(queue_, [&](u64 position, u64 word) {
-            if (Geometry::state(word) == State::taken && Geometry::owner(word) == queue_.me)
-                held.push_back({position, word, 0});
-        });
+        survey(
+            queue_, [&] { held.clear(); },
+            [&](u64 position, u64 word) {
+                if (Geometry::state(word) == State::taken && Geometry::owner(word) == queue_.me)
+                    held.push_back({position, word, 0});
+            });
         for (const Taken& taken : held) give_back(taken);
         queue_.ring(queue_.words.data_bell);  // threads of ours that wait shall notice
         queue_.ring(queue_.words.space_bell);
@@ -221,10 +223,11 @@ class QueueAttachment {
         return blocked_by_somebody() ? participant_.describe(queue_.blocker.owner).pid : 0;
     }
 
-    std::string fault_words() const {
+    // Of the last corrupt verdict.
+    std::string fault_words() {
         const Fault& fault = queue_.fault;
         char text[400];
-        if (message_damaged_)
+        if (std::exchange(message_damaged_, false))
             std::snprintf(text, sizeof text,
                           "queue %s: the message at position %llu is damaged (%s of its header "
                           "does not fit); it was set "
@@ -257,8 +260,21 @@ class QueueAttachment {
 
  private:
     static constexpr std::size_t index(Count count) { return static_cast<std::size_t>(count); }
+    static constexpr int kJoinTries = 20;
     static constexpr u32 kTickEvery = 1024;
     static constexpr u32 kDeadLetterPauseMs = 20;
+
+    // A slot that looks taken may be in the hands of a recoverer for a moment: a dead one's is soon free.
+    void join() {
+        for (int tries = 0;; ++tries) {
+            try {
+                return participant_.join();
+            } catch (const Error& error) {
+                if (error.code != Code::too_many_participants || tries == kJoinTries) throw;
+                ::usleep(1000);
+            }
+        }
+    }
 
     // Nothing in the ring is believed before it is checked; what fails is set aside, so that it costs one message.
     Verdict accept(std::vector<Delivered>& out, u32 count) {
@@ -310,16 +326,18 @@ class QueueAttachment {
     }
 
     // Of the first `count` messages in `scratch_`, those that came back too often go to the dead-letter queue.
-    // Returns how many are left.
+    // Returns how many are left. Works on a copy: a large burial lets other threads in, who use `scratch_`.
     u32 bury_some(u32 count) {
-        u32 left = 0;
-        for (u32 i = 0; i < count; ++i) {
-            if (scratch_[i].redelivered >= params_.max_deliveries)
-                bury(scratch_[i]);
+        const std::vector<Taken> batch(scratch_.begin(), scratch_.begin() + count);
+        std::vector<Taken> left;
+        for (const Taken& taken : batch) {
+            if (taken.redelivered >= params_.max_deliveries)
+                bury(taken);
             else
-                scratch_[left++] = scratch_[i];
+                left.push_back(taken);
         }
-        return left;
+        std::copy(left.begin(), left.end(), scratch_.begin());
+        return static_cast<u32>(left.size());
     }
 
     // After a burial that found no room, the others get their messages first for a while.

@@ -40,6 +40,7 @@ bool survey_once(QueueState<Memory>& q, Survey& survey, Visit&& visit) {
     for (;;) {
         u64 word = q.load_descriptor(position);
         Tag tag = geometry.tag(word, position);
+        survey.end = position;
         if (tag == Tag::newer) return false;
         met_read |= position == survey.read;
         met_head |= position == survey.head;
@@ -62,7 +63,6 @@ bool survey_once(QueueState<Memory>& q, Survey& survey, Visit&& visit) {
         visit(position, word);
         position += geometry.length(word);
     }
-    survey.end = position;
     u64 tail;
     if (!q.load_position(q.words.tail, tail))
         return fault(q.fault.what, q.fault.position, q.fault.value);
@@ -76,11 +76,14 @@ bool survey_once(QueueState<Memory>& q, Survey& survey, Visit&& visit) {
     return true;
 }
 
-template <class Memory, class Visit>
-Survey survey(QueueState<Memory>& q, Visit&& visit) {
+// `begin()` is called before each attempt: what `visit` saw in an earlier one is void.
+template <class Memory, class Begin, class Visit>
+Survey survey(QueueState<Memory>& q, Begin&& begin, Visit&& visit) {
     Survey result;
-    for (int attempt = 0; attempt < 64; ++attempt)
+    for (int attempt = 0; attempt < 64; ++attempt) {
+        begin();
         if (survey_once(q, result, visit)) return result;
+    }
     result.overtaken = true;
     return result;
 }

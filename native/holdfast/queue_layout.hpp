@@ -25,6 +25,7 @@
 //                   | lap (24) | deliveries   | time of claim ms |    ages and counts; never proof of anything
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -97,7 +98,10 @@ class Geometry {
     u64 granules() const { return granules_; }
     u32 participants() const { return participants_; }
     u64 length_max() const { return granules_ / 2; }
-    u64 size_max() const { return length_max() * kGranule - sizeof(BlockHeader); }
+    // Half of the ring, and no more than the 32 bits of a block's size tell.
+    u64 size_max() const {
+        return std::min(length_max() * kGranule, u64{1} << 32) - sizeof(BlockHeader);
+    }
     u64 index(u64 position) const { return position & (granules_ - 1); }
     u64 lap(u64 position) const { return position >> shift_; }
     static u64 blocks_granules(u64 payload) {

@@ -53,7 +53,7 @@ struct Recovered {
 // there is nothing to repair, because a living waiter may still turn RESERVED into FENCED under our hands.
 template <class Memory>
 void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered& sum) {
-    for (Patience patience; !patience.over();) {
+    for (Patience patience(q.geometry); !patience.over();) {
         if (q.geometry.tag(word, position) != Tag::current || Geometry::owner(word) != owner)
             return;
         State becomes;
@@ -101,7 +101,7 @@ Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_positio
     }
     u64 position;
     if (!q.load_position(q.words.tail, position)) return sum;
-    for (Patience patience; !patience.over();) {
+    for (Patience patience(q.geometry); !patience.over();) {
         u64 word = q.load_descriptor(position);
         Tag tag = q.geometry.tag(word, position);
         if (tag ==

@@ -34,11 +34,12 @@ struct Fault {
 // A loop over shared words ends, whatever those words say.
 class Patience {
  public:
-    bool over() { return ++turns_ > kTurnsMax; }
+    explicit Patience(const Geometry& geometry)
+        : turns_left_((u64{1} << 22) + 4 * geometry.granules()) {}
+    bool over() { return turns_left_-- == 0; }
 
  private:
-    static constexpr u32 kTurnsMax = 1u << 22;
-    u32 turns_ = 0;
+    u64 turns_left_;  // more than any walk over the ring takes, even if it is overtaken now and then
 };
 
 template <class Memory>
@@ -91,8 +92,9 @@ struct QueueState {
     }
 
     u64 load_descriptor(u64 position) {
-        return memory.load(descriptor(position),
-                           std::memory_order_acquire);  // pairs with: commit, settle, repair
+        return memory.load(
+            descriptor(position),
+            std::memory_order_acquire);  // pairs with: commit, settle, give_back, repair
     }
 
     // Deliveries that have ended without settling the block, before now.

@@ -61,8 +61,8 @@ class ModelMemory {
     // that is enabled only when the process's buffer is empty; see the comment on Machine::execute.
     void fence() {}
 
-    void write_block(std::byte* at, const BlockHeader& header, const std::byte* data,
-                     std::size_t size) {
+    void write_block(std::byte* at, BlockHeader header, const std::byte* data, std::size_t size) {
+        seal(header, data);
         u64 content = world_.intern(header, data, size);
         auto granules = static_cast<u16>((sizeof header + size + 63) / 64);
         if (whole_blocks_) {

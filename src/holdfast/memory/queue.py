@@ -5,17 +5,26 @@ from __future__ import annotations
 import builtins
 import contextlib
 import grp
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from holdfast import _core
 from holdfast._core import Message, Messages
-from holdfast.errors import Closed, Empty, Exists, Full, LayoutMismatch, Misuse, Timeout
+from holdfast.errors import (
+    Closed,
+    Corrupt,
+    Empty,
+    Exists,
+    Full,
+    HoldfastError,
+    LayoutMismatch,
+    Misuse,
+    Timeout,
+)
 from holdfast.memory.report import faults_of
 from holdfast.memory.stats import QueueStats, Recovered, stats_of
-from holdfast.memory.waiter import ring, waiter
+from holdfast.memory.waiter import Signal, ring, waiter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -45,7 +54,7 @@ class Queue(_core.Queue):
         >>> Queue.unlink("readings")
     """
 
-    _event_fd: int | None = None
+    _signal: Signal | None = None
 
     @classmethod
     def create(
@@ -114,7 +123,7 @@ class Queue(_core.Queue):
         if stall_limit is not None and not 0.001 <= stall_limit <= 1e6:
             raise Misuse(f"stall_limit must be 0.001 to 1000000 seconds, not {stall_limit}")
         where = directory or _core.default_directory()
-        gid = -1 if group is None else group if isinstance(group, int) else grp.getgrnam(group).gr_gid
+        gid = cls._gid(group)
         with contextlib.ExitStack() as undo:
             if dead_letter is not None:
                 with contextlib.suppress(Exists):
@@ -185,6 +194,15 @@ class Queue(_core.Queue):
                 f"or remove it with Queue.unlink() first"
             )
 
+    @staticmethod
+    def _gid(group: str | int | None) -> int:
+        if group is None or isinstance(group, int):
+            return -1 if group is None else group
+        try:
+            return grp.getgrnam(group).gr_gid
+        except KeyError:
+            raise Misuse(f"there is no group named {group!r} on this machine") from None
+
     @classmethod
     def open(cls, name: str, *, adopt: bool = False, directory: str | None = None) -> Self:
         """Attaches to a queue that exists.
@@ -208,9 +226,9 @@ class Queue(_core.Queue):
         """
         where = directory or _core.default_directory()
         if adopt:
-            faults = faults_of(_core.inspect(where, name, blocks_max=1 << 40), stale_is_fine=True)
+            faults = faults_of(_core.inspect(where, name), stale_is_fine=True)
             if faults:
-                raise LayoutMismatch(f"queue {name} cannot be adopted: {'; '.join(faults)}")
+                raise Corrupt(f"queue {name} cannot be adopted: {'; '.join(faults)}")
         return cls(where, name, adopt)
 
     @staticmethod
@@ -249,7 +267,10 @@ class Queue(_core.Queue):
             1
             >>> q.detach(); Queue.unlink("looked-at")
         """
-        return stats_of(self.name, _core.inspect_attached(self), self._dead_letter_blocked)
+        seen = _core.inspect_attached(self)
+        if seen["queue"]["fault"] is not None:
+            raise Corrupt(f"queue {self.name} is damaged: {faults_of(seen)[0]}")
+        return stats_of(self.name, seen, self._dead_letter_blocked)
 
     def check(self) -> builtins.list[str]:
         """What is wrong with the queue, in words; an empty list if it is sound. Looks at every block.
@@ -324,9 +345,10 @@ class Queue(_core.Queue):
             nonlocal rest, done
             try:
                 self.put_many(rest, 0)
-            except Full as error:
+            except HoldfastError as error:
                 rest = rest[error.done :]
                 done += error.done
+                error.done = done
                 raise
 
         try:
@@ -392,22 +414,19 @@ class Queue(_core.Queue):
             True
             >>> q.detach(); Queue.unlink("polled")
         """
-        if self._event_fd is None:
-            self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        return self._event_fd
+        if self._signal is None:
+            self._signal = Signal()
+        return self._signal.fd
 
     def arm(self) -> None:
-        """Makes `fileno()` not readable until something happens after this call."""
-        fd = self.fileno()
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(fd)
-        heard = self._listen(False)
+        """Makes `fileno()` not readable until something happens after this call.
 
-        def call() -> None:
-            if self._event_fd is not None:
-                os.eventfd_write(self._event_fd, 1)
-
-        waiter().watch(self, False, heard, False, call)
+        It also becomes readable after 50 ms without anything: a look is how messages of the dead are found.
+        """
+        if self._signal is None:
+            self._signal = Signal()
+        self._signal.clear()
+        waiter().watch(self, False, self._listen(False), False, self._signal.set)
 
     def detach(self) -> None:
         """This process leaves. Messages that it still holds go back.
@@ -416,17 +435,17 @@ class Queue(_core.Queue):
             Misuse: views of message data are alive, or other threads are inside a call.
         """
         super().detach()
-        if self._event_fd is not None:
-            os.close(self._event_fd)
-            self._event_fd = None
+        if self._signal is not None:
+            self._signal.close()
+            self._signal = None
 
     def __exit__(self, *_: object) -> None:
         self.detach()
 
     def __del__(self) -> None:
-        if self._event_fd is not None:
-            os.close(self._event_fd)
-            self._event_fd = None
+        if self._signal is not None:
+            self._signal.close()
+            self._signal = None
 
     def __reduce__(self) -> tuple[Callable[[str, str], Queue], tuple[str, str]]:
         return _reopen, (self.directory, self.name)

@@ -7,7 +7,9 @@ from typing import Any
 
 def faults_of(seen: dict[str, Any], stale_is_fine: bool = False) -> list[str]:
     """Everything that is wrong with a segment. `seen` is what `_core.inspect` answered."""
-    faults = [fault for fault in seen["faults"] if not (stale_is_fine and not seen.get("this_boot", True))]
+    faults = list(seen["faults"])
+    if stale_is_fine and not seen.get("this_boot", True):
+        faults.pop()  # the last one says that it is from before the last boot
     queue = seen.get("queue")
     if queue is None:
         return faults

@@ -6,11 +6,13 @@ cancelled task loses nothing.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import threading
+import time
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast import _core
@@ -23,7 +25,42 @@ IDLE_S = 0.05
 URGENT_S = 0.0005
 """Behind a named owner: how soon its death is noticed."""
 
-_Watch = tuple["Queue", bool, int, bool, Callable[[], None]]
+
+class Signal:
+    """An eventfd that may be closed while another thread is about to write to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def set(self) -> None:
+        """Makes it readable."""
+        with self._lock:
+            if self.fd >= 0:
+                os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        """Makes it not readable."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+
+    def close(self) -> None:
+        """Gives the descriptor up."""
+        with self._lock:
+            if self.fd >= 0:
+                os.close(self.fd)
+                self.fd = -1
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Somebody who wants to be called, once, when a bell rings or its time is over."""
+
+    queue: Queue
+    putting: bool
+    heard: int
+    deadline: float
+    call: Callable[[], None]
 
 
 class Waiter:
@@ -32,19 +69,21 @@ class Waiter:
     def __init__(self) -> None:
         self._alarm = _core.Alarm()
         self._lock = threading.Lock()
-        self._watches: dict[int, _Watch] = {}
+        self._watches: dict[int, Watch] = {}
         self._next = 0
         self._thread: threading.Thread | None = None
 
     def watch(self, queue: Queue, putting: bool, heard: int, urgent: bool, call: Callable[[], None]) -> int:
         """Calls `call` at the next ring after `heard` (from `queue._listen(putting)`); returns a ticket."""
+        deadline = time.monotonic() + (URGENT_S if urgent else IDLE_S)
         with self._lock:
             self._next += 1
             ticket = self._next
-            self._watches[ticket] = (queue, putting, heard, urgent, call)
+            self._watches[ticket] = Watch(queue, putting, heard, deadline, call)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="holdfast-waiter", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="holdfast-waiter", daemon=True)
+                thread.start()
+                self._thread = thread
         self._alarm.ring()
         return ticket
 
@@ -55,21 +94,30 @@ class Waiter:
 
     def _run(self) -> None:
         while True:
-            alarm_heard = self._alarm.hear()
-            with self._lock:
-                watches = dict(self._watches)
-            urgent = any(watch[3] for watch in watches.values())
-            seconds = 3600.0 if not watches else URGENT_S if urgent else IDLE_S
-            heard: list[tuple[_core.Queue, bool, int]] = [watch[:3] for watch in watches.values()]
-            rung = _core.wait_any(self._alarm, alarm_heard, heard, seconds)
-            if rung and self._alarm.hear() != alarm_heard:
-                continue  # only the set of watches changed
-            with self._lock:
-                for ticket in watches:
-                    self._watches.pop(ticket, None)
-            for watch in watches.values():
-                watch[4]()
-            del watches, heard  # keep no queue alive while asleep
+            for call in self._sleep():
+                try:
+                    call()
+                except Exception:  # the thread serves everybody: one bad caller must not end it
+                    traceback.print_exc()
+
+    def _sleep(self) -> list[Callable[[], None]]:
+        """One sleep; returns whom to call. Keeps no queue alive afterwards."""
+        alarm_heard = self._alarm.hear()
+        with self._lock:
+            watches = dict(self._watches)
+        now = time.monotonic()
+        seconds = max(0.0, min((watch.deadline for watch in watches.values()), default=now + 3600.0) - now)
+        heard: list[tuple[_core.Queue, bool, int]] = [
+            (watch.queue, watch.putting, watch.heard) for watch in watches.values()
+        ]
+        _core.wait_any(self._alarm, alarm_heard, heard, seconds)
+        if self._alarm.hear() != alarm_heard:  # the set of watches changed: only those whose time is over
+            now = time.monotonic()
+            watches = {ticket: watch for ticket, watch in watches.items() if watch.deadline <= now}
+        with self._lock:
+            for ticket in watches:
+                self._watches.pop(ticket, None)
+        return [watch.call for watch in watches.values()]
 
 
 _waiter = Waiter()
@@ -90,6 +138,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 async def ring(queue: Queue, putting: bool, heard: int, urgent: bool, timeout: float | None) -> None:
     """Returns when it is worth looking again, or after `timeout` seconds."""
+    import asyncio  # here, so that programs without a loop do not pay for it
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
 
