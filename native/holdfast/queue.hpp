@@ -42,8 +42,8 @@ class Queue : public QueueState<Memory> {
  public:
     using Base::advance, Base::announce_return, Base::block, Base::blocker, Base::corrupt,
         Base::count_delivery, Base::deliveries, Base::delivery, Base::descriptor, Base::geometry,
-        Base::listen, Base::load_descriptor, Base::load_position, Base::me, Base::memory,
-        Base::ring, Base::stall_limit_ms, Base::stamp, Base::words;
+        Base::listen, Base::overtaken_or_corrupt, Base::load_descriptor, Base::load_position,
+        Base::me, Base::memory, Base::ring, Base::stall_limit_ms, Base::stamp, Base::words;
     using Base::Base;
 
     struct Claim {
@@ -78,7 +78,7 @@ class Queue : public QueueState<Memory> {
         for (Patience patience(geometry); !patience.over();) {
             blocker = {};
             if (returns_pending()) {
-                Verdict verdict = take_returned(taken[0], deliveries_max);
+                Verdict verdict = take_returned(taken[0], deliveries_max, patience);
                 if (verdict == Verdict::ok) count = 1;
                 if (verdict != Verdict::empty) return verdict;
             }
@@ -163,6 +163,11 @@ class Queue : public QueueState<Memory> {
                 ring(words.space_bell);
                 return Verdict::ok;
             }
+            if (tag == Tag::newer) {
+                if (Verdict verdict = overtaken_or_corrupt(words.head, head, head, word);
+                    verdict != Verdict::ok)
+                    return verdict;
+            }
             memory.again();
         }
         return corrupt("no progress in close", 0, 0);
@@ -219,6 +224,9 @@ class Queue : public QueueState<Memory> {
                 continue;
             }
             if (tag == Tag::newer) {  // our `head` is a lap old
+                if (Verdict verdict = overtaken_or_corrupt(words.head, head, head, word);
+                    verdict != Verdict::ok)
+                    return verdict;
                 memory.again();
                 continue;
             }
@@ -281,7 +289,10 @@ class Queue : public QueueState<Memory> {
             if (position >= read && position != tail) break;
             word = load_descriptor(position);
             Tag tag = geometry.tag(word, position);
-            if (tag == Tag::newer) return Verdict::empty;  // T has moved on
+            if (tag == Tag::newer) {
+                Verdict verdict = overtaken_or_corrupt(words.tail, tail, position, word);
+                return verdict == Verdict::ok ? Verdict::empty : verdict;
+            }
             if (tag == Tag::older)
                 return position == read ? Verdict::ok : gap_or_moved(tail, position, word);
             if (!geometry.plausible(word, position)) return corrupt("descriptor", position, word);
@@ -348,12 +359,12 @@ class Queue : public QueueState<Memory> {
     // Blocks from `position` on that can be taken now; moves `position` past them and past what is over.
     // ok with nothing taken: look anew.
     Verdict take_run(Taken* taken, u32 wanted, u32& count, u64& position, u32 deliveries_max) {
-        const u64 limit = position + geometry.granules();
+        const u64 read = position, limit = position + geometry.granules();
         while (count < wanted && position < limit) {
             u64 word = load_descriptor(position);
             Tag tag = geometry.tag(word, position);
             if (tag == Tag::older) return Verdict::empty;
-            if (tag == Tag::newer) return Verdict::ok;  // our R is a lap old
+            if (tag == Tag::newer) return overtaken_or_corrupt(words.read, read, position, word);
             if (!geometry.plausible(word, position)) return corrupt("descriptor", position, word);
             switch (Geometry::state(word)) {
                 case State::ready:
@@ -397,22 +408,25 @@ class Queue : public QueueState<Memory> {
     // The oldest RETRY. empty: there was none, or it is left aside.
     // A block is taken only after all before it were, so no RETRY stands behind the first block that still waits for its
     // first taker. R has no part in this: it may be moved past a block at the very moment in which that block comes back.
-    Verdict take_returned(Taken& taken, u32 deliveries_max) {
+    Verdict take_returned(Taken& taken, u32 deliveries_max, Patience& patience) {
         u64 made = made_seen_, position, word;
-        Patience patience(geometry);
         Verdict verdict;
         do {  // so that only blocks in use are scanned
             verdict = reclaim(position, word);
             if (verdict == Verdict::corrupt) return verdict;
         } while (verdict == Verdict::empty && !patience.over());
         bool leaves_some = false;
+        u64 tail = position;
         for (;;) {
             if (patience.over())
                 return corrupt("no progress in the scan for returned messages", position, 0);
             word = load_descriptor(position);
             Tag tag = geometry.tag(word, position);
             if (tag == Tag::newer) {  // T has moved past here
-                if (!load_position(words.tail, position)) return Verdict::corrupt;
+                verdict = overtaken_or_corrupt(words.tail, tail, position, word);
+                if (verdict != Verdict::ok || !load_position(words.tail, tail))
+                    return Verdict::corrupt;
+                position = tail;
                 continue;
             }
             State state = Geometry::state(word);
@@ -467,11 +481,16 @@ class Queue : public QueueState<Memory> {
         Verdict freed = reclaim(oldest, word);
         if (freed == Verdict::corrupt) verdict = freed;
         if (freed == Verdict::empty) return true;
+        const u64 tail = oldest;
         u32 asked = Blocker::nobody;
         while (freed == Verdict::full && oldest < position) {
             word = load_descriptor(oldest);
             Tag tag = geometry.tag(word, oldest);
-            if (tag == Tag::newer) return true;
+            if (tag == Tag::newer) {
+                Verdict moved = overtaken_or_corrupt(words.tail, tail, oldest, word);
+                if (moved != Verdict::ok) verdict = moved;
+                return moved == Verdict::ok;
+            }
             if (tag == Tag::older || !geometry.plausible(word, oldest)) {
                 verdict = corrupt("descriptor of a taken block", oldest, word);
                 return false;

@@ -41,7 +41,11 @@ bool survey_once(QueueState<Memory>& q, Survey& survey, Visit&& visit) {
         u64 word = q.load_descriptor(position);
         Tag tag = geometry.tag(word, position);
         survey.end = position;
-        if (tag == Tag::newer) return false;
+        if (tag == Tag::newer) {
+            u64 now;
+            if (q.load_position(q.words.tail, now) && now != survey.tail) return false;
+            return fault("descriptor", position, word);
+        }
         met_read |= position == survey.read;
         met_head |= position == survey.head;
         if (tag == Tag::older) break;

@@ -99,15 +99,18 @@ Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_positio
         q.ring(q.words.data_bell);
         q.ring(q.words.space_bell);
     }
-    u64 position;
-    if (!q.load_position(q.words.tail, position)) return sum;
+    u64 position, tail;
+    if (!q.load_position(q.words.tail, tail)) return sum;
+    position = tail;
     for (Patience patience(q.geometry); !patience.over();) {
         u64 word = q.load_descriptor(position);
         Tag tag = q.geometry.tag(word, position);
-        if (tag ==
-            Tag::
-                newer) {  // overtaken by a whole lap: what is left of the owner stands at or after T
-            if (!q.load_position(q.words.tail, position)) return sum;
+        // Overtaken by a whole lap: what is left of the owner stands at or after T.
+        if (tag == Tag::newer) {
+            if (q.overtaken_or_corrupt(q.words.tail, tail, position, word) != Verdict::ok ||
+                !q.load_position(q.words.tail, tail))
+                return sum;
+            position = tail;
             continue;
         }
         if (tag == Tag::older || Geometry::state(word) == State::end) {

@@ -84,6 +84,14 @@ struct QueueState {
         return false;
     }
 
+    // A newer tag at or after `from`, which `word` (H, R or T) said a moment ago: T has moved past there, and so have R and
+    // H (I2). If the word still says `from`, it is the descriptor that lies.
+    Verdict overtaken_or_corrupt(const u64* word, u64 from, u64 position, u64 found) {
+        u64 now;
+        if (!load_position(word, now)) return Verdict::corrupt;
+        return now != from ? Verdict::ok : corrupt("descriptor", position, found);
+    }
+
     // Moves H, R or T on; whoever loses this race was overtaken by somebody who did the same.
     bool advance(u64* word, u64 from, u64 to) {
         u64 expected = sealed(from);
