@@ -197,8 +197,8 @@ MUTANTS = (
         "closed-early",
         "the end is told while another holds a message that may come back",
         "queue.hpp",
-        "if (verdict == Verdict::closed) verdict = Verdict::empty;",
-        "",
+        "blocker = {owner, oldest, word}; if (verdict == Verdict::closed) verdict = Verdict::empty;",
+        "blocker = {owner, oldest, word};",
         "close-held",
     ),
     Mutant(
@@ -254,7 +254,19 @@ MUTANTS = (
         "if (!leaves_some) memory.store(words.scanned, made, std::memory_order_release);",
         "if (!leaves_some) memory.store(words.scanned, memory.load(words.made, std::memory_order_acquire),\n"
         "                                       std::memory_order_release);",
-        "wait-back-two",
+        "back-spinning",
+    ),
+    Mutant(
+        "scan-to-read",
+        "the scan for returned messages ends at the read position, which another may be moving",
+        "queue.hpp",
+        "bool leaves_some = false; for (;;) {",
+        """bool leaves_some = false;
+        u64 read;
+        if (!load_position(words.read, read)) return Verdict::corrupt;
+        for (;;) {
+            if (position >= read) break;""",
+        "return-behind-read",
     ),
     Mutant(
         "count-late",

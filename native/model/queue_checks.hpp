@@ -23,10 +23,15 @@ class QueueChecks {
         }
     }
 
-    // I6, in a state without operations under way, as long as nobody died: a RETRY behind R is announced.
+    // I6, in a state without operations under way: a RETRY behind R is announced. Excepted are the dead whose own
+    // announcement may be missing: one that died while giving back, and a recoverer, which takes a second death.
     void returns(const Machine& machine, const State& s) const {
-        if (s.crashes_left != machine.rules().crashes || setting_.config.deliveries_max != 0)
-            return;
+        if (setting_.config.deliveries_max != 0) return;
+        if (machine.rules().crashes - s.crashes_left > 1) return;
+        for (int p = 0; p < setting_.processes(); ++p) {
+            const Operation* last = setting_.operation(p, machine.local(s, p).as<Ghost>());
+            if (!machine.alive(s, p) && last != nullptr && last->op == Op::back) return;
+        }
         if (QueueSetting::value(s, setting_.made) != QueueSetting::value(s, setting_.scanned))
             return;
         const u64 read = unsealed(QueueSetting::value(s, setting_.read));
@@ -37,6 +42,18 @@ class QueueChecks {
                 throw Violation(
                     "I6", text_of("a returned block at ", position, " that nobody looks for"));
             }
+            position += geometry_.length(word);
+        }
+    }
+
+    // The stream is closed, and everything before its end is settled or skipped.
+    bool at_end(const State& s) const {
+        for (u64 position = unsealed(QueueSetting::value(s, setting_.tail));;) {
+            const u64 word = setting_.descriptor(s, position);
+            const Block state = Geometry::state(word);
+            if (geometry_.tag(word, position) != Tag::current) return false;
+            if (state == Block::end) return true;
+            if (state != Block::done && state != Block::skip) return false;
             position += geometry_.length(word);
         }
     }
@@ -130,7 +147,6 @@ class QueueChecks {
         if (machine.local(before, p).as<Ghost>().saw_end ||
             !machine.local(now, p).as<Ghost>().saw_end)
             return;
-        if (setting_.config.deliveries_max != 0) return;  // what is left aside may come later
         for (u64 position = unsealed(QueueSetting::value(now, setting_.tail));;) {
             const u64 word = setting_.descriptor(now, position);
             const Block state = Geometry::state(word);

@@ -9,6 +9,8 @@ namespace model {
 namespace {
 
 constexpr u64 kTime = 1;
+// Phases of a waiting operation. The last one: asleep, and knows for whom it waits.
+enum WaitPhase : u8 { kListen, kLook, kSleep, kSleepNamed };
 
 class QueueModel final : public Model {
  public:
@@ -54,8 +56,14 @@ class QueueModel final : public Model {
         account_.settle_up(machine, audited_, true);
     }
 
-    // One that wants a slot whose holder lives on.
+    // One that wants a slot whose holder lives on. And one that waits for the end of the stream until a living holder
+    // has settled the last message: no bell is rung for that, but who waits for somebody it can name looks every 0.5 ms.
     bool may_wait_forever(const Machine& machine, const State& s, int p) const override {
+        const Ghost ghost = machine.local(s, p).as<Ghost>();
+        const Operation* operation = setting_.operation(p, ghost);
+        if (operation != nullptr && operation->op == Op::wait_get && ghost.phase == kSleepNamed) {
+            return checks_.at_end(s);
+        }
         return machine.nodes().access(s.process[static_cast<std::size_t>(p)].node).kind ==
                Kind::await_byte;
     }
@@ -65,7 +73,7 @@ class QueueModel final : public Model {
         const Ghost ghost = local.as<Ghost>();
         const Operation* operation = setting_.operation(p, ghost);
         if (operation == nullptr) return "finished";
-        static const char* const kWaitPhases[] = {"", ": listen", ": once more", ": sleep"};
+        static const char* const kWaitPhases[] = {": listen", ": look", ": sleep", ": sleep"};
         const bool waits = operation->op == Op::wait_get || operation->op == Op::wait_put;
         return text_of(operation->name, ghost.unread() ? ": read"
                                         : waits        ? kWaitPhases[ghost.phase]
@@ -128,10 +136,10 @@ class QueueModel final : public Model {
                 ++ghost.pc;
                 break;
             case Op::put:
-                if (put(q, operation, ghost, true) || !operation.persists) ++ghost.pc;
+                if (put(q, operation, ghost) || !operation.persists) ++ghost.pc;
                 break;
             case Op::get:
-                if (get(q, operation.wanted, ghost, true)) {
+                if (get(q, operation, ghost)) {
                     if (!ghost.unread()) ++ghost.pc;  // the end of the stream
                 } else if (!operation.persists) {
                     ++ghost.pc;
@@ -197,7 +205,7 @@ class QueueModel final : public Model {
     }
 
     // True: there is no reason to try again.
-    bool put(ModelQueue& q, const Operation& operation, Ghost& ghost, bool probe) {
+    bool put(ModelQueue& q, const Operation& operation, Ghost& ghost) {
         std::array<std::array<std::byte, 64 * 4>, 4> data{};
         std::array<Payload, 4> payloads{};
         const std::size_t count = operation.granules.size();
@@ -205,7 +213,7 @@ class QueueModel final : public Model {
             data[i][0] = static_cast<std::byte>(operation.first_id + i);
             payloads[i] = {data[i].data(), operation.granules[i] * kGranule - sizeof(BlockHeader)};
         }
-        switch (q.put(std::span(payloads.data(), count), kTime, false, probe)) {
+        switch (q.put(std::span(payloads.data(), count), kTime, false, operation.probes)) {
             case Verdict::ok:
                 for (u32 i = 0; i < count; ++i) ghost.put |= bit(operation.first_id + i);
                 return true;
@@ -220,19 +228,20 @@ class QueueModel final : public Model {
         }
     }
 
-    bool get(ModelQueue& q, u32 wanted, Ghost& ghost, bool probe) {
+    bool get(ModelQueue& q, const Operation& operation, Ghost& ghost) {
         std::array<Taken, kHeldMax> taken{};
         u32 count = 0;
-        wanted = std::min(wanted, static_cast<u32>(kHeldMax - ghost.held_count));
+        const u32 wanted =
+            std::min(operation.wanted, static_cast<u32>(kHeldMax - ghost.held_count));
         if (wanted == 0) return true;
-        switch (q.take(taken.data(), wanted, count, probe,
+        switch (q.take(taken.data(), wanted, count, operation.probes,
                        static_cast<u32>(setting_.config.deliveries_max))) {
             case Verdict::ok:
                 break;
             case Verdict::empty:
                 return false;
             case Verdict::closed:
-                if (probe) ghost.saw_end = 1;
+                if (operation.probes) ghost.saw_end = 1;
                 return true;
             default:
                 corrupt(q);
@@ -277,29 +286,28 @@ class QueueModel final : public Model {
         held->known = 1;
     }
 
+    // As in the bindings: listen, look (again), sleep.
     void wait(ModelQueue& q, const Operation& operation, Ghost& ghost, ModelMemory& memory) {
         const bool putting = operation.op == Op::wait_put;
         u32* bell = putting ? setting_.words.space_bell : setting_.words.data_bell;
         switch (ghost.phase) {
-            case 0:
-            case 2:
-                if (putting ? put(q, operation, ghost, false)
-                            : get(q, operation.wanted, ghost, false)) {
-                    ghost.phase = 0;
+            case kListen:
+                ghost.bell = q.listen(bell);
+                ghost.phase = kLook;
+                break;
+            case kLook:
+                if (putting ? put(q, operation, ghost) : get(q, operation, ghost)) {
+                    ghost.phase = kListen;
                     ghost.bell = 0;
                     if (!ghost.unread()) ++ghost.pc;
                 } else {
-                    ++ghost.phase;
+                    ghost.phase = q.blocker.owner == Blocker::nobody ? kSleep : kSleepNamed;
                 }
-                break;
-            case 1:
-                ghost.bell = q.listen(bell);
-                ghost.phase = 2;
                 break;
             default:
                 memory.wait(bell, ghost.bell);
                 ghost.bell = 0;
-                ghost.phase = 0;
+                ghost.phase = kListen;
         }
     }
 
@@ -328,7 +336,7 @@ class QueueModel final : public Model {
             Operation operation;
             operation.granules = {1};
             operation.first_id = kAuditId;
-            put(q, operation, ghost, true);
+            put(q, operation, ghost);
             ++ghost.phase;
         } else if (ghost.phase < drain_rest) {
             q.recover_if_dead(ghost.phase - recover);

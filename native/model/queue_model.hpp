@@ -16,13 +16,14 @@ namespace model {
 //   get, get2        one attempt to take up to 1, 2 messages and to read them; with ! until there is one (or the end)
 //   settle, back     settle, give back the oldest message held; nothing held: nothing happens
 //   all              settle everything held
-//   wput, wget       wait for room, for a message, with the bells, without looking for the dead
+//   wput, wget       wait for room, for a message: listen to the bell, look, sleep
 //   close            end of stream
 //   recover          ask the kernel about everybody, and recover the dead
 //   leave            (last word) go properly: the slot becomes free
 //   @0               (first word) a fresh process that attaches in slot 0 when the kernel has released it
 //
-// A get asks the kernel about those it waits for (`probe`), a put about who is in its way.
+// A get asks the kernel about those it waits for, a put about who is in its way; with - (get-!) they do not, as in
+// production while spinning.
 struct QueueConfig {
     std::string name = {};
     std::string about = {};

@@ -29,6 +29,7 @@ enum class Op : u8 {
 struct Operation {
     Op op = Op::put;
     bool persists = false;      // until it succeeds
+    bool probes = true;         // asks the kernel about those whom it waits for
     u32 wanted = 1;             // get
     std::vector<u32> granules;  // put: of each message
     u32 first_id = 0;           // put: the number of its first message
@@ -59,6 +60,7 @@ inline Program parse_program(const std::string& text, unsigned slot, u32& next_i
         Operation operation;
         operation.name = word;
         operation.persists = word.back() == '!';
+        operation.probes = word.find('-') == std::string::npos;
         const std::vector<u32> numbers = digits(word);
         if (word[0] == '@') {
             program.slot = numbers.at(0);
