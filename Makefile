@@ -61,7 +61,7 @@ build/model/explore: $(VENV)/.locked FORCE
 	@$(CMAKE) --build build/model
 
 explore-slice: build/model/explore
-	@build/model/explore --slice
+	@build/model/explore --slice --json build/model/slice.json
 
 explore: build/model/explore ## exhaust the big model spaces and print their sizes; options with ARGS="..."
 	@build/model/explore --all $(ARGS)
@@ -76,7 +76,7 @@ bench: build ## measure against the peers; options with ARGS="..."
 	@$(BIN)/holdfast bench queue $(ARGS)
 
 docs: venv ## the documentation site, in site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Universal: one lock for every platform and Python. No index addresses: any mirror will do.
 lock: venv ## renew requirements.lock from pyproject.toml

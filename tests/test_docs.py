@@ -13,16 +13,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 
 
 def python_blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def run_example(code: str, runtime_dir: Path) -> str:
+def run_example(runtime_dir: Path, *arguments: str) -> str:
     environment = os.environ | {"HOLDFAST_RUNTIME_DIR": str(runtime_dir)}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     assert not list(runtime_dir.iterdir()), "the example leaves a segment behind"
@@ -32,13 +33,21 @@ def run_example(code: str, runtime_dir: Path) -> str:
 def test_example_of_the_readme(tmp_path: Path) -> None:
     (example,) = python_blocks(ROOT / "README.md")
     assert len(example.splitlines()) <= 12
-    printed = run_example(example, tmp_path).strip()
+    printed = run_example(tmp_path, "-c", example).strip()
     assert f"prints `{printed}`" in (ROOT / "README.md").read_text()
 
 
 def test_example_of_the_first_page(tmp_path: Path) -> None:
     (example,) = python_blocks(ROOT / "docs/index.md")
-    assert run_example(example, tmp_path).splitlines() == ["b'two coffees'", "[b'one tea', b'one cake']"]
+    assert run_example(tmp_path, "-c", example).splitlines() == [
+        "b'two coffees'",
+        "[b'one tea', b'one cake']",
+    ]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_example_program(example: Path, tmp_path: Path) -> None:
+    assert run_example(tmp_path, str(example))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -54,23 +63,28 @@ def test_links_lead_to_files(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_site_builds(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mkdocs",
-            "build",
-            "--strict",
-            "--quiet",
-            "--site-dir",
-            str(tmp_path / "site"),
-        ],
-        cwd=ROOT,
+def build_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    # Not --quiet: it hides the warnings from --strict, too.
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
+        cwd=root,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_site_builds(tmp_path: Path) -> None:
+    done = build_site(ROOT, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "site/index.html").exists()
+    assert (tmp_path / "index.html").exists()
+
+
+def test_site_with_a_broken_link_does_not_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text("[nowhere](nowhere.md)")
+    (tmp_path / "mkdocs.yml").write_text("site_name: broken\n")
+    done = build_site(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    assert "nowhere.md" in done.stderr
