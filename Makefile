@@ -66,10 +66,10 @@ explore-slice: build/model/explore
 explore: build/model/explore ## exhaust the big model spaces and print their sizes; options with ARGS="..."
 	@build/model/explore --all $(ARGS)
 
-torture: build ## kill storms without end in sight; options with ARGS="..."
+torture: build ## kill storms, as many as you like: ARGS="--kills 100000"
 	@$(BIN)/python tests/torture.py $(ARGS)
 
-fuzz: build ## a hostile peer: corrupt the mapping at random; options with ARGS="..."
+fuzz: build ## a hostile peer overwrites every word of a queue; options with ARGS="..."
 	@$(BIN)/python tests/fuzz.py $(ARGS)
 
 bench: build ## measure against the peers; options with ARGS="..."
