@@ -165,7 +165,7 @@ MUTANTS = (
         "old-read",
         "a read position that is a lap old is not noticed",
         "queue.hpp",
-        "if (tag == Tag::newer) return Verdict::ok;  // our R is a lap old",
+        "if (tag == Tag::newer) return overtaken_or_corrupt(words.read, read, position, word);",
         "",
         "laps-take-quick",
     ),
@@ -189,8 +189,8 @@ MUTANTS = (
         "recover-from-read",
         "recovery looks from the read position on, not from the tail",
         "queue_recovery.hpp",
-        "u64 position; if (!q.load_position(q.words.tail, position)) return sum;",
-        "u64 position; if (!q.load_position(q.words.read, position)) return sum;",
+        "u64 position, tail; if (!q.load_position(q.words.tail, tail)) return sum;",
+        "u64 position, tail; if (!q.load_position(q.words.read, tail)) return sum;",
         "reuse-consumer",
     ),
     Mutant(
@@ -260,9 +260,9 @@ MUTANTS = (
         "scan-to-read",
         "the scan for returned messages ends at the read position, which another may be moving",
         "queue.hpp",
-        "bool leaves_some = false; for (;;) {",
+        "bool leaves_some = false; u64 tail = position; for (;;) {",
         """bool leaves_some = false;
-        u64 read;
+        u64 tail = position, read;
         if (!load_position(words.read, read)) return Verdict::corrupt;
         for (;;) {
             if (position >= read) break;""",
