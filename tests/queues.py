@@ -24,3 +24,9 @@ def fill(q: Queue, data: bytes) -> int:
             q.put(data, timeout=0)
             count += 1
     return count
+
+
+def echo(there: Queue, back: Queue) -> None:
+    """Everything that comes, backwards; for `multiprocessing`, whose targets must be importable."""
+    for message in there:
+        back.put(bytes(message)[::-1])
