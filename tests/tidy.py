@@ -320,6 +320,7 @@ def unknown_commands(tree: Tree) -> Iterator[str]:
 FORBIDDEN = {
     "a path of somebody's machine": r"(?<![\w.$}*-])/(?:roo[t]|hom[e]/\w+|wor[k]|opt/pyp[i])\b(?!-)",
     "a package registry's address": r"pypi\.or[g]|pythonhosted\.or[g]|index-ur[l]\s*=|extra-index-ur[l]",
+    "a place that was never filled": r"^[A-Z]+(?:_[A-Z]+)+$",
     "an unfinished spot": r"\b(?:TOD[O]|FIXM[E]|XX[X]|HAC[K])\b",
 }
 
