@@ -209,6 +209,22 @@ MUTANTS = (
         "",
         "recover-death",
     ),
+    Mutant(
+        "closed-aside",
+        "the end is told while a message is left aside",
+        "queue.hpp",
+        "return true; } if (verdict == Verdict::closed) verdict = Verdict::empty;",
+        "return true; }",
+        "poison-close",
+    ),
+    Mutant(
+        "blocked-looks-no-further",
+        "who waits behind a living writer does not ask about dead readers",
+        "queue.hpp",
+        "fence_if_stalled(at.position, at.word)) return true;",
+        "fence_if_stalled(at.position, at.word)) return true;\n            return false;",
+        "two-consumers",
+    ),
     # A step left out or done in another order.
     Mutant(
         "head-first",

@@ -44,12 +44,17 @@ class QueueModel final : public Model {
         checks_.after(machine, before, after, p, access, completed);
     }
 
-    // Twice: as it is, with the living keeping what they hold, and as if everybody died now.
+    // As it is, with the living keeping what they hold, and as if everybody died now.
     void audit(Machine& machine, const State& s, bool quiescent) const override {
-        if (quiescent && !machine.releasing(s)) {
-            checks_.returns(machine, s);
+        const bool died = s.crashes_left != machine.rules().crashes;
+        if (!machine.releasing(s) && (quiescent || died)) {
             machine.copy(audited_, s);
-            account_.settle_up(machine, audited_, false);
+            if (quiescent) {
+                checks_.returns(machine, s);
+                account_.settle_up(machine, audited_, false);
+            } else {
+                account_.hand_on(machine, audited_);
+            }
         }
         machine.copy(audited_, s);
         machine.kill_all(audited_);
