@@ -19,6 +19,10 @@ from holdfast import Empty, Full, Message, Misuse, Queue, Timeout
 from processes import Start, tell
 from queues import drain, fill
 
+SLACK_S = 0.4
+"""How late a timeout may come on a busy machine. It never comes early."""
+
+
 # -- in ---------------------------------------------------------------------------------------------------
 
 
@@ -427,6 +431,11 @@ def test_put_many_beyond_half_the_capacity_goes_in_extents() -> None:
             q.put_many(messages, timeout=0.05)
         assert late.value.done == 0
         assert drain(q) == [b"%03d" % i for i in range(32)]
+        began = time.monotonic()
+        with pytest.raises(Timeout) as late:
+            q.put_many(messages * 2, timeout=0.05)
+        assert late.value.done == 32
+        assert 0.05 <= time.monotonic() - began < 0.05 + SLACK_S, "one timeout for all of it"
         assert q.check() == []
 
 
@@ -465,9 +474,9 @@ def test_nothing_there(q: Queue, get: Callable[..., object]) -> None:
     with pytest.raises(Empty, match="queue q has no message"):
         get(q, timeout=0)
     began = time.monotonic()
-    with pytest.raises(Timeout, match=r"queue q has no message .* after 0\.1\d\d s"):
+    with pytest.raises(Timeout, match=r"queue q has no message .* after 0\.\d\d\d s"):
         get(q, timeout=0.1)
-    assert 0.1 <= time.monotonic() - began < 0.2
+    assert 0.1 <= time.monotonic() - began < 0.1 + SLACK_S
     with pytest.raises(Misuse, match="timeout"):
         get(q, timeout=-1)
 
@@ -480,9 +489,9 @@ def test_no_room(q: Queue, put: Callable[..., object]) -> None:
         put(q, b"x" * 992, timeout=0)
     assert full.value.pid is None, "nobody holds them"
     began = time.monotonic()
-    with pytest.raises(Timeout, match=r"queue q has no room .* after 0\.1\d\d s"):
+    with pytest.raises(Timeout, match=r"queue q has no room .* after 0\.\d\d\d s"):
         put(q, b"x" * 992, timeout=0.1)
-    assert 0.1 <= time.monotonic() - began < 0.2
+    assert 0.1 <= time.monotonic() - began < 0.1 + SLACK_S
     with pytest.raises(Misuse, match="timeout"):
         put(q, b"x", timeout=float("nan"))
     q.get_bytes()
@@ -509,7 +518,7 @@ def test_spinning_changes_no_outcome(q: Queue, spin: float) -> None:
         began = time.monotonic()
         with pytest.raises(Timeout):
             q.get(timeout=timeout)
-        assert timeout <= time.monotonic() - began < timeout + 0.1
+        assert timeout <= time.monotonic() - began < timeout + SLACK_S
     q.put(b"x")
     assert q.get_bytes(timeout=1) == b"x"
     with pytest.raises(Misuse, match="spin"):

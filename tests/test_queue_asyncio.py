@@ -150,7 +150,7 @@ def test_timeouts(q: Queue) -> None:
             began = time.monotonic()
             with pytest.raises(Timeout, match=r"no message .*waited 0\.1 s"):
                 await call(timeout=0.1)
-            assert 0.1 <= time.monotonic() - began < 0.25
+            assert 0.1 <= time.monotonic() - began < 0.5
         fill(q, b"x" * 992)
         with pytest.raises(Full):
             await q.aput(b"x" * 992, timeout=0)

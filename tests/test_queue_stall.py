@@ -63,7 +63,7 @@ def test_a_stopped_writer_is_fenced_after_the_limit(start: Start) -> None:
         assert q.get_bytes(timeout=0) == b"before"
         began = time.monotonic()
         assert q.get_bytes(timeout=10) == b"one"
-        assert limit * 0.9 <= time.monotonic() - began < limit + 0.3
+        assert limit * 0.9 <= time.monotonic() - began < limit + 0.6
         assert q.get_bytes(timeout=0) == b"two"
         stats = q.stats()
         assert (stats.writing, stats.fenced_blocks, stats.ready) == (0, 1, 0)
@@ -97,7 +97,7 @@ def test_the_space_of_a_fenced_writer_waits_for_it(start: Start) -> None:
 
 def test_a_writer_that_was_slow_before_is_not_fenced_early(start: Start) -> None:
     """The limit counts from when a block was first seen unfinished, not from an earlier block."""
-    limit = 0.6
+    limit = 0.8
     with Queue.create("q", capacity=1 << 12, stall_limit=limit) as q:
         child = start(put_and_stop, "q", b"one")
         child.wait_stopped()
