@@ -1,8 +1,8 @@
 """Kill storms: many processes on one queue, killed and stopped at random, and every message accounted for.
 
 A storm runs in a process of its own (`storm.py PLAN`), which forks the workers, so that thousands of deaths
-fit into seconds, and which judges what they left. Three files tell what happened; each record is one `write` to
-a file opened for appending, so a killed process leaves whole records or none:
+fit into seconds, and which judges what they left. Three files tell what happened; each record is one `write`
+to a file opened for appending, so a killed process leaves whole records or none:
 
     put       a producer writes what it put after `put` returned
     got       a consumer writes what it got, and how often that had been delivered before, before it settles
@@ -13,6 +13,7 @@ Messages name themselves: size and content follow from the producer's number and
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import mmap
@@ -142,6 +143,12 @@ def content(plan: Plan, producer: int, number: int) -> bytes:
 
 def is_poison(plan: Plan, number: int) -> bool:
     return plan.poison != 0 and number % plan.poison == plan.poison - 1
+
+
+def die_with_parent() -> None:
+    """Whoever forked us was killed: nobody is left to kill or to continue us."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 # -- workers ------------------------------------------------------------------------------------------
@@ -294,6 +301,7 @@ class Storm:
         if pid == 0:
             status = 1
             try:
+                die_with_parent()
                 getattr(Worker(self.plan, self.directory, self.phase, me, seed), role)()
                 status = 0
             except BaseException:
