@@ -41,9 +41,10 @@ class Queue : public QueueState<Memory> {
 
  public:
     using Base::advance, Base::announce_return, Base::block, Base::blocker, Base::corrupt,
-        Base::count_delivery, Base::deliveries, Base::delivery, Base::descriptor, Base::geometry,
-        Base::listen, Base::overtaken_or_corrupt, Base::load_descriptor, Base::load_position,
-        Base::me, Base::memory, Base::ring, Base::stall_limit_ms, Base::stamp, Base::words;
+        Base::count_delivery, Base::deliveries, Base::deliveries_of_returned, Base::delivery,
+        Base::descriptor, Base::geometry, Base::listen, Base::overtaken_or_corrupt,
+        Base::load_descriptor, Base::load_position, Base::me, Base::memory, Base::ring,
+        Base::stall_limit_ms, Base::stamp, Base::words;
     using Base::Base;
 
     struct Claim {
@@ -270,6 +271,12 @@ class Queue : public QueueState<Memory> {
             return gap_or_moved(tail, tail, word);
         if (verdict != Verdict::full) return verdict;
         State state = Geometry::state(word);
+        if (probe && (state == State::ready || state == State::reserved)) {
+            u64 read;  // R never passes such a block, and a block that was taken never becomes one again
+            if (!load_position(words.read, read)) return Verdict::corrupt;
+            if (read > tail && load_descriptor(tail) == word)
+                return corrupt("a block that nobody took, before the read position", tail, word);
+        }
         bool held = state == State::taken || state == State::reserved || state == State::fenced;
         blocker = {held ? Geometry::owner(word) : Blocker::nobody, tail, word};
         if (probe && held && recover_if_dead(Geometry::owner(word), tail, word))
@@ -370,7 +377,7 @@ class Queue : public QueueState<Memory> {
                 case State::ready:
                 case State::retry: {
                     bool returned = Geometry::state(word) == State::retry;
-                    u32 before = returned ? deliveries(position) : 0;
+                    u32 before = returned ? deliveries_of_returned(position) : 0;
                     if (returned && deliveries_max != 0 && before >= deliveries_max) {
                         announce_return();  // R passes it by: I6
                         break;
@@ -435,7 +442,7 @@ class Queue : public QueueState<Memory> {
                 break;
             if (!geometry.plausible(word, position)) return corrupt("descriptor", position, word);
             if (state == State::retry) {
-                u32 before = deliveries(position);
+                u32 before = deliveries_of_returned(position);
                 u64 mine = Geometry::with(word, State::taken, me);
                 if (deliveries_max != 0 && before >= deliveries_max) {
                     leaves_some = true;
@@ -456,7 +463,7 @@ class Queue : public QueueState<Memory> {
     }
 
     bool left_aside(u64 position, u32 deliveries_max) {
-        return deliveries_max != 0 && deliveries(position) >= deliveries_max;
+        return deliveries_max != 0 && deliveries_of_returned(position) >= deliveries_max;
     }
 
     // We would wait at `position`. True: something was done about it, look anew.
@@ -493,6 +500,11 @@ class Queue : public QueueState<Memory> {
             }
             if (tag == Tag::older || !geometry.plausible(word, oldest)) {
                 verdict = corrupt("descriptor of a taken block", oldest, word);
+                return false;
+            }
+            if (Geometry::state(word) == State::ready || Geometry::state(word) == State::reserved) {
+                verdict =
+                    corrupt("a block that nobody took, before the read position", oldest, word);
                 return false;
             }
             u32 owner = Geometry::owner(word);

@@ -112,6 +112,14 @@ struct QueueState {
         return side_of(word, geometry.lap(position)).deliveries;
     }
 
+    // The same of a RETRY, whose side word is always of its lap: one that is not was overwritten, and the mark must stay.
+    u32 deliveries_of_returned(u64 position) {
+        u64 word =
+            memory.load(side(position), std::memory_order_acquire);  // pairs with: count_delivery
+        Side found = side_of(word, geometry.lap(position));
+        return found.current ? found.deliveries : 1;
+    }
+
     // Before the block goes back, so that a crash in between counts one too many and never one too few.
     void count_delivery(u64 position) {
         u64 word = side_word(geometry.lap(position), deliveries(position) + 1, memory.now_ms());

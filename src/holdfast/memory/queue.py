@@ -226,8 +226,9 @@ class Queue(_core.Queue):
         """
         where = directory or _core.default_directory()
         if adopt:
-            faults = faults_of(_core.inspect(where, name), stale_is_fine=True)
-            if faults:
+            seen = _core.inspect(where, name)
+            faults = faults_of(seen, stale_is_fine=True)
+            if faults and "queue" in seen:  # of anything before that, opening it tells
                 raise Corrupt(f"queue {name} cannot be adopted: {'; '.join(faults)}")
         return cls(where, name, adopt)
 
