@@ -21,6 +21,7 @@ from processes import Child, tell
 Start = Callable[..., Child]
 
 
+@pytest.mark.timeout(300)
 def test_every_field_in_every_state(capsys: pytest.CaptureFixture[str]) -> None:
     """Each control word, descriptor, side word, participant's field, header's field: 0, max, ±1, random."""
     chosen = os.environ.get("HOLDFAST_FUZZ_SEED")

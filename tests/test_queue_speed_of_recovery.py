@@ -78,7 +78,7 @@ def locked(fd: int, slot: int) -> bool:
 
 
 def once(name: str) -> tuple[float, float]:
-    """Seconds from the kill, and from the release of the victim's lock as seen here, to the survivor's return."""
+    """Seconds from the kill, and from the release of the lock as seen here, to the survivor's return."""
     dies, waits = SCENES[name]
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-speed.") as directory:
         once_only = waits is puts  # else the space comes free only when somebody gets the message again
