@@ -271,7 +271,7 @@ class Queue : public QueueState<Memory> {
             return gap_or_moved(tail, tail, word);
         if (verdict != Verdict::full) return verdict;
         State state = Geometry::state(word);
-        if (probe && (state == State::ready || state == State::reserved)) {
+        if (probe && (state == State::ready || state == State::reserved || state == State::end)) {
             u64 read;  // R never passes such a block, and a block that was taken never becomes one again
             if (!load_position(words.read, read)) return Verdict::corrupt;
             if (read > tail && load_descriptor(tail) == word)
@@ -502,13 +502,14 @@ class Queue : public QueueState<Memory> {
                 verdict = corrupt("descriptor of a taken block", oldest, word);
                 return false;
             }
-            if (Geometry::state(word) == State::ready || Geometry::state(word) == State::reserved) {
+            State state = Geometry::state(word);
+            if (state == State::ready || state == State::reserved || state == State::end) {
                 verdict =
                     corrupt("a block that nobody took, before the read position", oldest, word);
                 return false;
             }
             u32 owner = Geometry::owner(word);
-            if (Geometry::state(word) == State::retry) {
+            if (state == State::retry) {
                 if (!left_aside(oldest, deliveries_max)) {
                     // Its maker has not come to it yet, or died, or the numbers were overwritten.
                     announce_return();
@@ -516,7 +517,7 @@ class Queue : public QueueState<Memory> {
                 }
                 if (verdict == Verdict::closed) verdict = Verdict::empty;
             }
-            if (Geometry::state(word) == State::taken && owner != me) {
+            if (state == State::taken && owner != me) {
                 if (blocker.owner == Blocker::nobody) blocker = {owner, oldest, word};
                 if (verdict == Verdict::closed) verdict = Verdict::empty;
                 if (owner != asked && recover_if_dead(owner, oldest, word)) return true;
