@@ -32,6 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from holdfast import Closed, Empty, HoldfastError, Queue, Timeout, _core
@@ -46,6 +47,7 @@ from hostile import (
     STATES,
     Case,
     Scene,
+    Target,
     content,
     scattered,
     targeted,
@@ -334,17 +336,7 @@ def play_all(scene: Scene, cases: list[Case], report: Report) -> None:
     begin = 0
     while begin < len(cases):
         shared[:4] = begin.to_bytes(4, "little")
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                die_with_parent()
-                play(scene, cases, begin, shared, report.seed)
-                status = 0
-            except BaseException:
-                print(traceback.format_exc(), file=sys.stderr)
-            finally:
-                os._exit(status)
+        pid = start(partial(play, scene, cases, begin, shared, report.seed))
         moved, last = time.monotonic(), begin
         while (done := os.waitpid(pid, os.WNOHANG))[0] == 0:
             time.sleep(0.002)
@@ -370,6 +362,76 @@ def play_all(scene: Scene, cases: list[Case], report: Report) -> None:
             report.slowest, report.slowest_case = took, f"{what}, {cases[0].state}"
 
 
+def scribble(scene: Scene, seed: int) -> None:
+    """In a child, until killed: blow after blow while the others work; now and then all is made good."""
+    rng = random.Random(seed)
+    with Path(scene.directory, "holdfast.queue.q").open("r+b") as file:
+        mapping = mmap.mmap(file.fileno(), 0)
+    while True:
+        for case in scattered("", scene.image, rng, rng.randint(1, 20)):
+            mapping[case.target.offset : case.target.offset + case.target.width] = case.data
+            time.sleep(rng.random() * 0.0005)
+        mapping[4096:] = scene.image[4096:]
+
+
+def work(scene: Scene, seed: int, seconds: float) -> None:
+    """In a child: everything, again and again. Whatever it gets, it must stay whole."""
+    end = time.monotonic() + seconds
+    case = Case("scribbled on", Target("everything", 0, len(scene.image)), "", b"", "")
+    rng = random.Random(seed)
+    while time.monotonic() < end:
+        judge = Judge(scene, case)
+        reader = Reader(scene, judge, rng)
+        if judge.doing("open", reader.open):
+            continue
+        reader.everything()
+        judge.doing("purge", reader.q.purge)
+        judge.doing("detach", reader.q.detach)
+        problems = [problem for problem in judge.problems if " raised " in problem or " took " in problem]
+        if problems:
+            raise RuntimeError("\n".join(problems))
+
+
+def scribbled(seed: int, seconds: float) -> list[str]:
+    """One peer writes anything anywhere while two others work: they end well, or this tells how not."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-fuzz.") as directory:
+        scene = Scene(directory, "full")
+        scene.make(STATES["retry"])
+        scene.keep()
+        workers = {start(partial(work, scene, seed + n, seconds)): n for n in range(2)}
+        vandal = start(partial(scribble, scene, seed))
+        problems = []
+        limit = time.monotonic() + seconds + 15 * SLOW_S
+        while workers and time.monotonic() < limit:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid in workers:
+                number = workers.pop(pid)
+                if status != 0:
+                    problems.append(f"worker {number} ended with status {os.waitstatus_to_exitcode(status)}")
+            time.sleep(0.01)
+        problems += [f"worker {number} hangs" for number in workers.values()]
+        for pid in (vandal, *workers):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        scene.end()
+    return problems
+
+
+def start(act: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            die_with_parent()
+            act()
+            status = 0
+        except BaseException:
+            print(traceback.format_exc(), file=sys.stderr)
+        finally:
+            os._exit(status)
+    return pid
+
+
 def fuzz(seed: int, scattered_count: int, only: str | None = None, share: float = 1.0) -> Report:
     """The targeted cases (or a share of them), then so many random ones, over all states."""
     report = Report(seed)
@@ -393,16 +455,10 @@ def fuzz(seed: int, scattered_count: int, only: str | None = None, share: float 
     return report
 
 
-def run(seed: int, scattered_count: int = 0, share: float = 1.0) -> Report:
+def run(seed: int, scattered_count: int = 0, scribbling_s: float = 0.0) -> Report:
     """In a process of its own, which may fork at will."""
-    command = [
-        sys.executable,
-        __file__,
-        "--json",
-        f"--seed={seed}",
-        f"--random={scattered_count}",
-        f"--share={share}",
-    ]
+    options = [f"--seed={seed}", f"--random={scattered_count}", f"--scribble={scribbling_s}"]
+    command = [sys.executable, __file__, "--json", *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return Report(**json.loads(done.stdout))
 
@@ -414,10 +470,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
     parser.add_argument("--random", type=int, default=20_000, help="random cases after the targeted ones")
     parser.add_argument("--share", type=float, default=1.0, help="of the targeted cases (1: all)")
+    parser.add_argument("--scribble", type=float, default=5.0, help="seconds of writing while others work")
     parser.add_argument("--only", choices=STATES, help="one state only")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     report = fuzz(options.seed, options.random, options.only, options.share)
+    if options.scribble:
+        report.problems += scribbled(options.seed, options.scribble)
     if options.json:
         print(json.dumps(asdict(report)))
         return 0

@@ -25,7 +25,8 @@ Start = Callable[..., Child]
 def test_every_field_in_every_state(capsys: pytest.CaptureFixture[str]) -> None:
     """Each control word, descriptor, side word, participant's field, header's field: 0, max, ±1, random."""
     chosen = os.environ.get("HOLDFAST_FUZZ_SEED")
-    report = fuzz.run(int(chosen) if chosen else random.SystemRandom().getrandbits(31), scattered_count=4000)
+    seed = int(chosen) if chosen else random.SystemRandom().getrandbits(31)
+    report = fuzz.run(seed, scattered_count=4000, scribbling_s=3.0)
     with capsys.disabled():
         print(f"\n{report.words()} ", end="")
     assert report.problems == []
