@@ -332,6 +332,7 @@ def play(scene: Scene, cases: list[Case], begin: int, shared: mmap.mmap, seed: i
 
 def play_all(scene: Scene, cases: list[Case], report: Report) -> None:
     """Child after child: one that dies or hangs costs one case."""
+    Path(scene.directory, "results").touch()
     shared = mmap.mmap(-1, 4096)
     begin = 0
     while begin < len(cases):
@@ -389,7 +390,8 @@ def work(scene: Scene, seed: int, seconds: float) -> None:
         judge.doing("detach", reader.q.detach)
         problems = [problem for problem in judge.problems if " raised " in problem or " took " in problem]
         if problems:
-            raise RuntimeError("\n".join(problems))
+            Path(scene.directory, "results").write_text("\n".join(problems))
+            sys.exit(2)
 
 
 def scribbled(seed: int, seconds: float) -> list[str]:
@@ -398,6 +400,7 @@ def scribbled(seed: int, seconds: float) -> list[str]:
         scene = Scene(directory, "full")
         scene.make(STATES["retry"])
         scene.keep()
+        Path(directory, "results").touch()
         workers = {start(partial(work, scene, seed + n, seconds)): n for n in range(2)}
         vandal = start(partial(scribble, scene, seed))
         problems = []
@@ -407,7 +410,8 @@ def scribbled(seed: int, seconds: float) -> list[str]:
             if pid in workers:
                 number = workers.pop(pid)
                 if status != 0:
-                    problems.append(f"worker {number} ended with status {os.waitstatus_to_exitcode(status)}")
+                    told = Path(directory, "results").read_text()
+                    problems.append(f"worker {number} ended with {os.waitstatus_to_exitcode(status)}: {told}")
             time.sleep(0.01)
         problems += [f"worker {number} hangs" for number in workers.values()]
         for pid in (vandal, *workers):
@@ -425,6 +429,8 @@ def start(act: Callable[[], None]) -> int:
             die_with_parent()
             act()
             status = 0
+        except SystemExit as ended:
+            status = int(ended.code or 0)
         except BaseException:
             print(traceback.format_exc(), file=sys.stderr)
         finally:
