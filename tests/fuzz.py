@@ -54,8 +54,10 @@ from hostile import (
 )
 from storm import die_with_parent
 
-SLOW_S = 2.0
-"""An operation that takes longer hangs, as far as anybody waiting for it can tell."""
+SLOW_S = 1.0
+"""No operation burns so much time of a processor."""
+STUCK_S = 30.0
+"""A case that takes so long by the clock hangs."""
 
 
 # -- one case -----------------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ class Judge:
         """What need not have been delivered: the message itself whose word was overwritten, and what stands
         behind a living writer that does not move, or behind a word that now says so."""
         self.due -= {*self.hidden()}
-        if self.due and (self.scene.pids or self.case.target.name.startswith("descriptor")):
+        if self.due and (self.scene.pids or self.overlaps(DESCRIPTORS, 8 * GRANULES)):
             seen = _core.inspect(self.scene.directory, "q", 0, GRANULES, 64 * GRANULES)
             for each in seen.get("queue", {}).get("list", []):
                 if each.get("payload") is not None:
@@ -143,7 +145,7 @@ class Judge:
 
     def doing(self, what: str, act: Callable[[], object]) -> str:
         """Does it; returns the name of the error, if there was one."""
-        begin = time.monotonic()
+        begin = time.process_time()  # not by the clock: the machine may be busy with others
         error = ""
         try:
             act()
@@ -153,11 +155,15 @@ class Judge:
         except Exception as found:
             error = type(found).__name__
             self.problems.append(f"{what} raised {found!r}: {traceback.format_exc()[-600:]}")
-        took = time.monotonic() - begin
+        took = time.process_time() - begin
         self.slowest = max(self.slowest, (took, what))
         if took > SLOW_S:
             self.problems.append(f"{what} took {took:.1f} s")
         return error
+
+    def broken(self) -> list[str]:
+        """What is wrong even if no message can be believed any more."""
+        return [problem for problem in self.problems if " raised " in problem or " took " in problem]
 
 
 class Reader:
@@ -326,7 +332,10 @@ def play(scene: Scene, cases: list[Case], begin: int, shared: mmap.mmap, seed: i
     for index in range(begin, len(cases)):
         shared[:4] = index.to_bytes(4, "little")
         judge = act_out(scene, mapping, cases[index], random.Random(seed + index))
-        problems = [f"{cases[index].words()}: {problem}" for problem in judge.problems]
+        # One who knows how to seal a position could as well write messages: only crashes and hangs count.
+        knows = cases[index].how.startswith("sealed")
+        found = judge.broken() if knows else judge.problems
+        problems = [f"{cases[index].words()}: {problem}" for problem in found]
         print(json.dumps([judge.told, *judge.slowest, problems]), file=results, flush=True)
 
 
@@ -344,7 +353,7 @@ def play_all(scene: Scene, cases: list[Case], report: Report) -> None:
             at = int.from_bytes(shared[:4], "little")
             if at != last:
                 moved, last = time.monotonic(), at
-            elif time.monotonic() - moved > 15 * SLOW_S:
+            elif time.monotonic() - moved > STUCK_S:
                 os.kill(pid, signal.SIGKILL)
                 report.problems.append(f"{cases[at].words()}: hangs")
         at = int.from_bytes(shared[:4], "little")
@@ -388,9 +397,8 @@ def work(scene: Scene, seed: int, seconds: float) -> None:
         reader.everything()
         judge.doing("purge", reader.q.purge)
         judge.doing("detach", reader.q.detach)
-        problems = [problem for problem in judge.problems if " raised " in problem or " took " in problem]
-        if problems:
-            Path(scene.directory, "results").write_text("\n".join(problems))
+        if judge.broken():
+            Path(scene.directory, "results").write_text("\n".join(judge.broken()))
             sys.exit(2)
 
 
@@ -404,7 +412,7 @@ def scribbled(seed: int, seconds: float) -> list[str]:
         workers = {start(partial(work, scene, seed + n, seconds)): n for n in range(2)}
         vandal = start(partial(scribble, scene, seed))
         problems = []
-        limit = time.monotonic() + seconds + 15 * SLOW_S
+        limit = time.monotonic() + seconds + STUCK_S
         while workers and time.monotonic() < limit:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid in workers:

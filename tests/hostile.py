@@ -280,6 +280,12 @@ def forgeries(old: int) -> dict[str, int]:
     return news
 
 
+def sealed(position: int) -> int:
+    """As one who knows the layout would write it."""
+    position &= (1 << 52) - 1
+    return position | ((position * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 52 ^ 0x5A5) << 52
+
+
 def values(image: bytes, target: Target, rng: random.Random) -> Iterator[tuple[str, bytes]]:
     """0, the maximum, one more, one less, random ones."""
     width = target.width
@@ -290,6 +296,9 @@ def values(image: bytes, target: Target, rng: random.Random) -> Iterator[tuple[s
         news[f"random {n}"] = rng.getrandbits(8 * width)
     if target.name.startswith("descriptor"):
         news |= forgeries(old)
+    if target.name in ("head", "read", "tail"):
+        news |= {f"sealed {by:+}": sealed(old + by) for by in (-GRANULES, -3, -1, 1, 2, 3, 7, GRANULES)}
+        news["sealed, random"] = sealed(rng.getrandbits(52))
     for how, new in news.items():
         if new != old:
             yield how, new.to_bytes(width, "little")
