@@ -41,10 +41,10 @@ class Queue : public QueueState<Memory> {
 
  public:
     using Base::advance, Base::announce_return, Base::block, Base::blocker, Base::corrupt,
-        Base::count_delivery, Base::deliveries, Base::deliveries_of_returned, Base::delivery,
-        Base::descriptor, Base::geometry, Base::listen, Base::overtaken_or_corrupt,
-        Base::load_descriptor, Base::load_position, Base::me, Base::memory, Base::ring,
-        Base::stall_limit_ms, Base::stamp, Base::words;
+        Base::count_delivery, Base::deliveries_of_returned, Base::delivery, Base::descriptor,
+        Base::geometry, Base::listen, Base::overtaken_or_corrupt, Base::load_descriptor,
+        Base::load_position, Base::me, Base::memory, Base::ring, Base::stall_limit_ms, Base::sound,
+        Base::stamp, Base::words;
     using Base::Base;
 
     struct Claim {
@@ -63,7 +63,9 @@ class Queue : public QueueState<Memory> {
         for (const Payload& payload : payloads) length += Geometry::blocks_granules(payload.size);
         memory.at(Point::put_begin);
         Claim claim;
-        if (Verdict verdict = reserve(length, claim, probe); verdict != Verdict::ok) return verdict;
+        if (Verdict verdict = reserve(length, payloads.size() == 1, claim, probe);
+            verdict != Verdict::ok)
+            return verdict;
         write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
         Verdict verdict = commit(claim, first);
@@ -151,7 +153,7 @@ class Queue : public QueueState<Memory> {
             Tag tag = geometry.tag(word, head);
             if (tag == Tag::current && Geometry::state(word) == State::end) return Verdict::ok;
             if (tag == Tag::current) {
-                if (!geometry.plausible(word, head)) return corrupt("descriptor", head, word);
+                if (!sound(word, head)) return corrupt("descriptor", head, word);
                 advance(words.head, head, head + geometry.length(word));
             } else if (
                 tag == Tag::older &&
@@ -207,8 +209,8 @@ class Queue : public QueueState<Memory> {
     }
 
  private:
-    // Claims `length` granules at the head.
-    Verdict reserve(u64 length, Claim& claim, bool probe) {
+    // Claims `length` granules at the head; `single`: for one message.
+    Verdict reserve(u64 length, bool single, Claim& claim, bool probe) {
         for (Patience patience(geometry); !patience.over();) {
             blocker = {};
             u64 head;
@@ -218,7 +220,7 @@ class Queue : public QueueState<Memory> {
             Tag tag = geometry.tag(word, head);
             if (tag == Tag::current) {
                 if (Geometry::state(word) == State::end) return Verdict::closed;
-                if (!geometry.plausible(word, head)) return corrupt("descriptor", head, word);
+                if (!sound(word, head)) return corrupt("descriptor", head, word);
                 advance(words.head, head,
                         head + geometry.length(word));  // its claimant is slow, or dead
                 memory.again();
@@ -247,7 +249,7 @@ class Queue : public QueueState<Memory> {
             if (memory.cas(descriptor(head), word, wanted,
                            std::memory_order_acq_rel)) {  // pairs with: load_descriptor
                 memory.at(pads ? Point::pad_claimed : Point::put_claimed);
-                if (!pads) stamp(head, 0);
+                if (!pads) stamp(head, single ? extent : 0, 0, memory.now_ms());
                 advance(words.head, head, head + extent);
                 if (!pads) {
                     memory.at(Point::put_moved);
@@ -302,7 +304,7 @@ class Queue : public QueueState<Memory> {
             }
             if (tag == Tag::older)
                 return position == read ? Verdict::ok : gap_or_moved(tail, position, word);
-            if (!geometry.plausible(word, position)) return corrupt("descriptor", position, word);
+            if (!sound(word, position)) return corrupt("descriptor", position, word);
             State state = Geometry::state(word);
             if (state != State::done && state != State::skip) break;
             if (position >= read) {  // I2: R goes first
@@ -328,6 +330,7 @@ class Queue : public QueueState<Memory> {
     void write(const Claim& claim, std::span<const Payload> payloads, u64 time,
                bool full_checksum) {
         u64 position = claim.position;
+        const u32 now_ms = memory.now_ms();
         for (const Payload& payload : payloads) {
             const u8 flags = full_checksum ? kFullChecksum : u8{0};
             const BlockHeader header{
@@ -336,6 +339,7 @@ class Queue : public QueueState<Memory> {
             memory.write_block(block(position), header, payload.data, payload.size);
             u64 length = Geometry::blocks_granules(payload.size);
             if (position != claim.position) {
+                stamp(position, length, 0, now_ms);
                 memory.store(descriptor(position),
                              geometry.word(position, length, State::ready, me),
                              std::memory_order_release);  // pairs with: load_descriptor in take_run
@@ -372,7 +376,7 @@ class Queue : public QueueState<Memory> {
             Tag tag = geometry.tag(word, position);
             if (tag == Tag::older) return Verdict::empty;
             if (tag == Tag::newer) return overtaken_or_corrupt(words.read, read, position, word);
-            if (!geometry.plausible(word, position)) return corrupt("descriptor", position, word);
+            if (!sound(word, position)) return corrupt("descriptor", position, word);
             switch (Geometry::state(word)) {
                 case State::ready:
                 case State::retry: {
@@ -386,7 +390,7 @@ class Queue : public QueueState<Memory> {
                     // pairs with: commit
                     if (!memory.cas(descriptor(position), word, mine, std::memory_order_acq_rel))
                         return Verdict::ok;
-                    if (count == 0) stamp(position, before);
+                    if (count == 0) stamp(position, geometry.length(word), before, memory.now_ms());
                     taken[count++] = {position, mine, before};
                     break;
                 }
@@ -440,7 +444,7 @@ class Queue : public QueueState<Memory> {
             if (tag == Tag::older || state == State::ready || state == State::reserved ||
                 state == State::end)
                 break;
-            if (!geometry.plausible(word, position)) return corrupt("descriptor", position, word);
+            if (!sound(word, position)) return corrupt("descriptor", position, word);
             if (state == State::retry) {
                 u32 before = deliveries_of_returned(position);
                 u64 mine = Geometry::with(word, State::taken, me);
@@ -449,7 +453,7 @@ class Queue : public QueueState<Memory> {
                 } else if (memory.cas(
                                descriptor(position), word, mine,
                                std::memory_order_acq_rel)) {  // pairs with: give_back, repair
-                    stamp(position, before);
+                    stamp(position, geometry.length(mine), before, memory.now_ms());
                     taken = {position, mine, before};
                     return Verdict::ok;
                 }
@@ -498,7 +502,7 @@ class Queue : public QueueState<Memory> {
                 if (moved != Verdict::ok) verdict = moved;
                 return moved == Verdict::ok;
             }
-            if (tag == Tag::older || !geometry.plausible(word, oldest)) {
+            if (tag == Tag::older || !sound(word, oldest)) {
                 verdict = corrupt("descriptor of a taken block", oldest, word);
                 return false;
             }

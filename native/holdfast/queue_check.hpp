@@ -50,7 +50,7 @@ bool survey_once(QueueState<Memory>& q, Survey& survey, Visit&& visit) {
         met_head |= position == survey.head;
         if (tag == Tag::older) break;
         State state = Geometry::state(word);
-        if (!geometry.plausible(word, position)) return fault("descriptor", position, word);
+        if (!q.sound(word, position)) return fault("descriptor", position, word);
         if (state == State::end) {
             survey.closed = true;
             break;

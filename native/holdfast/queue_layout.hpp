@@ -21,8 +21,9 @@
 // Descriptor D[i]:  63            12+b 12+b     13 12  10 9     0
 //                   | lap            | length-1   | state | owner |    b = log2(N) - 1 bits of length
 //
-// Side word A[i]:   63       40 39         32 31                0
-//                   | lap (24) | deliveries   | time of claim ms |    ages and counts; never proof of anything
+// Side word A[i]:   63       48 47          40 39         32 31                0
+//                   | lap (16) | length check | deliveries   | time of claim ms |
+//                   ages and counts, never proof of anything; and a second opinion on the length (0: none given)
 #pragma once
 
 #include <algorithm>
@@ -164,16 +165,22 @@ static_assert(!seal_holds(0) && !seal_holds(~u64{0}) && !seal_holds(sealed(4096)
 
 // Side words.
 struct Side {
+    u8 length_check;  // 0: not known
     u32 deliveries;
     u32 claimed_ms;
     bool current;  // written for this lap
 };
-inline constexpr u64 side_word(u64 lap, u32 deliveries, u32 now_ms) {
-    return (lap & 0xffffff) << 40 | u64{deliveries > 255 ? 255 : deliveries} << 32 | now_ms;
+// Never 0. Different lengths have different checks, but for one pair in 255.
+inline constexpr u8 length_check(u64 length) {
+    return static_cast<u8>((length * 0x9E3779B97F4A7C15u >> 32) % 255 + 1);
+}
+inline constexpr u64 side_word(u64 lap, u8 check, u32 deliveries, u32 now_ms) {
+    return lap << 48 | u64{check} << 40 | u64{deliveries > 255 ? 255 : deliveries} << 32 | now_ms;
 }
 inline constexpr Side side_of(u64 word, u64 lap) {
-    if (word >> 40 != (lap & 0xffffff)) return {0, 0, false};
-    return {static_cast<u32>(word >> 32 & 0xff), static_cast<u32>(word), true};
+    if (word >> 48 != (lap & 0xffff)) return {0, 0, 0, false};
+    return {static_cast<u8>(word >> 40), static_cast<u32>(word >> 32 & 0xff),
+            static_cast<u32>(word), true};
 }
 
 // Pointers into one mapping of the segment.

@@ -94,6 +94,10 @@ Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_positio
     Recovered sum;
     q.memory.at(Point::recover_begin);
     if (blocking_word != 0) {
+        if (!q.sound(blocking_word, blocking_position)) {
+            q.corrupt("descriptor", blocking_position, blocking_word);
+            return sum;
+        }
         repair(q, owner, blocking_position, blocking_word, sum);
         q.memory.at(Point::recover_blocking);
         q.ring(q.words.data_bell);
@@ -117,7 +121,7 @@ Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_positio
             sum.complete = true;
             break;
         }
-        if (!q.geometry.plausible(word, position)) {
+        if (!q.sound(word, position)) {
             q.corrupt("descriptor", position, word);
             return sum;
         }

@@ -105,30 +105,42 @@ struct QueueState {
             std::memory_order_acquire);  // pairs with: commit, settle, give_back, repair
     }
 
-    // Deliveries that have ended without settling the block, before now.
-    u32 deliveries(u64 position) {
-        u64 word =
-            memory.load(side(position), std::memory_order_acquire);  // pairs with: count_delivery
-        return side_of(word, geometry.lap(position)).deliveries;
+    Side load_side(u64 position) {
+        u64 word = memory.load(side(position),
+                               std::memory_order_acquire);  // pairs with: count_delivery, stamp
+        return side_of(word, geometry.lap(position));
     }
 
-    // The same of a RETRY, whose side word is always of its lap: one that is not was overwritten, and the mark must stay.
+    // A descriptor that was overwritten leads past blocks that it has nothing to do with. So its length is believed only if
+    // the block fits the ring and the side word, where that has one, agrees. (A word that has changed meanwhile was right.)
+    bool sound(u64 word, u64 position) {
+        if (!geometry.plausible(word, position)) return false;
+        Side found = load_side(position);
+        return !found.current || found.length_check == 0 ||
+               found.length_check == length_check(geometry.length(word)) ||
+               load_descriptor(position) != word;
+    }
+
+    // Deliveries that have ended without settling the block, before now. A RETRY's side word is always of its lap: one that
+    // is not was overwritten, and the mark must stay.
     u32 deliveries_of_returned(u64 position) {
-        u64 word =
-            memory.load(side(position), std::memory_order_acquire);  // pairs with: count_delivery
-        Side found = side_of(word, geometry.lap(position));
+        Side found = load_side(position);
         return found.current ? found.deliveries : 1;
     }
 
     // Before the block goes back, so that a crash in between counts one too many and never one too few.
     void count_delivery(u64 position) {
-        u64 word = side_word(geometry.lap(position), deliveries(position) + 1, memory.now_ms());
-        memory.store(side(position), word, std::memory_order_release);  // pairs with: deliveries
+        Side found = load_side(position);
+        u64 word = side_word(geometry.lap(position), found.length_check, found.deliveries + 1,
+                             memory.now_ms());
+        memory.store(side(position), word, std::memory_order_release);  // pairs with: load_side
     }
 
-    void stamp(u64 position, u32 deliveries_so_far) {
-        u64 word = side_word(geometry.lap(position), deliveries_so_far, memory.now_ms());
-        memory.store(side(position), word, std::memory_order_relaxed);
+    // `length` 0: it is not to be checked, because it will change (an extent of several messages).
+    void stamp(u64 position, u64 length, u32 deliveries_so_far, u32 now_ms) {
+        u8 check = length == 0 ? u8{0} : length_check(length);
+        u64 word = side_word(geometry.lap(position), check, deliveries_so_far, now_ms);
+        memory.store(side(position), word, std::memory_order_release);  // pairs with: load_side
     }
 
     // Tells the scanners that a RETRY may stand behind R.
