@@ -1,0 +1,137 @@
+"""The disk as an interface: what a journal needs, and what a simulation can break."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Protocol
+
+
+class File(Protocol):
+    """An open file. Errors are `OSError` with their errno, as the system gives them."""
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer at the end of the file."""
+
+    async def write(self, offset: int, data: bytes) -> int:
+        """How many bytes were written: possibly fewer than given. Not durable before `sync`."""
+
+    async def sync(self) -> None:
+        """All writes that returned before this call are durable, and the size with them.
+
+        After a failure nothing is known of them, and a later success does not cover them.
+        """
+
+    async def preallocate(self, size: int) -> None:
+        """Reserve room up to `size`, filled with zeros; the file is at least that long."""
+
+    async def truncate(self, size: int) -> None:
+        """Cut, or extend with zeros."""
+
+    async def size(self) -> int:
+        """In bytes."""
+
+    async def close(self) -> None:
+        """Makes nothing durable."""
+
+
+class Disk(Protocol):
+    """A directory of files, and of directories. Paths are relative, with `/`.
+
+    A name that was made, moved or removed is durable after `sync_directory` of the directory it stands in.
+
+    Example:
+        >>> import asyncio, tempfile
+        >>> async def main(disk: Disk) -> None:
+        ...     file = await disk.open("journal.new", create=True)
+        ...     await file.write(0, b"block")
+        ...     await file.sync()
+        ...     await file.close()
+        ...     await disk.rename("journal.new", "journal")
+        ...     await disk.sync_directory("")
+        ...     print(await disk.list(""))
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(SystemDisk(path)))
+        ['journal']
+    """
+
+    async def open(self, path: str, create: bool = False) -> File:
+        """For reading and writing. With `create` the file must not exist yet, without it must."""
+
+    async def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces a target."""
+
+    async def unlink(self, path: str) -> None:
+        """The name goes; who has the file open keeps it."""
+
+    async def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    async def make_directory(self, path: str) -> None:
+        """Its parent must exist."""
+
+    async def sync_directory(self, path: str) -> None:
+        """The names in this directory are durable."""
+
+
+class SystemFile:
+    """A file of the operating system. Calls run in a thread: a slow disk does not stop the loop."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    async def read(self, offset: int, size: int) -> bytes:
+        return await asyncio.to_thread(os.pread, self._descriptor, size, offset)
+
+    async def write(self, offset: int, data: bytes) -> int:
+        return await asyncio.to_thread(os.pwrite, self._descriptor, data, offset)
+
+    async def sync(self) -> None:
+        await asyncio.to_thread(os.fdatasync, self._descriptor)
+
+    async def preallocate(self, size: int) -> None:
+        await asyncio.to_thread(os.posix_fallocate, self._descriptor, 0, size)
+
+    async def truncate(self, size: int) -> None:
+        await asyncio.to_thread(os.ftruncate, self._descriptor, size)
+
+    async def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    async def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class SystemDisk:
+    """A directory of the operating system."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = Path(root)
+
+    async def open(self, path: str, create: bool = False) -> SystemFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT | os.O_EXCL if create else 0)
+        return SystemFile(await asyncio.to_thread(os.open, self._root / path, flags, 0o600))
+
+    async def rename(self, source: str, target: str) -> None:
+        await asyncio.to_thread((self._root / source).rename, self._root / target)
+
+    async def unlink(self, path: str) -> None:
+        await asyncio.to_thread((self._root / path).unlink)
+
+    async def list(self, path: str) -> list[str]:
+        return sorted(await asyncio.to_thread(os.listdir, self._root / path))
+
+    async def make_directory(self, path: str) -> None:
+        await asyncio.to_thread((self._root / path).mkdir, 0o700)
+
+    async def sync_directory(self, path: str) -> None:
+        await asyncio.to_thread(self._sync_directory, self._root / path)
+
+    @staticmethod
+    def _sync_directory(path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
