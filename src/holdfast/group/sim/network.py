@@ -278,7 +278,7 @@ class Network:
                 numbers, hole = self._ending(ring, stay + near)
                 self._finish(ring, stay + near, numbers)
                 leavers = [end for end in leavers if end not in near]
-                endings.append((len(side) >= self.majority, hole, len(stay), numbers))
+                endings.append((self._continues(ring, side), hole, len(stay), numbers))
         for end in leavers:
             numbers, hole = self._ending(ring, [end])
             self._finish(ring, [end], numbers)
@@ -310,22 +310,26 @@ class Network:
             if end.leaving:
                 end.push("it left")
 
-    def _drop_discontinued(self, side: list[Endpoint], last: Ring | None) -> list[Endpoint]:
-        """Lose those who can no longer vouch for the primary history; the rest of the side forms the ring.
+    def _continues(self, ring: Ring, side: list[Endpoint]) -> bool:
+        """Whether those of this side who were in the ring can vouch for all that was stable in it.
 
-        If a majority of the votes went out of the last primary view at once, those who went may hold a stable
-        event that those who stay have never seen; the same if nobody who stays holds the whole state.
+        If a majority of the votes went out of it at once, those who went may hold a stable event that those
+        who stay have never seen. The same if nobody who stays holds the state that came before the ring.
         """
-        if last is None:
+        stay = [end for end in side if end.ring is ring]
+        gone = len(ring.view.members) - len(stay)
+        if len(side) < self.majority or not stay:
+            return False
+        return not gone or (gone < self.majority and any(end.complete for end in stay))
+
+    def _drop_discontinued(self, side: list[Endpoint], last: Ring | None) -> list[Endpoint]:
+        """Lose those who cannot vouch for the last primary view; the rest of the side forms the ring."""
+        if last is None or len(side) < self.majority or self._continues(last, side):
             return side
-        stay = [end for end in side if end.ring is last]
-        gone = len(last.view.members) - len(stay)
-        if not stay or not gone or len(side) < self.majority:
-            return side
-        if gone < self.majority and any(end.complete for end in stay):
-            return side
-        for end in stay:
-            self._lose(end, f"too many left view {last.view.id} at once to vouch for what was stable in it")
+        for end in side:
+            if end.ring is last:
+                why = f"too many left view {last.view.id} at once to vouch for what was stable in it"
+                self._lose(end, why)
         return [end for end in side if end.up]
 
     def _open(self, side: list[Endpoint], last: Ring | None) -> None:
