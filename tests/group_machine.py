@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 import os
+import struct
 import sys
 from collections import deque
 from collections.abc import Iterable
@@ -16,9 +17,11 @@ from functools import cache
 
 from group_checker import Broken, Checker, Recorder
 from holdfast.errors import Closed
-from holdfast.group import Listener, Member, NoQuorum, Position, View
-from holdfast.group.sim import Sim, SimNode, Weather, storm
+from holdfast.group import BEGINNING, File, Listener, Member, NoQuorum, Position, View
+from holdfast.group.sim import Delivered, Sim, SimNode, Weather, storm
 
+RECORD = struct.Struct(">QQ")
+"""Of the journal: a position. A sector holds whole ones, so a torn write leaves none in parts."""
 NAMES = [f"counter-{number}" for number in range(12)]
 
 
@@ -61,36 +64,50 @@ class Counters(Listener):
         sums = " ".join(f"{name}={self.counters[name]}" for name in sorted(self.counters))
         return f"{self.chain.hex()[:16]} {sums}"
 
-    def copy_of(self, other: Counters) -> None:
-        self.counters, self.chain, self.at = dict(other.counters), other.chain, other.at
-
 
 class World:
-    """Members that apply the same events; a joiner takes over the state of a member at the joiner's cut."""
+    """Members that apply the same events; a joiner is fed what it missed."""
 
     def __init__(self, sim: Sim, machine: type[Counters] = Counters, gap_s: float = 0.004) -> None:
         self.sim = sim
         self.checker = Checker(len(sim.nodes))
         self.machine = machine
         self.gap_s = gap_s
-        self.at_cut: dict[int, Counters] = {}
-        """By view: the state of one who was there before, at the view."""
         self.states: dict[Position, str] = {}
-        """After what was gone through together, at a view; and at every position that is stable."""
+        """At every primary view, and at every position that is stable."""
         self.compared = 0
 
     async def program(self, node: SimNode) -> None:
+        journal = await self.open_journal(node)
         while True:
-            replica = Replica(self, node)
+            replica = Replica(self, node, journal)
             try:
                 await replica.recorder.group.start(replica.recorder)
                 await replica.work()
             except (Closed, NoQuorum):
                 await node.clock.sleep(0.05 + 0.2 * node.random.fraction())
 
+    async def open_journal(self, node: SimNode) -> File:
+        """After a crash the disk has at least what this node said it holds."""
+        if "journal" not in await node.disk.list(""):
+            journal = await node.disk.open("journal", create=True)
+            await node.disk.sync_directory("")
+        else:
+            journal = await node.disk.open("journal")
+        data = await journal.read(0, await journal.size())
+        found = [Position(*RECORD.unpack_from(data, at)) for at in range(0, len(data) - 15, RECORD.size)]
+        said = [story.held for member, story in self.checker.stories.items() if member.node == node.number]
+        if max(said, default=BEGINNING) > max(found, default=BEGINNING):
+            raise Broken(f"node {node.number} said it holds {max(said)}; its disk has {max(found)}")
+        return journal
+
     def check_history(self) -> None:
         """I26: what was stable to anybody is in the history that a member coming back is fed."""
-        history = {entry.pos: (entry.member, entry.event) for entry in self.sim.network.history}
+        history = {
+            item.position: (item.member, item.event)
+            for item in self.sim.network.history
+            if isinstance(item, Delivered)
+        }
         last = max((pos.view for pos in history), default=0)
         for pos, event in self.checker.stable.items():
             if pos.view <= last and history.get(pos) != event:
@@ -106,14 +123,14 @@ class World:
 class Replica(Listener):
     """One member: its machine, or, until it has the state of its cut, what it has to apply later."""
 
-    def __init__(self, world: World, node: SimNode) -> None:
+    def __init__(self, world: World, node: SimNode, journal: File) -> None:
         self.world = world
         self.node = node
+        self.journal = journal
         self.machine = world.machine()
         self.ready = False
         self.waiting: list[tuple[Position, Member, bytes] | View] = []
         self.unstable: deque[tuple[Position, str]] = deque()
-        self.view: View | None = None
         group = node.group(explicit_holds=True, window_bytes=1 << 16)
         self.recorder = Recorder(world.checker, group, self)
         self.recorder.holds_by_itself = False
@@ -125,38 +142,30 @@ class Replica(Listener):
         else:
             self.waiting.append((pos, member, event))
 
-    def apply(self, pos: Position, member: Member, event: bytes) -> None:
-        self.machine.on_deliver(pos, member, event)
-        self.unstable.append((pos, self.machine.state()))
+    def on_view(self, view: View) -> None:
+        if view.quorate and self.ready:
+            self.apply_view(view)
+        elif view.quorate:
+            self.waiting.append(view)
 
     def on_stable(self, pos: Position) -> None:
         while self.unstable and self.unstable[0][0] <= pos:
             self.world.note(*self.unstable.popleft())
 
-    def on_view(self, view: View) -> None:
-        me = self.recorder.story.member
-        before, self.view = self.view, view
-        if not view.quorate:
-            return
-        if self.ready:
-            # Whoever is told the same view here has gone through the same events: so must the states be.
-            self.machine.on_view(view)
-            self.world.note(view.position, self.machine.state())
-            if view.joined and view.id not in self.world.at_cut:
-                donated = self.world.machine()
-                donated.copy_of(self.machine)
-                self.world.at_cut[view.id] = donated
-        elif view.is_cut_of(me):
-            self.waiting.clear()
-        else:
-            assert before is not None
-            self.waiting.append(view)
-
     def on_lost(self, reason: str) -> None:
         self.lost.set()
 
+    def apply(self, pos: Position, member: Member, event: bytes) -> None:
+        self.machine.on_deliver(pos, member, event)
+        self.unstable.append((pos, self.machine.state()))
+
+    def apply_view(self, view: View) -> None:
+        # Whoever is told this view has gone through the same events before it, or was fed them.
+        self.machine.on_view(view)
+        self.world.note(view.position, self.machine.state())
+
     async def work(self) -> None:
-        """Get the state of the cut, then change counters, and hold what was applied after a slow write."""
+        """Get the state of the cut, then change counters, and hold what was applied once it is on disk."""
         chance, group = self.node.random, self.recorder.group
         while not self.lost.is_set():
             await self.node.clock.sleep(self.world.gap_s * chance.fraction())
@@ -164,8 +173,8 @@ class Replica(Listener):
                 self.catch_up()
                 continue
             held = self.machine.at
-            if chance.integer(4) == 0:
-                await self.node.clock.sleep(0.002 * chance.fraction())  # as a sync would take
+            await self.journal.write(await self.journal.size(), RECORD.pack(*held))
+            await self.journal.sync()
             if self.lost.is_set():
                 break
             self.recorder.hold(held)
@@ -175,28 +184,23 @@ class Replica(Listener):
             await group.drain()
 
     def catch_up(self) -> None:
+        """As long as there is no state transfer: from the history that the simulation keeps."""
         story = self.recorder.story
-        cuts = [view for view in story.views if view.is_cut_of(story.member)]
-        if not cuts:
+        cut = next((view for view in story.views if view.is_cut_of(story.member)), None)
+        if cut is None:
             return
-        cut = cuts[-1]
-        if not [member for member in cut.members if member not in cut.joined]:
-            # Nobody was there before. A broker compares stores here; the toy begins anew.
-            donated = self.world.machine()
-            donated.step(cut.position, repr(cut).encode())
-        elif cut.id in self.world.at_cut:
-            donated = self.world.at_cut[cut.id]
-        else:
-            return  # the donor has not seen this view yet
-        self.machine.copy_of(donated)
+        for missed in self.world.sim.missed(BEGINNING, cut):
+            if isinstance(missed, View):
+                self.machine.on_view(missed)
+            else:
+                self.machine.on_deliver(*missed)
         self.ready = True
-        waiting, self.waiting = self.waiting, []
-        for item in waiting:
+        for item in self.waiting:
             if isinstance(item, View):
-                self.machine.on_view(item)
-                self.world.note(item.position, self.machine.state())
+                self.apply_view(item)
             else:
                 self.apply(*item)
+        self.waiting.clear()
         self.node.trace("caught up", self.machine.at)
 
 

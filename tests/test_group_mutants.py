@@ -127,7 +127,7 @@ def test_survivors_that_cannot_vouch_go_on(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Network, "_continues", lambda self, ring, side: len(side) >= self.majority)
     cluster, pos = lose_a_majority_at_once(5)
     assert cluster.at[3].story.ended is None
-    assert pos not in [entry.pos for entry in cluster.sim.network.history], "a stable event is gone"
+    assert pos not in [item.position for item in cluster.sim.network.history], "a stable event is gone"
 
 
 # -- machines -----------------------------------------------------------------------------------------

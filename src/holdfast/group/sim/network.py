@@ -46,9 +46,9 @@ class Entry(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """As the primary history has it."""
+    """An event as the primary history has it."""
 
-    pos: Position
+    position: Position
     member: Member
     event: bytes
 
@@ -110,8 +110,8 @@ class Network:
         self, loop: asyncio.AbstractEventLoop, chance: SeededRandomness, votes: int, trace: Trace
     ) -> None:
         self.weather = Weather()
-        self.history: list[Delivered] = []
-        """What the closed primary views delivered, in order."""
+        self.history: list[View | Delivered] = []
+        """The primary views, in order, and behind each that was closed what was delivered in it."""
         self.votes = votes
         self.majority = votes // 2 + 1
         self.endpoints: list[Endpoint] = []
@@ -356,6 +356,7 @@ class Network:
                 self._lose(end, f"view {view.id} is not quorate: {len(members)} of {self.votes} votes")
         if view.quorate:
             self._primary = ring
+            self.history.append(view)
 
     def _lose(self, end: Endpoint, reason: str) -> None:
         end.push(reason)

@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.errors import Misuse
-from holdfast.group.interface import WINDOW_BYTES, Member
+from holdfast.group.interface import WINDOW_BYTES, Member, Position, View
 from holdfast.group.randomness import SeededRandomness
 from holdfast.group.sim.disk import Platter, SimDisk
 from holdfast.group.sim.group import SimGroup
 from holdfast.group.sim.loop import CURRENT, Life, SimLoop
-from holdfast.group.sim.network import Network
+from holdfast.group.sim.network import Delivered, Network
 from holdfast.group.sim.trace import Trace
 
 EPOCH_NS = 1_700_000_000_000_000_000
@@ -41,23 +41,20 @@ class SimClock:
 class SimNode:
     """What a node's program is given: one life's clock, chance, disk, and its way into the group."""
 
-    def __init__(self, sim: Sim, number: int, incarnation: int, life: Life) -> None:
+    def __init__(self, sim: Sim, number: int, life: Life) -> None:
         self.number = number
-        self.incarnation = incarnation
         self.life = life
-        self.random = SeededRandomness(sim.seed, f"node {number}.{incarnation}")
+        self.random = SeededRandomness(sim.seed, life.name)
         self.clock = SimClock(sim.loop, SeededRandomness(sim.seed, f"clock {number}").integer(20) * 10**9)
         self.disk = SimDisk(sim.platter(number))
         self._sim = sim
         self._group: SimGroup | None = None
-        self._groups = 0
 
     def group(self, explicit_holds: bool = False, window_bytes: int = WINDOW_BYTES) -> SimGroup:
         """A new member, of a new incarnation. The one before must have left or been lost."""
         if self._group is not None and self._group.endpoint.up and not self._group.endpoint.leaving:
             raise Misuse(f"node {self.number} is still in the group as {self._group.member}")
-        self._groups += 1
-        member = Member(self.number, self.incarnation * 1000 + self._groups)
+        member = self._sim.new_member(self.number)
         chance = SeededRandomness(self._sim.seed, f"group {member}")
         context = copy_context()
         context.run(CURRENT.set, self.life)
@@ -67,7 +64,7 @@ class SimNode:
         return self._group
 
     def trace(self, *what: object) -> None:
-        self._sim.trace.add(f"{self.number}.{self.incarnation}", *what)
+        self._sim.trace.add(self.life.name, *what)
 
     def cut_off(self) -> None:
         """The others hear no more of this life."""
@@ -107,7 +104,8 @@ class Sim:
         self.running: dict[int, SimNode] = {}
         self._programs: dict[int, Program] = {}
         self._platters = {node: Platter(SeededRandomness(seed, f"disk {node}")) for node in self.nodes}
-        self._incarnations = dict.fromkeys(self.nodes, 0)
+        self._boots = dict.fromkeys(self.nodes, 0)
+        self._members = dict.fromkeys(self.nodes, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -125,6 +123,18 @@ class Sim:
         """The node's medium, to slow it, fill it, or make it fail."""
         return self._platters[node]
 
+    def new_member(self, node: int) -> Member:
+        self._members[node] += 1
+        return Member(node, self._members[node])
+
+    def missed(self, after: Position, before: View) -> list[View | Delivered]:
+        """What a member that was away has to apply: the primary history from a position up to its cut.
+
+        `after` must be a position that is known to be stable, or `BEGINNING`: what a lost member was given
+        beyond that may stand nowhere else.
+        """
+        return [item for item in self.network.history if after < item.position < before.position]
+
     @property
     def now_s(self) -> float:
         return self.loop.time()
@@ -141,10 +151,9 @@ class Sim:
         """The node's program begins again, on what its disk has kept."""
         if number in self.running:
             raise Misuse(f"node {number} is running; crash it first")
-        self._incarnations[number] += 1
-        incarnation = self._incarnations[number]
-        life = Life(f"{number}.{incarnation}")
-        node = SimNode(self, number, incarnation, life)
+        self._boots[number] += 1
+        life = Life(f"node {number}, boot {self._boots[number]}")
+        node = SimNode(self, number, life)
         self.running[number] = node
         self.trace.add("sim", "boot", life.name)
         context = copy_context()
