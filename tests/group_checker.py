@@ -6,7 +6,6 @@ The numbers are those of docs/group.md.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.group import BEGINNING, Group, Listener, Member, Position, View
@@ -149,7 +148,6 @@ class Recorder(Listener):
         self.story = checker.story(group.member)
         self.behind = behind or Listener()
         self.holds_by_itself = True
-        self.after: Callable[[], None] = lambda: None
 
     def send(self, event: bytes) -> None:
         self.group.mcast(event)
@@ -173,7 +171,6 @@ class Recorder(Listener):
     def on_lost(self, reason: str) -> None:
         self.checker.lost(self.story, reason)
         self.behind.on_lost(reason)
-        self.after()
 
     def hold(self, pos: Position) -> None:
         """For groups with explicit holds."""
@@ -183,4 +180,3 @@ class Recorder(Listener):
     def _hold(self, pos: Position) -> None:
         if self.holds_by_itself:
             self.story.held = pos
-        self.after()

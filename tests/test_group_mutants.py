@@ -10,9 +10,10 @@ import pytest
 
 import group_machine
 from group_checker import Broken
-from holdfast.group import BEGINNING, Position
+from holdfast.group import BEGINNING, Position, View
 from holdfast.group.base import BaseGroup
 from holdfast.group.randomness import SeededRandomness
+from holdfast.group.sim.disk import SimFile
 from holdfast.group.sim.group import SimGroup
 from holdfast.group.sim.loop import SimLoop
 from holdfast.group.sim.network import Endpoint, Entry, Network, Ring
@@ -121,6 +122,29 @@ def test_told_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(BaseGroup, "_lose", chatty)
     caught("I25")
+
+
+def test_a_disk_that_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members say that they hold what a crash takes back."""
+
+    async def lie(self: SimFile) -> None:
+        pass
+
+    monkeypatch.setattr(SimFile, "sync", lie)
+    caught("its disk has")
+
+
+def test_words_of_those_who_are_not_complete_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A joiner says that it holds its view before it has been given the state of it."""
+    on_view = group_machine.Replica.on_view
+
+    def hasty(self: group_machine.Replica, view: View) -> None:
+        on_view(self, view)
+        if view.quorate:
+            self.recorder.group.hold(view.position)
+
+    monkeypatch.setattr(group_machine.Replica, "on_view", hasty)
+    caught("I24", "I26", "I27")
 
 
 def test_survivors_that_cannot_vouch_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import group_machine
 from group_checker import Checker, Recorder
 from holdfast.errors import Closed, Misuse
 from holdfast.group import NoQuorum, Position, View
-from holdfast.group.sim import Delivered, Sim, SimNode
+from holdfast.group.sim import Delivered, Sim, SimNode, storm
 
 
 class Cluster:
@@ -254,6 +254,39 @@ def test_a_slow_receiver_holds_the_sender_back() -> None:
         assert cluster.at[3].group.stats().waiting_bytes <= (1 << 16) + (8 << 10)
         sim.run(3.0)
         assert sent > held_back + 100
+
+
+@pytest.mark.parametrize("seed", group_machine.seeds(3))
+def test_many_members_come_and_go(seed: int) -> None:
+    """I20 to I25: nine nodes that join, send, leave and join again, under crashes and splits."""
+    with Sim(seed, nodes=9) as sim:
+        checker = Checker(9)
+        left: list[Recorder] = []
+
+        async def program(node: SimNode) -> None:
+            while True:
+                recorder = Recorder(checker, node.group())
+                try:
+                    await recorder.group.start(recorder)
+                    for _ in range(node.random.integer(30)):
+                        await node.clock.sleep(0.3 * node.random.fraction())
+                        recorder.send(node.random.token(node.random.integer(200)))
+                        await recorder.group.drain()
+                except (Closed, NoQuorum):
+                    pass
+                await recorder.group.leave()
+                if recorder.story.ended is None:
+                    recorder.story.ended = "it left"  # from here on the checker minds
+                    left.append(recorder)
+                await node.clock.sleep(node.random.fraction())
+
+        sim.boot(program)
+        sim.network.weather.detection_s = (0.01, 0.3)
+        storm(sim, 15, every_s=(0.1, 1.0))
+        checker.check()
+        assert len(checker.stories) > 30
+        assert len(left) > 10
+        assert len(checker.stable) > 50
 
 
 def test_a_crash_runs_no_further_instruction() -> None:

@@ -113,7 +113,7 @@ class Sim:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and hasattr(error, "add_note"):
+        if error is not None:
             error.add_note(
                 f"HOLDFAST_SEED={self.seed} repeats it; the end of its trace:\n{self.trace.text(40)}"
             )
