@@ -376,11 +376,15 @@ class Queue : public QueueState<Memory> {
             Tag tag = geometry.tag(word, position);
             if (tag == Tag::older) return Verdict::empty;
             if (tag == Tag::newer) return overtaken_or_corrupt(words.read, read, position, word);
-            if (!sound(word, position)) return corrupt("descriptor", position, word);
-            switch (Geometry::state(word)) {
+            State state = Geometry::state(word);
+            // A block that waits for its first taker has a header, which tells the length as well (below).
+            if (state == State::ready ? !geometry.plausible(word, position)
+                                      : !sound(word, position))
+                return corrupt("descriptor", position, word);
+            switch (state) {
                 case State::ready:
                 case State::retry: {
-                    bool returned = Geometry::state(word) == State::retry;
+                    bool returned = state == State::retry;
                     u32 before = returned ? deliveries_of_returned(position) : 0;
                     if (returned && deliveries_max != 0 && before >= deliveries_max) {
                         announce_return();  // R passes it by: I6
@@ -390,6 +394,8 @@ class Queue : public QueueState<Memory> {
                     // pairs with: commit
                     if (!memory.cas(descriptor(position), word, mine, std::memory_order_acq_rel))
                         return Verdict::ok;
+                    if (!header_fits(position, mine) && !sound(mine, position))
+                        return corrupt("descriptor", position, mine);
                     if (count == 0) stamp(position, geometry.length(word), before, memory.now_ms());
                     taken[count++] = {position, mine, before};
                     break;
@@ -405,6 +411,12 @@ class Queue : public QueueState<Memory> {
             position += geometry.length(word);
         }
         return Verdict::ok;
+    }
+
+    // Of a block that is ours.
+    bool header_fits(u64 position, u64 word) {
+        return Geometry::blocks_granules(memory.read_header(block(position)).size) ==
+               geometry.length(word);
     }
 
     bool returns_pending() {

@@ -170,9 +170,10 @@ struct Side {
     u32 claimed_ms;
     bool current;  // written for this lap
 };
-// Never 0. Different lengths have different checks, but for one pair in 255.
+// Never 0. Two lengths share a check about once in 256.
 inline constexpr u8 length_check(u64 length) {
-    return static_cast<u8>((length * 0x9E3779B97F4A7C15u >> 32) % 255 + 1);
+    u8 check = static_cast<u8>(length * 0x9E3779B97F4A7C15u >> 56);
+    return check == 0 ? u8{1} : check;
 }
 inline constexpr u64 side_word(u64 lap, u8 check, u32 deliveries, u32 now_ms) {
     return lap << 48 | u64{check} << 40 | u64{deliveries > 255 ? 255 : deliveries} << 32 | now_ms;
