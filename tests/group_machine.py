@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from functools import cache
 
 from group_checker import Broken, Checker, Recorder
-from holdfast.errors import Closed
-from holdfast.group import BEGINNING, File, Listener, Member, NoQuorum, Position, View
+from holdfast.errors import Closed, NoQuorum
+from holdfast.group import BEGINNING, File, Listener, Member, Position, View
 from holdfast.group.sim import Delivered, Sim, SimNode, Weather, storm
 
 RECORD = struct.Struct(">QQ")

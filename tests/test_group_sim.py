@@ -15,8 +15,8 @@ import pytest
 
 import group_machine
 from group_checker import Checker, Recorder
-from holdfast.errors import Closed, Misuse
-from holdfast.group import NoQuorum, Position, View
+from holdfast.errors import Closed, Misuse, NoQuorum
+from holdfast.group import Position, View
 from holdfast.group.sim import Delivered, Sim, SimNode, storm
 
 

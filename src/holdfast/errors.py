@@ -87,6 +87,10 @@ class Unsupported(HoldfastError):
     """This file system or kernel cannot give what is needed."""
 
 
+class NoQuorum(HoldfastError):
+    """There is no majority to order the event: wait for a quorate view, then submit it again."""
+
+
 class CursorModifying(HoldfastError):
     """A read was refused because its cursor is being reset."""
 
@@ -102,6 +106,7 @@ __all__ = [
     "HoldfastError",
     "LayoutMismatch",
     "Misuse",
+    "NoQuorum",
     "NoSpace",
     "NotFound",
     "PeerDied",

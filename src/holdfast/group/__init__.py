@@ -14,7 +14,6 @@ from holdfast.group.interface import (
     GroupStats,
     Listener,
     Member,
-    NoQuorum,
     Position,
     View,
 )
@@ -33,7 +32,6 @@ __all__ = [
     "Listener",
     "LocalGroup",
     "Member",
-    "NoQuorum",
     "Position",
     "Randomness",
     "SeededRandomness",

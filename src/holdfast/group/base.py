@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.errors import Closed, Misuse
+from holdfast.errors import Closed, Misuse, NoQuorum
 from holdfast.group.interface import (
     BEGINNING,
     EVENT_SIZE_MAX,
     Group,
     Listener,
     Member,
-    NoQuorum,
     Position,
     View,
 )

@@ -21,17 +21,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.errors import HoldfastError
 
 EVENT_SIZE_MAX = 64 << 20
 """The largest event, in bytes. An engine whose carrier takes less cuts events up by itself."""
 
 WINDOW_BYTES = 4 << 20
 """How much a member may have under way, to anybody, before `drain` waits."""
-
-
-class NoQuorum(HoldfastError):
-    """There is no majority to order the event: wait for a quorate view, then submit it again."""
 
 
 class Position(NamedTuple):
