@@ -21,7 +21,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
-
 EVENT_SIZE_MAX = 64 << 20
 """The largest event, in bytes. An engine whose carrier takes less cuts events up by itself."""
 
