@@ -20,12 +20,14 @@ from processes import Child, tell
 
 Start = Callable[..., Child]
 
+SEED = 5  # the same cases in every run; `make fuzz` chooses new ones
+
 
 @pytest.mark.timeout(300)
 def test_every_field_in_every_state(capsys: pytest.CaptureFixture[str]) -> None:
     """Each control word, descriptor, side word, participant's field, header's field: 0, max, ±1, random."""
     chosen = os.environ.get("HOLDFAST_FUZZ_SEED")
-    seed = int(chosen) if chosen else random.SystemRandom().getrandbits(31)
+    seed = int(chosen) if chosen else SEED
     report = fuzz.run(seed, scattered_count=4000, scribbling_s=3.0)
     with capsys.disabled():
         print(f"\n{report.words()} ", end="")
