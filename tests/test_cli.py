@@ -6,12 +6,9 @@ import argparse
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,12 +30,9 @@ from holdfast.cli import main, output, parsing
 
 
 @pytest.fixture(autouse=True)
-def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def directory(runtime_directory: Path) -> Path:
     """Every test has the queues' directory for itself."""
-    made = Path(tempfile.mkdtemp(prefix="holdfast-test.", dir="/dev/shm"))
-    monkeypatch.setenv("HOLDFAST_RUNTIME_DIR", str(made))
-    yield made
-    shutil.rmtree(made)
+    return runtime_directory
 
 
 # -- create, ls, stat ---------------------------------------------------------------------------------

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,12 +24,9 @@ from holdfast.cli import environment, main
 
 
 @pytest.fixture(autouse=True)
-def directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def directory(runtime_directory: Path) -> Path:
     """Every test has the queues' directory for itself."""
-    made = Path(tempfile.mkdtemp(prefix="holdfast-test.", dir="/dev/shm"))
-    monkeypatch.setenv("HOLDFAST_RUNTIME_DIR", str(made))
-    yield made
-    shutil.rmtree(made)
+    return runtime_directory
 
 
 def test_doctor_finds_this_machine_fit(directory: Path) -> None:
