@@ -12,6 +12,7 @@ void bind_reference(nb::module_& module);
 namespace holdfast::bindings {
 
 void bind_inspect(nb::module_& module);
+void bind_frame(nb::module_& module);
 
 namespace {
 
@@ -157,5 +158,6 @@ NB_MODULE(_core, module) {
         .def("hear", &Alarm::hear);
     module.def("wait_any", &wait_any);
     bind_inspect(module);
+    bind_frame(module);
     bind_reference(module);
 }

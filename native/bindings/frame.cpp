@@ -1,0 +1,310 @@
+// Frame and parse_entry: what producers and the engine make, and what admission looks at.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string_view.h>
+
+#include <span>
+#include <vector>
+
+#include "convert.hpp"
+#include "holdfast/entry_writer.hpp"
+#include "holdfast/frame_writer.hpp"
+#include "objects.hpp"
+
+namespace nb = nanobind;
+
+namespace holdfast::bindings {
+
+namespace {
+
+nb::object checked(PyObject* object) {
+    if (object == nullptr) throw nb::python_error();
+    return nb::steal(object);
+}
+
+// The items of a list or tuple, in place; of any other sequence, of a list made from it. No Python code runs while they
+// are used, so that nobody changes the list meanwhile.
+class Items {
+ public:
+    explicit Items(nb::handle sequence, const char* complaint)
+        : fast_(checked(PySequence_Fast(sequence.ptr(), complaint))) {}
+    std::size_t size() const {
+        return static_cast<std::size_t>(PySequence_Fast_GET_SIZE(fast_.ptr()));
+    }
+    PyObject* operator[](std::size_t i) const {
+        return PySequence_Fast_GET_ITEM(fast_.ptr(), static_cast<Py_ssize_t>(i));
+    }
+
+ private:
+    nb::object fast_;
+};
+
+// The bytes of many payloads, held until this object goes: bytes objects in place, others by their buffers.
+class Payloads {
+ public:
+    explicit Payloads(const Items& items) {
+        views_.reserve(items.size());
+        for (std::size_t i = 0; i < items.size(); ++i) {
+            PyObject* item = items[i];
+            if (PyBytes_CheckExact(item)) [[likely]] {
+                keep_.push_back(nb::borrow(item));
+                add(view_of_bytes(item));
+                continue;
+            }
+            buffers_.emplace_back();
+            if (PyObject_GetBuffer(item, &buffers_.back(), PyBUF_SIMPLE) < 0) {
+                buffers_.pop_back();
+                release();
+                throw nb::python_error();
+            }
+            const Py_buffer& buffer = buffers_.back();
+            add({static_cast<const char*>(buffer.buf), static_cast<std::size_t>(buffer.len)});
+        }
+    }
+    Payloads(const Payloads&) = delete;
+    ~Payloads() { release(); }
+
+    std::span<const std::string_view> views() const { return views_; }
+    std::size_t bytes() const { return bytes_; }
+
+ private:
+    void add(std::string_view view) {
+        views_.push_back(view);
+        bytes_ += view.size();
+    }
+    void release() {
+        for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);
+        buffers_.clear();
+    }
+
+    std::vector<std::string_view> views_;
+    std::vector<nb::object> keep_;
+    std::vector<Py_buffer> buffers_;
+    std::size_t bytes_ = 0;
+};
+
+// Where the key of a message comes from, and its owner while it is used.
+struct Key {
+    explicit Key(nb::handle given) {
+        if (given.is_none()) return;
+        has = true;
+        if (PyUnicode_Check(given.ptr())) {
+            text = nb::cast<std::string_view>(given);
+        } else if (PyBytes_Check(given.ptr())) {
+            encoded = holdfast::base64(view_of_bytes(given.ptr()));
+            text = encoded;
+            bytes = true;
+        } else {
+            throw nb::type_error("a key is a str, bytes or None");
+        }
+    }
+    std::string encoded;
+    std::string_view text;
+    bool has = false;
+    bool bytes = false;
+};
+
+// The properties as views into Python's strings, which the list keeps.
+class Properties {
+ public:
+    explicit Properties(nb::handle given) {
+        if (given.is_none()) return;
+        keep_ = checked(PyMapping_Items(given.ptr()));
+        const Py_ssize_t count = PyList_GET_SIZE(keep_.ptr());
+        for (Py_ssize_t i = 0; i < count; ++i) {
+            auto pair = nb::cast<nb::tuple>(nb::handle(PyList_GET_ITEM(keep_.ptr(), i)));
+            if (pair.size() != 2) throw nb::type_error("properties are pairs of str");
+            views_.emplace_back(text(pair[0]), text(pair[1]));
+        }
+    }
+    std::span<const std::pair<std::string_view, std::string_view>> views() const { return views_; }
+
+ private:
+    static std::string_view text(nb::handle item) {
+        Py_ssize_t size = 0;
+        if (!PyUnicode_Check(item.ptr())) throw nb::type_error("properties are pairs of str");
+        const char* bytes = PyUnicode_AsUTF8AndSize(item.ptr(), &size);
+        if (bytes == nullptr) throw nb::python_error();
+        return {bytes, static_cast<std::size_t>(size)};
+    }
+
+    nb::object keep_;
+    std::vector<std::pair<std::string_view, std::string_view>> views_;
+};
+
+i64 to_i64(PyObject* number) {
+    const long long value = PyLong_AsLongLong(number);
+    if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+    return value;
+}
+
+void frame_event(FrameWriter& frame, u8 kind, u8 version, nb::bytes body) {
+    frame.event(kind, version, view_of_bytes(body.ptr()));
+}
+
+void frame_publish(FrameWriter& frame, u64 topic, u64 session, u64 epoch, std::string_view producer,
+                   nb::handle entries) {
+    const Items items(entries, "entries is a sequence of (sequence, span, bytes)");
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        PyObject* item = items[i];
+        if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 3 ||
+            !PyLong_Check(PyTuple_GET_ITEM(item, 0)) || !PyLong_Check(PyTuple_GET_ITEM(item, 1)) ||
+            !PyBytes_Check(PyTuple_GET_ITEM(item, 2)))
+            throw nb::type_error("an entry to publish is a tuple (sequence, span, bytes)");
+        bytes += view_of_bytes(PyTuple_GET_ITEM(item, 2)).size();
+    }
+    FrameWriter::Publish publish(frame, topic, session, epoch, producer, items.size(), bytes);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        PyObject* item = items[i];
+        const i64 span = to_i64(PyTuple_GET_ITEM(item, 1));
+        publish.entry(to_i64(PyTuple_GET_ITEM(item, 0)), span < 0 ? 0 : static_cast<u64>(span),
+                      view_of_bytes(PyTuple_GET_ITEM(item, 2)));
+    }
+    publish.keep();
+}
+
+std::size_t frame_publish_messages(FrameWriter& frame, u64 topic, u64 session, u64 epoch,
+                                   std::string_view producer, i64 sequence, nb::handle payloads,
+                                   u64 publish_time_ms, nb::handle key, nb::handle ordering_key,
+                                   nb::handle properties, u64 event_time_ms, std::size_t batch) {
+    if (batch == 0 || batch > kEntryMessagesMax)
+        throw Error(Code::misuse, "a batch has 1 to " + std::to_string(kEntryMessagesMax) +
+                                      " messages, not " + std::to_string(batch));
+    const Key given_key(key);
+    const Properties given_properties(properties);
+    if (!ordering_key.is_none() && !PyBytes_Check(ordering_key.ptr()))
+        throw nb::type_error("an ordering key is bytes or None");
+    const Payloads given(Items(payloads, "payloads is a sequence of bytes-like objects"));
+    const auto all = given.views();
+    if (sequence < 0 || all.size() > static_cast<u64>(std::numeric_limits<i64>::max() - sequence))
+        throw Error(Code::misuse, "the sequence " + std::to_string(sequence) +
+                                      " is not possible; sequences are 0 to 2^63-1");
+    MessageShape shape{producer,
+                       publish_time_ms,
+                       event_time_ms,
+                       given_key.text,
+                       given_key.has,
+                       given_key.bytes,
+                       {},
+                       !ordering_key.is_none(),
+                       given_properties.views()};
+    if (shape.has_ordering_key) shape.ordering_key = view_of_bytes(ordering_key.ptr());
+    const EntryWriter writer(shape);
+    const std::size_t entries = (all.size() + batch - 1) / batch;
+    FrameWriter::Publish publish(frame, topic, session, epoch, producer, entries,
+                                 given.bytes() + entries * writer.size_bound(0, 0));
+    for (std::size_t i = 0; i < all.size(); i += batch) {
+        const auto group = all.subspan(i, std::min(batch, all.size() - i));
+        std::size_t bytes = 0;
+        for (const std::string_view payload : group) bytes += payload.size();
+        const i64 number = sequence + static_cast<i64>(i);
+        publish.entry(number, group.size(), writer.size_bound(group.size(), bytes),
+                      [&](ByteBuffer& out) {
+                          return group.size() == 1 ? writer.add(out, number, group[0])
+                                                   : writer.add_batch(out, number, group);
+                      });
+    }
+    publish.keep();
+    return entries;
+}
+
+nb::object frame_take(FrameWriter& frame, u64 time_ns) {
+    nb::object out = checked(to_bytes(frame.finish(time_ns)));
+    frame.clear();
+    return out;
+}
+
+// An entry's metadata, read as it is asked for.
+struct EntryInfo {
+    nb::bytes bytes;  // what the views point into
+    Entry entry;
+};
+
+EntryInfo parse_entry(nb::bytes bytes) {
+    EntryInfo out{bytes, {}};
+    const EntryFault fault = check_entry(view_of_bytes(bytes.ptr()), out.entry);
+    if (fault != EntryFault::none)
+        throw Error(Code::corrupt, "this entry of " + std::to_string(bytes.size()) +
+                                       " bytes is not sound: " + std::string(fault_name(fault)));
+    return out;
+}
+
+template <class Get>
+auto text_of(Get get) {
+    return [get](const EntryInfo& info) { return checked(to_text(get(info.entry.metadata))); };
+}
+template <class Member>
+auto number_of(Member EntryMetadata::* member) {
+    return [member](const EntryInfo& info) { return info.entry.metadata.*member; };
+}
+template <class Member>
+auto field_of(Member MessageFields::* member) {
+    return [member](const EntryInfo& info) { return info.entry.metadata.*member; };
+}
+
+void bind_entry_info(nb::module_& module) {
+    nb::class_<EntryInfo>(module, "EntryInfo")
+        .def_prop_ro("producer", text_of([](const EntryMetadata& m) { return m.producer; }))
+        .def_prop_ro("sequence", field_of(&MessageFields::sequence))
+        .def_prop_ro("highest_sequence", number_of(&EntryMetadata::highest_sequence))
+        .def_prop_ro("publish_time_ms", number_of(&EntryMetadata::publish_time_ms))
+        .def_prop_ro("event_time_ms", field_of(&MessageFields::event_time_ms))
+        .def_prop_ro("deliver_at_ms", number_of(&EntryMetadata::deliver_at_ms))
+        .def_prop_ro("key",
+                     [](const EntryInfo& info) { return checked(to_key(info.entry.metadata)); })
+        .def_prop_ro(
+            "ordering_key",
+            [](const EntryInfo& info) { return checked(to_ordering_key(info.entry.metadata)); })
+        .def_prop_ro("properties",
+                     [](const EntryInfo& info) {
+                         return checked(
+                             to_properties(info.entry.metadata_bytes, metadata_field::properties));
+                     })
+        .def_prop_ro("messages", number_of(&EntryMetadata::messages))
+        .def_prop_ro("batch", number_of(&EntryMetadata::batch))
+        .def_prop_ro("compression", number_of(&EntryMetadata::compression))
+        .def_prop_ro("uncompressed_size", number_of(&EntryMetadata::uncompressed_size))
+        .def_prop_ro("encrypted", number_of(&EntryMetadata::encrypted))
+        .def_prop_ro("schema_version",
+                     [](const EntryInfo& info) {
+                         return checked(to_bytes(info.entry.metadata.schema_version));
+                     })
+        .def_prop_ro("replicated_from",
+                     text_of([](const EntryMetadata& m) { return m.replicated_from; }))
+        .def_prop_ro("marker", number_of(&EntryMetadata::marker))
+        .def_prop_ro("null_value", field_of(&MessageFields::null_value))
+        .def_prop_ro("transaction",
+                     [](const EntryInfo& info) -> nb::object {
+                         const EntryMetadata& m = info.entry.metadata;
+                         if (!m.has_transaction) return nb::none();
+                         return nb::make_tuple(m.transaction_most, m.transaction_least);
+                     })
+        .def_prop_ro("uuid", text_of([](const EntryMetadata& m) { return m.uuid; }))
+        .def_prop_ro("chunk", number_of(&EntryMetadata::chunk))
+        .def_prop_ro("chunks", number_of(&EntryMetadata::chunks))
+        .def_prop_ro("chunked_size", number_of(&EntryMetadata::chunked_size))
+        .def_prop_ro("payload",
+                     [](const EntryInfo& info) { return checked(to_bytes(info.entry.payload)); });
+    module.def("parse_entry", &parse_entry, nb::arg("entry"));
+}
+
+}  // namespace
+
+void bind_frame(nb::module_& module) {
+    nb::class_<FrameWriter>(module, "Frame")
+        .def(nb::init<>())
+        .def("event", &frame_event, nb::arg("kind"), nb::arg("version"), nb::arg("body"))
+        .def("publish", &frame_publish, nb::arg("topic"), nb::arg("session"), nb::arg("epoch"),
+             nb::arg("producer"), nb::arg("entries"))
+        .def("publish_messages", &frame_publish_messages, nb::arg("topic"), nb::arg("session"),
+             nb::arg("epoch"), nb::arg("producer"), nb::arg("sequence"), nb::arg("payloads"),
+             nb::arg("publish_time_ms"), nb::kw_only(), nb::arg("key").none() = nb::none(),
+             nb::arg("ordering_key").none() = nb::none(), nb::arg("properties").none() = nb::none(),
+             nb::arg("event_time_ms") = 0, nb::arg("batch") = 1)
+        .def("take", &frame_take, nb::arg("time_ns"))
+        .def_prop_ro("count", &FrameWriter::count)
+        .def_prop_ro("size", &FrameWriter::size);
+    bind_entry_info(module);
+}
+
+}  // namespace holdfast::bindings

@@ -1,0 +1,80 @@
+// Bytes that grow at the end. Unlike std::vector it does not clear what is about to be written anyway.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string_view>
+#include <utility>
+
+#include "types.hpp"
+
+namespace holdfast {
+
+class ByteBuffer {
+ public:
+    ByteBuffer() = default;
+    ByteBuffer(ByteBuffer&& other) noexcept { swap(other); }
+    ByteBuffer& operator=(ByteBuffer&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~ByteBuffer() { std::free(data_); }
+
+    u8* data() { return data_; }
+    const u8* data() const { return data_; }
+    std::size_t size() const { return size_; }
+    std::size_t capacity() const { return capacity_; }
+    std::string_view view() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+    void reserve(std::size_t capacity) {
+        if (capacity <= capacity_) return;
+        void* grown = std::realloc(data_, capacity);
+        if (grown == nullptr) throw std::bad_alloc();
+        data_ = static_cast<u8*>(grown);
+        capacity_ = capacity;
+    }
+
+    // `count` bytes more, which the caller fills. Every pointer into the buffer is void after it.
+    u8* extend(std::size_t count) {
+        if (count > capacity_ - size_) [[unlikely]] {
+            if (count > kSizeMax - size_) throw std::bad_alloc();
+            reserve(std::max({size_ + count, std::min(2 * capacity_, kSizeMax), std::size_t{256}}));
+        }
+        u8* place = data_ + size_;
+        size_ += count;
+        return place;
+    }
+
+    void append(const void* bytes, std::size_t count) {
+        u8* place = extend(count);
+        if (count > 0) std::memcpy(place, bytes, count);
+    }
+    void append(std::string_view bytes) { append(bytes.data(), bytes.size()); }
+
+    // Back to an earlier size; nothing is freed.
+    void cut(std::size_t size) { size_ = std::min(size, size_); }
+
+    // Empty, and memory above `keep` bytes is given back.
+    void clear(std::size_t keep) {
+        size_ = 0;
+        if (capacity_ > keep) ByteBuffer().swap(*this);
+    }
+
+    void swap(ByteBuffer& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+        std::swap(capacity_, other.capacity_);
+    }
+
+ private:
+    static constexpr std::size_t kSizeMax = std::size_t{1} << 62;
+
+    u8* data_ = nullptr;
+    std::size_t size_ = 0;
+    std::size_t capacity_ = 0;
+};
+
+}  // namespace holdfast
