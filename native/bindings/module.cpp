@@ -11,6 +11,7 @@ void bind_reference(nb::module_& module);
 
 namespace holdfast::bindings {
 
+void bind_blocks(nb::module_& module);
 void bind_inspect(nb::module_& module);
 void bind_frame(nb::module_& module);
 
@@ -157,6 +158,7 @@ NB_MODULE(_core, module) {
         .def("ring", &Alarm::ring)
         .def("hear", &Alarm::hear);
     module.def("wait_any", &wait_any);
+    bind_blocks(module);
     bind_inspect(module);
     bind_frame(module);
     bind_reference(module);
