@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Locked
 from holdfast.group import (
     Clock,
     Disk,
@@ -19,6 +20,7 @@ from holdfast.group import (
     SystemRandomness,
 )
 from holdfast.group.sim import Platter, Sim, SimDisk, SimNode
+from processes import Start, hear, tell
 
 RunOnDisk = Callable[[Callable[[Disk], Awaitable[None]]], None]
 
@@ -102,6 +104,61 @@ def test_names(on_disk: RunOnDisk) -> None:
                 await action
 
     on_disk(use)
+
+
+def test_sizes_and_free_room(on_disk: RunOnDisk) -> None:
+    async def use(disk: Disk) -> None:
+        await disk.make_directory("d")
+        for name, size in (("d/b", 5), ("d/a", 7)):
+            file = await disk.open(name, create=True)
+            await file.write(0, b"x" * size)
+            await file.close()
+        assert list((await disk.sizes("d")).items()) == [("a", 7), ("b", 5)]
+        assert await disk.sizes("") == {}, "directories have none"
+        with pytest.raises(FileNotFoundError):
+            await disk.sizes("e")
+        assert await disk.free() > 1 << 20
+
+    on_disk(use)
+
+
+def test_one_holds_the_lock(on_disk: RunOnDisk) -> None:
+    async def use(disk: Disk) -> None:
+        lock = await disk.lock("lock")
+        with pytest.raises(Locked, match="is held by"):
+            await disk.lock("lock")
+        await lock.release()
+        again = await disk.lock("lock")
+        await lock.release()
+        with pytest.raises(Locked):
+            await disk.lock("lock")
+        await again.release()
+
+    on_disk(use)
+
+
+def test_the_kernel_drops_the_lock_of_a_process_that_is_gone(tmp_path: Path, start: Start) -> None:
+    async def take() -> None:
+        await (await SystemDisk(tmp_path).lock("lock")).release()
+
+    child = start(hold_lock, str(tmp_path))
+    assert child.hear() == "held"
+    with pytest.raises(Locked, match=f"process {child.pid} ") as caught:
+        asyncio.run(take())
+    assert caught.value.pid == child.pid
+    child.kill()
+    asyncio.run(take())
+
+
+def hold_lock(directory: str) -> None:
+    import asyncio
+
+    from holdfast.group import SystemDisk
+
+    lock = asyncio.run(SystemDisk(directory).lock("lock"))
+    tell("held")
+    hear()
+    del lock
 
 
 # -- what a crash leaves ------------------------------------------------------------------------------
@@ -288,6 +345,22 @@ def test_a_slow_disk_takes_virtual_time() -> None:
             in_sim(sim, lambda node: written(node, "f", b"x", sync=True))
             took.append(sim.now_s)
     assert took[1] > 100 * took[0]
+
+
+def test_a_crash_drops_the_lock_and_a_limit_is_the_free_room() -> None:
+    with Sim(1, nodes=1) as sim:
+        platter = sim.platter(1)
+        platter.capacity_bytes = 1000
+
+        async def hold(node: SimNode) -> None:
+            await node.disk.lock("lock")
+            name = f"f{platter.generation}"
+            await written(node, name, b"x" * 300, sync=True)
+            assert await node.disk.free() == 700 - 300 * platter.generation
+
+        in_sim(sim, hold)
+        platter.crash()
+        in_sim(sim, hold)
 
 
 def test_a_dead_life_reaches_its_disk_no_more() -> None:

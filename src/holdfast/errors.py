@@ -75,6 +75,10 @@ class Denied(HoldfastError, PermissionError):
     """Permissions, ownership, or a link where a file should be."""
 
 
+class Locked(HoldfastError):
+    """Another process holds the data directory; `pid` and the text name it."""
+
+
 class Stale(HoldfastError):
     """The segment is from before the last boot, and nothing vouches for its bytes."""
 
@@ -105,6 +109,7 @@ __all__ = [
     "Full",
     "HoldfastError",
     "LayoutMismatch",
+    "Locked",
     "Misuse",
     "NoQuorum",
     "NoSpace",

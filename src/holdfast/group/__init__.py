@@ -5,7 +5,7 @@ holds what was delivered. Needs from below: nothing for `local`, a seed for `hol
 """
 
 from holdfast.group.clock import Clock, SystemClock
-from holdfast.group.disk import Disk, File, SystemDisk
+from holdfast.group.disk import Disk, File, Lock, SystemDisk
 from holdfast.group.interface import (
     BEGINNING,
     EVENT_SIZE_MAX,
@@ -31,6 +31,7 @@ __all__ = [
     "GroupStats",
     "Listener",
     "LocalGroup",
+    "Lock",
     "Member",
     "Position",
     "Randomness",

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
+import sys
 from pathlib import Path
 from typing import Protocol
+
+from holdfast.errors import Locked
 
 
 class File(Protocol):
@@ -34,6 +39,13 @@ class File(Protocol):
 
     async def close(self) -> None:
         """Makes nothing durable."""
+
+
+class Lock(Protocol):
+    """A directory that is this process's alone. The end of the process is the end of the lock."""
+
+    async def release(self) -> None:
+        """Others may have it. A second call does nothing."""
 
 
 class Disk(Protocol):
@@ -74,6 +86,19 @@ class Disk(Protocol):
     async def sync_directory(self, path: str) -> None:
         """The names in this directory are durable."""
 
+    async def sizes(self, path: str) -> dict[str, int]:
+        """The files in a directory and their sizes, in bytes, sorted by name."""
+
+    async def free(self) -> int:
+        """How many further bytes this disk can take. Others may take them first."""
+
+    async def lock(self, path: str) -> Lock:
+        """Take the lock that this file stands for; the file is made if it is not there.
+
+        Raises:
+            Locked: somebody has it; the error says who.
+        """
+
 
 class SystemFile:
     """A file of the operating system. Calls run in a thread: a slow disk does not stop the loop."""
@@ -103,6 +128,47 @@ class SystemFile:
         os.close(self._descriptor)
 
 
+class SystemLock:
+    """A lock of the kernel's on an open file: it is gone with the last process that has the file open.
+
+    A process that this one forks has it open too, until it ends or calls exec.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def take(cls, path: Path) -> SystemLock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()} {Path(sys.argv[0]).name}\n".encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise cls._held(path, holder) from None
+        except OSError:
+            os.close(descriptor)
+            raise
+        return cls(descriptor)
+
+    @staticmethod
+    def _held(path: Path, holder: str) -> Locked:
+        """Who holds it is what the holder wrote there: for the reader's eyes; the kernel is the judge."""
+        number, _, program = holder.partition(" ")
+        who = f"process {number} ({program})" if number.isdigit() else "another process"
+        error = Locked(f"{path.parent} is held by {who}; stop it, or use another directory")
+        with contextlib.suppress(ValueError):
+            error.pid = int(number)
+        return error
+
+    async def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
 class SystemDisk:
     """A directory of the operating system."""
 
@@ -127,6 +193,26 @@ class SystemDisk:
 
     async def sync_directory(self, path: str) -> None:
         await asyncio.to_thread(self._sync_directory, self._root / path)
+
+    async def sizes(self, path: str) -> dict[str, int]:
+        return await asyncio.to_thread(self._sizes, self._root / path)
+
+    async def free(self) -> int:
+        found = await asyncio.to_thread(os.statvfs, self._root)
+        return found.f_bavail * found.f_frsize
+
+    async def lock(self, path: str) -> SystemLock:
+        return await asyncio.to_thread(SystemLock.take, self._root / path)
+
+    @staticmethod
+    def _sizes(path: Path) -> dict[str, int]:
+        with os.scandir(path) as entries:
+            found = {
+                entry.name: entry.stat(follow_symlinks=False).st_size
+                for entry in entries
+                if entry.is_file(follow_symlinks=False)
+            }
+        return dict(sorted(found.items()))
 
     @staticmethod
     def _sync_directory(path: Path) -> None:

@@ -14,9 +14,12 @@ import os
 from collections import deque
 from dataclasses import dataclass, field
 
+from holdfast.errors import Locked
 from holdfast.group.randomness import SeededRandomness
 
 SECTOR = 512
+FREE_BYTES_MAX = 1 << 50
+"""What a platter without a limit calls its free room."""
 
 
 @dataclass
@@ -125,6 +128,7 @@ class Platter:
         self.operations = 0
         """How many operations were begun, ever: the range for `fail`."""
         self.generation = 0
+        self.locks: dict[str, SimLock] = {}
         self._chance = chance
         self._root = _Directory()
         self._faults: list[_Fault] = []
@@ -148,6 +152,7 @@ class Platter:
     def crash(self, survival: float | None = None) -> None:
         """Lose what was not synced, but for that share of it; None draws one."""
         self.generation += 1
+        self.locks.clear()
         share = self._chance.fraction() if survival is None else survival
         self._crash_directory(self._root, share)
 
@@ -300,6 +305,18 @@ class SimFile:
                 change.apply(self._inode.durable)
 
 
+class SimLock:
+    """A `Lock` on a platter; a crash drops it."""
+
+    def __init__(self, platter: Platter, path: str) -> None:
+        self._platter = platter
+        self._path = path
+
+    async def release(self) -> None:
+        if self._platter.locks.get(self._path) is self:
+            del self._platter.locks[self._path]
+
+
 class SimDisk:
     """One life's `Disk` on a platter."""
 
@@ -361,3 +378,19 @@ class SimDisk:
             _rename(directory.durable, changes)
         del directory.unsynced[: len(taken)]
         directory.settled += len(taken)
+
+    async def sizes(self, path: str) -> dict[str, int]:
+        await self._platter.operate("list", self._generation)
+        names = self._platter.directory(path).names
+        return {name: len(node.content) for name, node in sorted(names.items()) if isinstance(node, _Inode)}
+
+    async def free(self) -> int:
+        self._platter.check(self._generation)
+        return self._platter.room_for(FREE_BYTES_MAX)
+
+    async def lock(self, path: str) -> SimLock:
+        await self._platter.operate("lock", self._generation)
+        if path in self._platter.locks:
+            raise Locked(f"{path} is held by another part of this node; stop it, or use another directory")
+        lock = self._platter.locks[path] = SimLock(self._platter, path)
+        return lock
