@@ -60,11 +60,11 @@ class Misuse(HoldfastError):
 
 
 class Exists(HoldfastError, FileExistsError):
-    """A segment of that name is there already."""
+    """A segment, topic or subscription of that name is there already."""
 
 
 class NotFound(HoldfastError, FileNotFoundError):
-    """There is no segment of that name."""
+    """There is no segment, topic, subscription or message of that name."""
 
 
 class NoSpace(HoldfastError, OSError):
@@ -96,16 +96,37 @@ class NoQuorum(HoldfastError):
 
 
 class CursorModifying(HoldfastError):
-    """A read was refused because its cursor is being reset."""
+    """A read was refused because its cursor is being reset; a change, because another came before it."""
+
+    number: int | None = None
+    """For a refused change: the cursor's reset number now."""
+
+
+class Outdated(HoldfastError):
+    """An acknowledgement from before a reset: it changes nothing; the reset decided what comes again."""
+
+
+class Busy(HoldfastError):
+    """Somebody is attached who does not share: detach it, wait for it, or force."""
+
+
+class Fenced(HoldfastError):
+    """A newer producer has taken over, or this one's session has ended: open it again if it should go on."""
+
+
+class Terminated(HoldfastError):
+    """The topic was terminated: what it holds can be read, nothing more can be published."""
 
 
 __all__ = [
+    "Busy",
     "Closed",
     "Corrupt",
     "CursorModifying",
     "Denied",
     "Empty",
     "Exists",
+    "Fenced",
     "Full",
     "HoldfastError",
     "LayoutMismatch",
@@ -114,8 +135,10 @@ __all__ = [
     "NoQuorum",
     "NoSpace",
     "NotFound",
+    "Outdated",
     "PeerDied",
     "Stale",
+    "Terminated",
     "Timeout",
     "TooManyParticipants",
     "Unsupported",
