@@ -13,6 +13,7 @@ namespace holdfast::bindings {
 
 void bind_blocks(nb::module_& module);
 void bind_inspect(nb::module_& module);
+void bind_log(nb::module_& module);
 void bind_frame(nb::module_& module);
 
 namespace {
@@ -160,6 +161,7 @@ NB_MODULE(_core, module) {
     module.def("wait_any", &wait_any);
     bind_blocks(module);
     bind_inspect(module);
+    bind_log(module);
     bind_frame(module);
     bind_reference(module);
 }
