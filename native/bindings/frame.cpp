@@ -163,49 +163,97 @@ void frame_publish(FrameWriter& frame, u64 topic, u64 session, u64 epoch, std::s
     publish.keep();
 }
 
+// What a caller gave to be made into entries, checked, and held while that is done.
+class Given {
+ public:
+    Given(std::string_view producer, i64 sequence, nb::handle payloads, u64 publish_time_ms,
+          nb::handle key, nb::handle ordering_key, nb::handle properties, u64 event_time_ms,
+          std::size_t batch)
+        : key_(key),
+          properties_(properties),
+          payloads_(Items(payloads, "payloads is a sequence of bytes-like objects")),
+          sequence_(sequence),
+          batch_(batch) {
+        if (batch == 0 || batch > kEntryMessagesMax)
+            throw Error(Code::misuse, "a batch has 1 to " + std::to_string(kEntryMessagesMax) +
+                                          " messages, not " + std::to_string(batch));
+        const std::size_t count = payloads_.views().size();
+        if (sequence < 0 || count > static_cast<u64>(std::numeric_limits<i64>::max() - sequence))
+            throw Error(Code::misuse, "the sequence " + std::to_string(sequence) +
+                                          " is not possible; sequences are 0 to 2^63-1");
+        if (!ordering_key.is_none() && !PyBytes_Check(ordering_key.ptr()))
+            throw nb::type_error("an ordering key is bytes or None");
+        shape_.producer = producer;
+        shape_.publish_time_ms = publish_time_ms;
+        shape_.event_time_ms = event_time_ms;
+        shape_.key = key_.text;
+        shape_.has_key = key_.has;
+        shape_.key_base64 = key_.bytes;
+        shape_.has_ordering_key = !ordering_key.is_none();
+        if (shape_.has_ordering_key) shape_.ordering_key = view_of_bytes(ordering_key.ptr());
+        shape_.properties = properties_.views();
+    }
+
+    const MessageShape& shape() const { return shape_; }
+    std::size_t bytes() const { return payloads_.bytes(); }
+    std::size_t entries() const { return (payloads_.views().size() + batch_ - 1) / batch_; }
+
+    // Calls use(sequence, messages, bound of the entry's size, write) for each entry to be made.
+    template <class Use>
+    void each(const EntryWriter& writer, Use use) const {
+        const auto all = payloads_.views();
+        for (std::size_t i = 0; i < all.size(); i += batch_) {
+            const auto group = all.subspan(i, std::min(batch_, all.size() - i));
+            std::size_t bytes = 0;
+            for (const std::string_view payload : group) bytes += payload.size();
+            const i64 number = sequence_ + static_cast<i64>(i);
+            use(number, group.size(), writer.size_bound(group.size(), bytes), [&](ByteBuffer& out) {
+                return group.size() == 1 ? writer.add(out, number, group[0])
+                                         : writer.add_batch(out, number, group);
+            });
+        }
+    }
+
+ private:
+    Key key_;
+    Properties properties_;
+    Payloads payloads_;
+    i64 sequence_;
+    std::size_t batch_;
+    MessageShape shape_;
+};
+
 std::size_t frame_publish_messages(FrameWriter& frame, u64 topic, u64 session, u64 epoch,
                                    std::string_view producer, i64 sequence, nb::handle payloads,
                                    u64 publish_time_ms, nb::handle key, nb::handle ordering_key,
                                    nb::handle properties, u64 event_time_ms, std::size_t batch) {
-    if (batch == 0 || batch > kEntryMessagesMax)
-        throw Error(Code::misuse, "a batch has 1 to " + std::to_string(kEntryMessagesMax) +
-                                      " messages, not " + std::to_string(batch));
-    const Key given_key(key);
-    const Properties given_properties(properties);
-    if (!ordering_key.is_none() && !PyBytes_Check(ordering_key.ptr()))
-        throw nb::type_error("an ordering key is bytes or None");
-    const Payloads given(Items(payloads, "payloads is a sequence of bytes-like objects"));
-    const auto all = given.views();
-    if (sequence < 0 || all.size() > static_cast<u64>(std::numeric_limits<i64>::max() - sequence))
-        throw Error(Code::misuse, "the sequence " + std::to_string(sequence) +
-                                      " is not possible; sequences are 0 to 2^63-1");
-    MessageShape shape{producer,
-                       publish_time_ms,
-                       event_time_ms,
-                       given_key.text,
-                       given_key.has,
-                       given_key.bytes,
-                       {},
-                       !ordering_key.is_none(),
-                       given_properties.views()};
-    if (shape.has_ordering_key) shape.ordering_key = view_of_bytes(ordering_key.ptr());
-    const EntryWriter writer(shape);
-    const std::size_t entries = (all.size() + batch - 1) / batch;
-    FrameWriter::Publish publish(frame, topic, session, epoch, producer, entries,
-                                 given.bytes() + entries * writer.size_bound(0, 0));
-    for (std::size_t i = 0; i < all.size(); i += batch) {
-        const auto group = all.subspan(i, std::min(batch, all.size() - i));
-        std::size_t bytes = 0;
-        for (const std::string_view payload : group) bytes += payload.size();
-        const i64 number = sequence + static_cast<i64>(i);
-        publish.entry(number, group.size(), writer.size_bound(group.size(), bytes),
-                      [&](ByteBuffer& out) {
-                          return group.size() == 1 ? writer.add(out, number, group[0])
-                                                   : writer.add_batch(out, number, group);
-                      });
-    }
+    const Given given(producer, sequence, payloads, publish_time_ms, key, ordering_key, properties,
+                      event_time_ms, batch);
+    const EntryWriter writer(given.shape());
+    FrameWriter::Publish publish(frame, topic, session, epoch, producer, given.entries(),
+                                 given.bytes() + given.entries() * writer.size_bound(0, 0));
+    given.each(writer, [&](i64 number, std::size_t span, std::size_t bound, auto write) {
+        publish.entry(number, span, bound, write);
+    });
     publish.keep();
-    return entries;
+    return given.entries();
+}
+
+nb::list encode_messages(nb::handle payloads, std::string_view producer, i64 sequence,
+                         u64 publish_time_ms, nb::handle key, nb::handle ordering_key,
+                         nb::handle properties, u64 event_time_ms, std::size_t batch) {
+    const Given given(producer, sequence, payloads, publish_time_ms, key, ordering_key, properties,
+                      event_time_ms, batch);
+    const EntryWriter writer(given.shape());
+    nb::list out;
+    ByteBuffer entry;
+    given.each(writer, [&](i64, std::size_t, std::size_t bound, auto write) {
+        require_entry_size(bound);
+        entry.cut(0);
+        write(entry);
+        out.append(checked(to_bytes(entry.view())));
+    });
+    return out;
 }
 
 nb::object frame_take(FrameWriter& frame, u64 time_ns) {
@@ -304,6 +352,11 @@ void bind_frame(nb::module_& module) {
         .def("take", &frame_take, nb::arg("time_ns"))
         .def_prop_ro("count", &FrameWriter::count)
         .def_prop_ro("size", &FrameWriter::size);
+    module.def("encode_messages", &encode_messages, nb::arg("payloads"), nb::arg("producer"),
+               nb::arg("sequence"), nb::arg("publish_time_ms"), nb::kw_only(),
+               nb::arg("key").none() = nb::none(), nb::arg("ordering_key").none() = nb::none(),
+               nb::arg("properties").none() = nb::none(), nb::arg("event_time_ms") = 0,
+               nb::arg("batch") = 1);
     bind_entry_info(module);
 }
 

@@ -15,6 +15,7 @@ void bind_blocks(nb::module_& module);
 void bind_inspect(nb::module_& module);
 void bind_log(nb::module_& module);
 void bind_frame(nb::module_& module);
+void bind_entries(nb::module_& module);
 
 namespace {
 
@@ -163,5 +164,6 @@ NB_MODULE(_core, module) {
     bind_inspect(module);
     bind_log(module);
     bind_frame(module);
+    bind_entries(module);
     bind_reference(module);
 }

@@ -57,6 +57,15 @@ class ByteBuffer {
     // Back to an earlier size; nothing is freed.
     void cut(std::size_t size) { size_ = std::min(size, size_); }
 
+    // Gives back the memory that is not used.
+    void fit() {
+        if (size_ == 0) return ByteBuffer().swap(*this);
+        if (void* fitted = std::realloc(data_, size_)) {
+            data_ = static_cast<u8*>(fitted);
+            capacity_ = size_;
+        }
+    }
+
     // Empty, and memory above `keep` bytes is given back.
     void clear(std::size_t keep) {
         size_ = 0;

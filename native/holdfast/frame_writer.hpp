@@ -15,6 +15,12 @@
 
 namespace holdfast {
 
+inline void require_entry_size(std::size_t size) {
+    if (size > kEntrySizeMax)
+        throw Error(Code::too_large, "an entry has at most " + std::to_string(kEntrySizeMax) +
+                                         " bytes, not " + std::to_string(size));
+}
+
 class FrameWriter {
  public:
     FrameWriter() { begin(); }
@@ -131,7 +137,8 @@ class FrameWriter::Publish {
     // `size_bound` at most.
     template <class Write>
     void entry(i64 sequence, u64 span, std::size_t size_bound, Write write) {
-        if (size_bound > kEntrySizeMax) require_entry(size_bound);
+        require_entry_size(size_bound);
+        addition_.require_room(size_bound);
         const std::size_t size = write(frame_.buffer_);
         row(sequence, span, size);
     }
@@ -143,16 +150,10 @@ class FrameWriter::Publish {
     }
 
  private:
-    static void require_entry(std::size_t size) {
-        if (size > kEntrySizeMax)
-            throw Error(Code::too_large, "an entry has at most " + std::to_string(kEntrySizeMax) +
-                                             " bytes, not " + std::to_string(size));
-    }
-
     void row(i64 sequence, u64 span, std::size_t size) {
         if (row_ == rows_end_)
             throw Error(Code::misuse, "the entries of this publish are more than was told");
-        require_entry(size);
+        require_entry_size(size);
         if (sequence < 0 || span == 0 || span > std::numeric_limits<u32>::max() ||
             span - 1 > static_cast<u64>(std::numeric_limits<i64>::max() - sequence))
             throw Error(Code::misuse, "sequence " + std::to_string(sequence) + " with a span of " +
