@@ -14,6 +14,7 @@ namespace holdfast::bindings {
 void bind_blocks(nb::module_& module);
 void bind_inspect(nb::module_& module);
 void bind_log(nb::module_& module);
+void bind_writer(nb::module_& module);
 void bind_frame(nb::module_& module);
 void bind_entries(nb::module_& module);
 
@@ -71,7 +72,8 @@ void arm_point(const std::string& point, const std::string& action, u64 countdow
 
 nb::list points() {
     nb::list out;
-    for (std::string_view name : kPointNames) out.append(nb::str(name.data(), name.size()));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(kFirstLogPoint); ++i)
+        out.append(nb::str(kPointNames[i].data(), kPointNames[i].size()));
     return out;
 }
 
@@ -163,6 +165,7 @@ NB_MODULE(_core, module) {
     bind_blocks(module);
     bind_inspect(module);
     bind_log(module);
+    bind_writer(module);
     bind_frame(module);
     bind_entries(module);
     bind_reference(module);

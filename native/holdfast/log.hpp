@@ -135,6 +135,7 @@ class Log {
     void begin(Bytes frame, u64 view, u64 index, bool redo) {
         if (open_)
             throw Error(Code::misuse, "a frame is being applied; call finish() before begin()");
+        queue_->require_here();
         reader_ = FrameReader(frame);
         open_ = true;
         redo_ = redo;
@@ -192,6 +193,7 @@ class Log {
     // Valid until the next begin().
     const Applied& finish(bool urgent) {
         require_open("finish");
+        queue_->require_here();
         end_event();
         if (!reader_.at_end())
             throw Error(Code::misuse, "the frame has events left; call step() until it is None");

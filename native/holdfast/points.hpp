@@ -32,6 +32,13 @@ enum class Point : int {
     attach_locked, attach_recovered, attach_active, detach_begin, detach_inactive,
     // segment creation
     create_file, create_allocated, create_initialised, create_linked,
+    // the log's writer
+    journal_write, journal_half, journal_written, ledger_open, ledger_write, ledger_half, ledger_written, journal_synced,
+    round_done,
+    // the store, in Python
+    format_made, journal_made, journal_used, journal_dropped, snapshot_begin, snapshot_synced, snapshot_written,
+    snapshot_renamed, snapshot_done, snapshot_dropped, trim_unlink, ledger_rewritten, recover_locked, recover_loaded,
+    recover_cut, recover_truncated, recover_redo, recover_done, backup_copied, restore_copied,
     count_
 };
 
@@ -46,8 +53,15 @@ inline constexpr std::array<std::string_view, static_cast<std::size_t>(Point::co
     "fence_done", "close_marked",
     "attach_locked", "attach_recovered", "attach_active", "detach_begin", "detach_inactive",
     "create_file", "create_allocated", "create_initialised", "create_linked",
+    "journal_write", "journal_half", "journal_written", "ledger_open", "ledger_write", "ledger_half", "ledger_written",
+    "journal_synced", "round_done",
+    "format_made", "journal_made", "journal_used", "journal_dropped", "snapshot_begin", "snapshot_synced",
+    "snapshot_written", "snapshot_renamed", "snapshot_done", "snapshot_dropped", "trim_unlink", "ledger_rewritten",
+    "recover_locked", "recover_loaded", "recover_cut", "recover_truncated", "recover_redo", "recover_done",
+    "backup_copied", "restore_copied",
 };
 // clang-format on
+inline constexpr Point kFirstLogPoint = Point::journal_write;  // before it stand the queue's
 static_assert(!kPointNames.back().empty(), "every point needs its name, in the order of the enum");
 
 constexpr std::string_view point_name(Point point) {
@@ -106,6 +120,11 @@ inline void disarm() {
 
 inline bool any_armed() {
     return detail::armed_point.load(std::memory_order_relaxed) != Point::none;
+}
+
+// For a place that can be cut in two only if it is known beforehand.
+inline bool is_armed(Point point) {
+    return detail::armed_point.load(std::memory_order_relaxed) == point;
 }
 
 inline void at(Point point) {

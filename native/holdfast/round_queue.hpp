@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "errors.hpp"
 #include "round.hpp"
 
 namespace holdfast {
@@ -78,6 +79,15 @@ class RoundQueue {
         round = Round();
     }
 
+    // In a child of fork(): the writer's thread is not there, and it may have held the lock.
+    void leave_to_parent() { left_.store(true, std::memory_order_relaxed); }
+    void require_here() const {
+        if (left_.load(std::memory_order_relaxed))
+            throw Error(Code::misuse,
+                        "this log was given a writer before fork(); a child has no such thread: "
+                        "open the broker in it");
+    }
+
     u64 bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
     // For the writer, which waits under this lock for what it wants.
@@ -87,7 +97,7 @@ class RoundQueue {
     bool urgent() const { return urgent_; }           // under the lock
     Clock::time_point due() const {
         return since_ + kPatience;
-    }                                                          // under the lock, if something waits
+    }  // under the lock, if something waits
     u64 begin_d() const { return waiting_.front()->begin_d; }  // the same
 
  private:
@@ -102,6 +112,7 @@ class RoundQueue {
     bool urgent_ = false;
     Clock::time_point since_;
     std::atomic<u64> bytes_{0};
+    std::atomic<bool> left_{false};
 };
 
 }  // namespace holdfast

@@ -1,0 +1,268 @@
+// The files of the ledgers that a writer writes to: opened when needed, kept open, closed when there are too many.
+//
+// The writer's thread opens and writes; other threads ask which ledgers have to be synced, and say when they were. The
+// lock covers the table, never a system call that may wait for the disk, except where there are too many open files and
+// none of them is synced.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "errors.hpp"
+#include "file_header.hpp"
+#include "files.hpp"
+#include "io.hpp"
+#include "points.hpp"
+#include "round.hpp"
+
+namespace holdfast {
+
+// What failed, with which errno, on what. `error` 0: nothing.
+struct IoFailure {
+    IoOp op = IoOp::count_;
+    int error = 0;
+    std::string what;
+
+    explicit operator bool() const { return error != 0; }
+};
+
+struct UnsyncedLedger {
+    u64 ledger;
+    int data, index;  // duplicates, which the receiver closes
+    u64 size;         // written so far
+};
+
+class LedgerFileTable {
+ public:
+    LedgerFileTable(std::string directory, const Incarnation& incarnation)
+        : directory_(std::move(directory)), incarnation_(incarnation) {
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
+            open_max_ = std::clamp<u64>(limit.rlim_cur / 8, 8, kOpenMax);
+    }
+
+    // The writer is between begin_writes() and end_writes() while it writes ledgers.
+    void begin_writes() {
+        const std::lock_guard lock(mutex_);
+        writing_ = true;
+    }
+    void end_writes() {
+        {
+            const std::lock_guard lock(mutex_);
+            writing_ = false;
+            for (const u64 ledger : leaving_) drop(ledger);
+            leaving_.clear();
+        }
+        idle_.notify_all();
+    }
+
+    IoFailure write(const LedgerWrite& write, const std::vector<LedgerRun>& runs) {
+        LedgerFile* file = nullptr;
+        if (IoFailure failure = find(write, file)) return failure;
+        pieces_.clear();
+        for (std::size_t i = write.begin; i < write.end; ++i)
+            pieces_.push_back({const_cast<std::byte*>(runs[i].data), runs[i].size});
+        if (const int error =
+                write_all(file->data.get(), pieces_, write.offset, IoOp::ledger_write))
+            return {IoOp::ledger_write, error, path(*file, ".data")};
+        at(Point::ledger_half);
+        pieces_.clear();
+        for (std::size_t i = write.begin; i < write.end; ++i)
+            pieces_.push_back({const_cast<u64*>(runs[i].index), runs[i].count * sizeof(u64)});
+        if (const int error =
+                write_all(file->index.get(), pieces_, write.index_offset(), IoOp::index_write))
+            return {IoOp::index_write, error, path(*file, ".index")};
+        const std::lock_guard lock(mutex_);
+        if (file->written == file->synced) file->dirty_since = ++moment_;
+        file->written = write.offset + write.size;
+        return {};
+    }
+
+    // Ledgers written since they were last told to be synced, those that wait longest first.
+    std::vector<UnsyncedLedger> unsynced(std::size_t limit) {
+        std::vector<UnsyncedLedger> out;
+        const std::lock_guard lock(mutex_);
+        std::vector<LedgerFile*> dirty;
+        for (auto& [ledger, file] : files_) {
+            if (file->written != file->synced) dirty.push_back(file.get());
+        }
+        std::sort(dirty.begin(), dirty.end(), [](const LedgerFile* a, const LedgerFile* b) {
+            return a->dirty_since < b->dirty_since;
+        });
+        for (LedgerFile* file : dirty) {
+            if (out.size() == limit) break;
+            const int data = ::fcntl(file->data.get(), F_DUPFD_CLOEXEC, 3);
+            const int index = data < 0 ? -1 : ::fcntl(file->index.get(), F_DUPFD_CLOEXEC, 3);
+            if (index < 0) {  // no descriptors left; what was found can be synced meanwhile
+                if (data >= 0) ::close(data);
+                break;
+            }
+            out.push_back({file->ledger, data, index, file->written});
+        }
+        return out;
+    }
+
+    void synced(u64 ledger, u64 size) {
+        const std::lock_guard lock(mutex_);
+        const auto found = files_.find(ledger);
+        if (found == files_.end()) return;
+        LedgerFile& file = *found->second;
+        file.synced = std::max(file.synced, std::min(size, file.written));
+        if (file.synced != file.written) file.dirty_since = ++moment_;
+    }
+
+    // The ledger is gone: its files are closed, at the latest when the round that is being written has ended.
+    void forget(u64 ledger) {
+        const std::lock_guard lock(mutex_);
+        if (writing_)
+            leaving_.push_back(ledger);
+        else
+            drop(ledger);
+    }
+
+    // From here on the ledger is written to its files of this generation, which must exist. Answers how far the files of
+    // the generation before were written by this writer; 0: not at all.
+    u64 use_generation(u64 ledger, u32 generation) {
+        std::unique_lock lock(mutex_);
+        idle_.wait(lock, [this] { return !writing_; });
+        generations_[ledger] = generation;
+        const auto found = files_.find(ledger);
+        if (found == files_.end()) return 0;
+        const u64 written = found->second->written;
+        files_.erase(found);
+        return written;
+    }
+
+    std::size_t open_count() {
+        const std::lock_guard lock(mutex_);
+        return files_.size();
+    }
+
+ private:
+    struct LedgerFile {
+        u64 ledger = 0;
+        u32 generation = 0;
+        OwnedFd data, index;
+        u64 written = 0, synced = 0;  // sizes of the data file
+        u64 dirty_since = 0;
+        u64 used = 0;
+        int sync_error = 0;  // once failed, a later success would mean nothing
+    };
+
+    void drop(u64 ledger) {
+        files_.erase(ledger);
+        generations_.erase(ledger);
+    }
+
+    std::string path(const LedgerFile& file, const char* ending) const {
+        char name[64];
+        if (file.generation == 0)
+            std::snprintf(name, sizeof name, "/ledgers/%016llx%s",
+                          static_cast<unsigned long long>(file.ledger), ending);
+        else
+            std::snprintf(name, sizeof name, "/ledgers/%016llx.%u%s",
+                          static_cast<unsigned long long>(file.ledger), file.generation, ending);
+        return directory_ + name;
+    }
+
+    IoFailure find(const LedgerWrite& write, LedgerFile*& out) {
+        u32 generation = 0;
+        {
+            const std::lock_guard lock(mutex_);
+            const auto found = files_.find(write.ledger);
+            if (found != files_.end()) {
+                out = found->second.get();
+                out->used = ++moment_;
+                return {};
+            }
+            const auto other = generations_.find(write.ledger);
+            if (other != generations_.end()) generation = other->second;
+        }
+        auto file = std::make_unique<LedgerFile>();
+        file->ledger = write.ledger;
+        file->generation = generation;
+        file->written = file->synced = write.offset;
+        at(Point::ledger_open);
+        if (IoFailure failure = make_room()) return failure;
+        const bool fresh = write.offset == kFileHeaderSize && generation == 0;
+        if (IoFailure failure = open(*file, ".data", FileKind::ledger_data, fresh, file->data))
+            return failure;
+        if (IoFailure failure = open(*file, ".index", FileKind::ledger_index, fresh, file->index))
+            return failure;
+        const std::lock_guard lock(mutex_);
+        file->used = ++moment_;
+        out = file.get();
+        files_[write.ledger] = std::move(file);
+        return {};
+    }
+
+    // A ledger that begins here has no bytes yet: whatever a crash left under its name is emptied.
+    IoFailure open(const LedgerFile& file, const char* ending, FileKind kind, bool fresh,
+                   OwnedFd& out) {
+        const std::string name = path(file, ending);
+        int fd = open_file(name.c_str(), O_RDWR | (fresh ? O_CREAT | O_EXCL : 0));
+        const bool left_over = fresh && fd == -EEXIST;
+        if (left_over) fd = open_file(name.c_str(), O_RDWR);
+        if (fd < 0) return {IoOp::ledger_open, -fd, name};
+        out = OwnedFd(fd);
+        if (out.get() < 0) return {IoOp::ledger_open, errno, name};
+        if (left_over) {
+            if (const int error = truncate_file(out.get(), 0))
+                return {IoOp::ledger_truncate, error, name};
+        }
+        if (!fresh) return {};
+        FileHeader header = make_file_header(kind, file.ledger, incarnation_);
+        pieces_.assign(1, {&header, sizeof header});
+        const IoOp op = kind == FileKind::ledger_data ? IoOp::ledger_write : IoOp::index_write;
+        if (const int error = write_all(out.get(), pieces_, 0, op)) return {op, error, name};
+        return {};
+    }
+
+    // Closes the file that was not used for longest; one that is not synced is synced first, since a failure that nobody
+    // has an open file for is never told.
+    IoFailure make_room() {
+        const std::lock_guard lock(mutex_);
+        if (files_.size() < open_max_) return {};
+        const auto rank = [](const LedgerFile& file) {
+            return std::pair(file.written != file.synced, file.used);
+        };
+        auto oldest = files_.begin();
+        for (auto each = files_.begin(); each != files_.end(); ++each) {
+            if (rank(*each->second) < rank(*oldest->second)) oldest = each;
+        }
+        LedgerFile& file = *oldest->second;
+        if (file.written != file.synced) {
+            int& error = file.sync_error;
+            if (error == 0) error = sync_data(file.data.get(), IoOp::ledger_sync);
+            if (error == 0) error = sync_data(file.index.get(), IoOp::ledger_sync);
+            if (error != 0) return {IoOp::ledger_sync, error, path(file, ".data")};
+        }
+        files_.erase(oldest);
+        return {};
+    }
+
+    static constexpr u64 kOpenMax = 1024;
+
+    const std::string directory_;
+    const Incarnation incarnation_;
+    u64 open_max_ = 64;
+    std::vector<iovec> pieces_;  // of the writer's thread alone
+    std::mutex mutex_;
+    std::condition_variable idle_;
+    bool writing_ = false;
+    u64 moment_ = 0;
+    std::vector<u64> leaving_;
+    std::unordered_map<u64, std::unique_ptr<LedgerFile>> files_;
+    std::unordered_map<u64, u32> generations_;
+};
+
+}  // namespace holdfast
