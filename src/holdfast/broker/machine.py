@@ -1,0 +1,212 @@
+"""Applies frames: the one way in which a broker's state changes.
+
+What comes in is a frame of events at a position of the one order. What goes out is what became of each of
+them, and, in the log's round, the bytes that make it durable. The same frames give the same state and the
+same bytes on every member, and again when the journal is redone (I49).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from holdfast import _core
+from holdfast.broker import parts
+from holdfast.broker.events import Context, Event, Notice, ProducerReady, Published, ViewChange, decode
+from holdfast.broker.events.outcomes import NO_ID
+from holdfast.broker.state import BrokerState
+from holdfast.errors import Corrupt, Fenced, HoldfastError, NotFound, Terminated
+from holdfast.group import Member, Position, View
+from holdfast.ledger.ids import MessageId
+
+_EVENT_COUNT = slice(4, 8)  # in a frame's header: see native/holdfast/frame_layout.hpp
+
+
+class Tail(NamedTuple):
+    """A topic that has more entries than before the frame."""
+
+    topic: int
+    end: int
+    """The ordinal of its next entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a frame has done."""
+
+    position: Position
+    first_d: int
+    """0: none of its events was durable."""
+    last_d: int
+    """The last that was given so far, by this frame or before it."""
+    events: list[Event | None]
+    """In their order; None in the place of a publish."""
+    outcomes: list[Any]
+    """Of each event: what it was answered, or the error with which it was refused."""
+    tails: list[Tail]
+    created: list[int]
+    """New topics."""
+    notices: list[Notice]
+    """What others than the senders must learn."""
+
+    @property
+    def promoted(self) -> list[int]:
+        """Sessions of producers that have waited and may publish now."""
+        return [notice.session for notice in self.notices if isinstance(notice, ProducerReady)]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The state at one moment, for a snapshot."""
+
+    d: int
+    position: Position
+    parts: list[bytes]
+    ledgers: dict[int, int]
+    """Every live ledger's file, with the size of its data."""
+    removed: list[int]
+    """Files that nobody needs once this snapshot is durable: those given up since the one before."""
+    clean: bool = False
+    """For the store to set: nothing follows it."""
+
+
+class Machine:
+    """A broker's state, and what applies events to it.
+
+    Example:
+        >>> from holdfast.broker.events import TopicCreate
+        >>> from holdfast.group import Member
+        >>> event = TopicCreate("persistent://public/default/orders", bytes(16))
+        >>> frame = _core.Frame()
+        >>> frame.event(event.kind, event.version, event.encode())
+        >>> machine = Machine()
+        >>> machine.apply(1, 1, Member(1, 1), frame.take(0)).outcomes
+        [TopicCreated(topic=1)]
+    """
+
+    def __init__(self, log: _core.Log | None = None) -> None:
+        self.state = BrokerState(log or _core.Log())
+
+    @property
+    def log(self) -> _core.Log:
+        """Another one after `load`."""
+        return self.state.log
+
+    # -- applying --------------------------------------------------------------------------------------
+
+    def apply(self, view: int, index: int, member: Member, frame: bytes) -> Applied:
+        """Apply a frame that was delivered.
+
+        Raises:
+            Corrupt: it is none. Nothing has changed.
+            Unsupported: it has events of a newer program. This member must not go on.
+        """
+        return self._run(Position(view, index), member, frame, redo=False)
+
+    def view(self, view: View, unclean: bool = False) -> Applied:
+        """Apply the event with which a view begins, at its position."""
+        event = ViewChange(list(view.members), unclean)
+        frame = _core.Frame()
+        frame.event(event.kind, event.version, event.encode())
+        return self._run(view.position, None, frame.take(0), redo=False)
+
+    def redo(self, view: int, index: int, frame: bytes) -> None:
+        """Apply a frame of the journal: each of its events was accepted before.
+
+        Raises:
+            Corrupt: one is refused now, so it does not belong to this state.
+        """
+        applied = self._run(Position(view, index), None, frame, redo=True)
+        for event, outcome in zip(applied.events, applied.outcomes, strict=True):
+            if isinstance(outcome, HoldfastError):
+                what = "a publish" if event is None else type(event).__name__
+                raise Corrupt(
+                    f"the journal's {what} at {applied.position} was accepted once and is refused now "
+                    f"({outcome}): it does not belong to this snapshot; run holdfast doctor"
+                ) from outcome
+
+    def _run(self, position: Position, member: Member | None, frame: bytes, redo: bool) -> Applied:
+        log, state = self.state.log, self.state
+        log.begin(frame, position.view, position.index, redo)
+        context = Context(member, log.time)
+        events: list[Event | None] = []
+        outcomes: list[Any] = []
+        urgent = False
+        while (found := log.step()) is not None:
+            event = decode(*found)
+            before = state.changes
+            try:
+                outcome = event.apply(state, context)
+            except HoldfastError as refusal:
+                if state.changes != before:
+                    raise AssertionError(f"{type(event).__name__} was refused half-way") from refusal
+                outcome = refusal.with_traceback(None)
+            if redo or (event.durable and state.changes != before):
+                log.accept()
+                urgent |= event.urgent
+            events.append(event)
+            outcomes.append(outcome)
+        publishes = int.from_bytes(frame[_EVENT_COUNT], "little") - len(events)
+        done = log.finish(urgent or publishes > 0)
+        for published in done.published:
+            events.insert(published[0], None)
+            outcomes.insert(published[0], _published(*published))
+        state.position = position
+        return Applied(
+            position,
+            done.first_d,
+            done.last_d,
+            events,
+            outcomes,
+            self._tails([*(tail[0] for tail in done.tails), *context.grown]),
+            context.created,
+            context.notices,
+        )
+
+    def _tails(self, topics: Iterable[int]) -> list[Tail]:
+        """Of those that still exist and are topics: a stage's hidden ledger is none."""
+        state, tails = self.state, list[Tail]()
+        for id in dict.fromkeys(topics):  # noqa: A001
+            topic = state.topics.get(id)
+            if topic is not None:
+                state.refresh(topic)
+                tails.append(Tail(id, topic.ledgers.end))
+        return tails
+
+    # -- snapshots -------------------------------------------------------------------------------------
+
+    def load(self, snapshot: Iterable[bytes]) -> None:
+        """Begin from the parts of a snapshot, in place of what was here.
+
+        Raises:
+            Corrupt: they do not fit together.
+        """
+        self.state = parts.unpack(snapshot)
+
+    def capture(self) -> Captured:
+        """The state as it is now. Objects that have not changed since the last time are not encoded again."""
+        state = self.state
+        removed, state.removed = state.removed, []
+        return Captured(state.log.next_d - 1, state.position, parts.pack(state), dict(state.files()), removed)
+
+    def digest(self) -> bytes:
+        """16 bytes that are equal when the states are."""
+        return parts.digest(self.state)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        self.state.check()
+
+
+def _published(
+    _: int, code: int, ledger: int, entry: int, ordinal: int, count: int, duplicates: list[int] | None
+) -> Published | HoldfastError:
+    if code == 0:
+        first = MessageId(ledger, entry) if count else NO_ID
+        return Published(first, ordinal, count, tuple(duplicates or ()))
+    if code == 1:
+        return NotFound("the topic is gone; nothing was published")
+    if code == 2:
+        return Terminated("the topic was terminated; nothing was published")
+    return Fenced("the producer's session has ended, or another took its place; nothing was published")

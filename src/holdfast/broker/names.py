@@ -1,0 +1,76 @@
+"""The names of topics, subscriptions and producers: what may be in one, and what it is in full."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from holdfast.errors import Misuse, Unsupported
+
+NAME_BYTES_MAX = 1024
+"""The longest name. Names stand in events and snapshots again and again."""
+
+_PART = re.compile(r"[\w.=:-]+")  # what Pulsar allows in a tenant or a namespace
+
+
+class TopicName(NamedTuple):
+    """A topic's name in its parts.
+
+    Example:
+        >>> TopicName.parse("orders").namespace
+        'default'
+        >>> print(TopicName.parse("shop/eu/orders"))
+        persistent://shop/eu/orders
+    """
+
+    tenant: str
+    namespace: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"persistent://{self.tenant}/{self.namespace}/{self.topic}"
+
+    @classmethod
+    def parse(cls, name: str) -> TopicName:
+        """From `topic`, `tenant/namespace/topic` or the full form.
+
+        Raises:
+            Misuse: it is no topic's name.
+            Unsupported: a kind of topic that this broker does not have.
+        """
+        domain, colon, path = name.rpartition("://")
+        if colon and domain != "persistent":
+            raise Unsupported(f"{name!r}: there are persistent topics only")
+        parts = path.split("/", 2)
+        if len(parts) == 1 and not colon:
+            parts = ["public", "default", path]
+        if len(parts) != 3 or not _PART.fullmatch(parts[0]) or not _PART.fullmatch(parts[1]):
+            raise Misuse(f"{name!r} is not a topic's name; it looks like orders, or tenant/namespace/orders")
+        checked_name(parts[2], "a topic")
+        return cls(*parts)
+
+
+def topic_name(name: str) -> str:
+    """The full name of a topic.
+
+    Example:
+        >>> topic_name("orders")
+        'persistent://public/default/orders'
+
+    Raises:
+        Misuse: it is no topic's name.
+    """
+    return str(TopicName.parse(name))
+
+
+def checked_name(name: str, of: str) -> str:
+    """A name as it is.
+
+    Raises:
+        Misuse: it is empty, too long, or has control characters in it.
+    """
+    if not name or not name.isprintable():
+        raise Misuse(f"{name!r} cannot name {of}: use one or more characters that can be printed")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise Misuse(f"a name of {len(name.encode())} bytes for {of}; {NAME_BYTES_MAX} are possible")
+    return name

@@ -1,0 +1,266 @@
+"""What of a topic a subscription has acknowledged.
+
+```
+ acked     acked            acked                          bits: entry 12 is a batch, of which
+ ████████████████░░░░░░░░░░░█████░░░░▒░░░░░░░░░            some messages are acknowledged
+ 0               acked_to   holes    12       end
+```
+
+`acked_to` is the mark-delete position: everything below it is acknowledged. What is acknowledged above it is
+a hole in the backlog, kept in a Roaring bitmap. All positions are ordinals, all ranges half-open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pyroaring import BitMap64
+
+from holdfast.errors import Corrupt
+
+_CHUNK = 1 << 16
+"""Ranges are told chunk by chunk, as Roaring keeps them: neither a long run nor scattered holes cost much."""
+
+
+def open_bits(size: int, acked: int) -> bytes:
+    """The mask of a batch's messages that stay open when those in `acked` are acknowledged, as acks carry it.
+
+    Example:
+        >>> open_bits(4, 0b0101)
+        b'\\n'
+    """
+    return pack_bits(((1 << size) - 1) & ~acked)
+
+
+def pack_bits(mask: int) -> bytes:
+    """A mask as bytes, little-endian and as short as can be."""
+    return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+
+
+class AckState:
+    """The acknowledgements of one subscription.
+
+    `acked_to` is never itself a hole (I41): who is told "acknowledged up to here" finds the next one open.
+
+    Example:
+        >>> acks = AckState()
+        >>> acks.ack_ranges([(0, 2), (5, 7)], end=10)
+        >>> acks.acked_to, list(acks.ranges()), acks.count(end=10)
+        (2, [(5, 7)], 6)
+        >>> acks.ack_ranges([(2, 5)], end=10)
+        >>> acks.acked_to
+        7
+        >>> acks.reset(3)
+        >>> acks.count(end=10)
+        7
+    """
+
+    __slots__ = ("_bits", "_holes", "_partial", "acked_to")
+
+    def __init__(self, acked_to: int = 0) -> None:
+        self.acked_to = acked_to
+        self._holes = BitMap64()
+        self._bits: dict[int, int] = {}
+        self._partial = BitMap64()
+        """The keys of `_bits`, in order: a dictionary cannot be asked for a range."""
+
+    # -- changes ---------------------------------------------------------------------------------------
+
+    def ack_ranges(self, ranges: Iterable[tuple[int, int]], end: int) -> None:
+        """Acknowledge whole entries. What lies beyond `end` was never published and is left out."""
+        holes, low = self._holes, self.acked_to
+        for a, b in ranges:
+            b = min(b, end)
+            if a <= low:
+                low = max(low, b)
+            elif a < b:
+                holes.add_range(a, b)
+                if self._bits:
+                    self._close(a, b)
+        self._advance(low)
+
+    def ack_cumulative(self, to: int, end: int) -> None:
+        """Acknowledge everything below `to`."""
+        self._advance(min(to, end))
+
+    def ack_batch(self, ordinal: int, still_open: int, end: int) -> None:
+        """Acknowledge messages of a batch: those in the mask stay open, unless they were closed before."""
+        if ordinal >= end or self.is_acked(ordinal):
+            return
+        left = self._bits.get(ordinal, still_open) & still_open
+        if left:
+            self._bits[ordinal] = left
+            self._partial.add(ordinal)
+        else:
+            self.ack_ranges([(ordinal, ordinal + 1)], end)
+
+    def reset(self, to: int) -> None:
+        """Everything below is acknowledged and nothing else."""
+        self.acked_to = to
+        self._holes = BitMap64()
+        self._bits.clear()
+        self._partial = BitMap64()
+
+    def advance(self, to: int) -> None:
+        """Skip forward; what is acknowledged above stays so. Never goes back."""
+        self._advance(to)
+
+    def _advance(self, to: int) -> None:
+        if to < self.acked_to:
+            return
+        if to in self._holes:
+            to = self._run_end(to)
+        if to > self.acked_to:
+            self._holes.remove_range(0, to)
+            if self._bits:
+                self._close(0, to)
+            self.acked_to = to
+
+    def _close(self, a: int, b: int) -> None:
+        """Forget the bits of batches in the range: they are acknowledged as a whole."""
+        for ordinal in _within(self._partial, a, b):
+            self._partial.remove(ordinal)
+            del self._bits[ordinal]
+
+    # -- questions -------------------------------------------------------------------------------------
+
+    def is_acked(self, ordinal: int) -> bool:
+        """As a whole. A batch of which some messages are open is not."""
+        return ordinal < self.acked_to or ordinal in self._holes
+
+    def next_unacked(self, ordinal: int) -> int:
+        """The first ordinal from here on that is not acknowledged."""
+        ordinal = max(ordinal, self.acked_to)
+        return self._run_end(ordinal) if ordinal in self._holes else ordinal
+
+    def acked_in(self, a: int, b: int) -> list[tuple[int, int]]:
+        """The acknowledged ranges within [a, b), in order; neighbours are one."""
+        low = min(max(a, self.acked_to), b)
+        head = [(a, low)] if a < low else []
+        return [*head, *self.ranges(low, b)]
+
+    def bits_in(self, a: int, b: int) -> dict[int, int]:
+        """Of batches in [a, b) that are acknowledged in part: the messages that are still open."""
+        if not self._bits:
+            return {}
+        return {ordinal: self._bits[ordinal] for ordinal in _within(self._partial, a, b)}
+
+    def count(self, end: int) -> int:
+        """The backlog below `end`, exactly: entries that are not acknowledged."""
+        if end <= self.acked_to:
+            return 0
+        return end - self.acked_to - self._holes.range_cardinality(self.acked_to, end)
+
+    def after_unacked(self, count: int, end: int) -> int:
+        """Where one stands after skipping so many unacknowledged entries; `end` if there are fewer."""
+        low, high = self.acked_to, end
+        if self.count(end) <= count:
+            return end
+        while low < high:  # the first position with `count` open entries below it
+            middle = (low + high) // 2
+            if self.count(middle) < count:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @property
+    def holes_count(self) -> int:
+        """Entries above `acked_to` that are acknowledged."""
+        return len(self._holes)
+
+    @property
+    def partial_count(self) -> int:
+        """Batches of which some messages are acknowledged."""
+        return len(self._bits)
+
+    def ranges(self, a: int = 0, b: int | None = None) -> Iterator[tuple[int, int]]:
+        """The holes as sorted ranges: the one form that is equal when the contents are."""
+        holes = self._holes
+        if b is None:
+            b = holes.max() + 1 if holes else 0
+        start = stop = -1
+        while a < b and (a := _next(holes, a, b)) < b:
+            chunk = min((a | (_CHUNK - 1)) + 1, b)
+            if holes.contains_range(a, chunk):
+                found: Iterable[tuple[int, int]] = ((a, chunk),)
+            else:
+                window = BitMap64()
+                window.add_range(a, chunk)
+                found = ((each, each + 1) for each in window & holes)
+            for low, high in found:
+                if low != stop:
+                    if start >= 0:
+                        yield start, stop
+                    start = low
+                stop = high
+            a = chunk
+        if start >= 0:
+            yield start, stop
+
+    def _run_end(self, ordinal: int) -> int:
+        """The first ordinal behind the run of holes that this one is in: by doubling steps, then halving."""
+        holes, step = self._holes, 1
+        while holes.contains_range(ordinal, ordinal + step):
+            ordinal += step
+            step *= 2
+        while step > 1:
+            step //= 2
+            if holes.contains_range(ordinal, ordinal + step):
+                ordinal += step
+        return ordinal
+
+    # -- kept ------------------------------------------------------------------------------------------
+
+    def pack(self) -> tuple[int, bytes, list[tuple[int, bytes]]]:
+        """For a snapshot: `acked_to`, the holes, the open bits of batches."""
+        self._holes.run_optimize()
+        bits = [(ordinal, pack_bits(self._bits[ordinal])) for ordinal in self._partial]
+        return self.acked_to, self._holes.serialize() if self._holes else b"", bits
+
+    @classmethod
+    def unpack(cls, acked_to: int, holes: bytes, bits: Iterable[tuple[int, bytes]]) -> AckState:
+        """The opposite of `pack`.
+
+        Raises:
+            Corrupt: it did not come from there.
+        """
+        acks = cls(acked_to)
+        try:
+            acks._holes = BitMap64.deserialize(holes) if holes else BitMap64()
+        except (ValueError, IndexError) as error:
+            raise Corrupt(f"the acknowledged holes above {acked_to} do not decode: {error}") from error
+        for ordinal, mask in bits:
+            acks._bits[ordinal] = int.from_bytes(mask, "little")
+            acks._partial.add(ordinal)
+        return acks
+
+    def check(self, first: int, end: int) -> None:
+        """I41: first ≤ acked_to ≤ end; holes lie above `acked_to`, bits on open entries, all below `end`."""
+        holes = self._holes
+        assert first <= self.acked_to <= end, f"I41: acked up to {self.acked_to}, outside [{first}, {end}]"
+        assert not holes or holes.min() > self.acked_to, f"I41: a hole at {holes.min()} ≤ {self.acked_to}"
+        assert not holes or holes.max() < end, f"I41: a hole at {holes.max()}, and the topic ends at {end}"
+        assert list(self._partial) == sorted(self._bits), "I41: the index of the bits differs from the bits"
+        for ordinal, mask in self._bits.items():
+            assert mask, f"I41: the batch at {ordinal} has no open message"
+            assert self.acked_to <= ordinal < end, f"I41: bits at {ordinal}, outside [{self.acked_to}, {end})"
+            assert ordinal not in holes, f"I41: the batch at {ordinal} is acknowledged, and has open messages"
+
+
+def _next(values: BitMap64, a: int, b: int) -> int:
+    """The first value from a on, b if there is none below it."""
+    try:
+        return min(values.next_set_bit(a), b)
+    except ValueError:  # none
+        return b
+
+
+def _within(values: BitMap64, a: int, b: int) -> list[int]:
+    """The values in [a, b); the cost is theirs, not the range's."""
+    found = []
+    for value in values.iter_equal_or_larger(a):
+        if value >= b:
+            break
+        found.append(value)
+    return found
