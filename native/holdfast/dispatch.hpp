@@ -106,6 +106,9 @@ class Dispatch {
         consumers_[slot_of(id)].permits += static_cast<std::int64_t>(permits);
     }
 
+    // What it was promised before counts no more.
+    void drop_permits(u64 id) { consumers_[slot_of(id)].permits = 0; }
+
     const DispatchConsumer& consumer(u64 id) const { return consumers_[slot_of(id)]; }
     u64 consumers() const { return order_.size(); }
     // In the order of choice: best priority first, then who joined first (I53).
@@ -128,8 +131,16 @@ class Dispatch {
         return sum;
     }
 
+    // The same in entries, as many messages as they had lately.
+    u64 wanted_entries() const {
+        const u64 messages = wanted();
+        if (messages == 0) return 0;
+        return std::max<u64>(1, static_cast<u64>(static_cast<double>(messages) / per_entry_));
+    }
+
     // A consumer that holds that many unacknowledged messages is given no more; 0: no limit.
     void set_unacked_max(u64 messages) { unacked_max_ = messages; }
+    u64 unacked_max() const { return unacked_max_; }
 
     // -- handing out --------------------------------------------------------------------------------
 
@@ -171,8 +182,13 @@ class Dispatch {
             u32 size = std::max<u32>(1, messages(i));
             if (part < left.size() && left[part].ordinal == ordinal)
                 size = std::min(size, std::max<u32>(1, left[part].messages));
-            give(out, place, chosen, i, ordinal, size, now_ns);
+            give(out, place, chosen, i, ordinal, size, std::max<u64>(1, now_ns));
             ++turn;
+        }
+        for (const Handed& each : out) {
+            const double size =
+                static_cast<double>(each.messages) / static_cast<double>(each.indices.size());
+            per_entry_ += (size - per_entry_) / 4;
         }
         return out;
     }
@@ -297,6 +313,18 @@ class Dispatch {
     // Was it delivered before a backward reset, and not since? Then an acknowledgement of it is an old one.
     bool undelivered(u64 ordinal) const { return undelivered_.contains(ordinal); }
     const RunSet& undelivered() const { return undelivered_; }
+    // `kept` gets what of `runs` (apart from one another) was delivered since. Answers how much was not.
+    u64 without_undelivered(std::span<const Run> runs, std::vector<Run>& kept) const {
+        RunSet left;
+        u64 before = 0;
+        for (const Run& run : runs) {
+            left.insert(run.first, run.end);
+            before += run.end - run.first;
+        }
+        for (const Run& run : undelivered_.list()) left.erase(run.first, run.end);
+        kept = left.list();
+        return before - left.size();
+    }
 
     // -- looking --------------------------------------------------------------------------------------
 
@@ -449,6 +477,7 @@ class Dispatch {
     RunSet undelivered_;  // since a backward reset; see `undelivered`
     u64 reach_ = 0;       // the end of what was ever handed out
     u64 filtered_ = 0;
+    double per_entry_ = 1.0;  // messages, smoothed
 };
 
 }  // namespace holdfast
