@@ -1,0 +1,1 @@
+"""The broker: an ordered event machine with topics, subscriptions and dispatchers, embeddable."""

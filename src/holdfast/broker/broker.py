@@ -1,0 +1,502 @@
+"""The broker: topics, producers, consumers and administration in one embeddable object."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from holdfast.broker.admin import Admin
+from holdfast.broker.blocking import BlockingBroker, Runner
+from holdfast.broker.consumer import Consumer, Reader, Start, SubscriptionType
+from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.engine import Engine, Transfer
+from holdfast.broker.events import (
+    Ack,
+    LedgerTrim,
+    Notice,
+    ProducerGone,
+    ProducerOpened,
+    ProducerReady,
+    SinkCommit,
+    StageOpen,
+    SubscriptionCreate,
+    SubscriptionGone,
+    SubscriptionMoved,
+    TopicCreate,
+    TopicGone,
+)
+from holdfast.broker.housekeeping import Housekeeping, Limits
+from holdfast.broker.machine import Applied, Machine
+from holdfast.broker.metrics import metrics
+from holdfast.broker.names import topic_name
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.producer import Access, Producer
+from holdfast.broker.stage import Stage, StageReceipt
+from holdfast.broker.state import Policies, SubscriptionState
+from holdfast.broker.stats import BrokerStats
+from holdfast.broker.topic import Topic
+from holdfast.broker.volatile import VolatileSubscription
+from holdfast.errors import Closed, Exists, Fenced, HoldfastError, NotFound
+from holdfast.group import (
+    Clock,
+    Disk,
+    Group,
+    LocalGroup,
+    Position,
+    Randomness,
+    SystemClock,
+    SystemDisk,
+    SystemRandomness,
+)
+from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
+from holdfast.ledger.store import Recovered, Store, StoreOptions
+
+
+class Opening:
+    """What `Broker.open` answers: `async with` gives a `Broker`, plain `with` a `BlockingBroker`."""
+
+    def __init__(self, path: str | Path, options: BrokerOptions) -> None:
+        self._path = Path(path)
+        self._options = options
+        self._broker: Broker | None = None
+        self._runner: Runner | None = None
+
+    async def __aenter__(self) -> Broker:
+        self._broker = await Broker.start(self._path, self._options)
+        return self._broker
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._broker is not None
+        await self._broker.close()
+
+    def __enter__(self) -> BlockingBroker:
+        self._runner = Runner()
+        try:
+            self._broker = self._runner(Broker.start(self._path, self._options))
+        except BaseException:
+            self._runner.stop()
+            raise
+        return BlockingBroker(self._runner, self._broker)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._broker is not None
+        assert self._runner is not None
+        try:
+            self._runner(self._broker.close())
+        finally:
+            self._runner.stop()
+
+
+class Broker:
+    """A broker on a directory, which it alone has open. `Broker.open` makes one.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker:
+        ...         async with broker.consumer("orders", "billing", start="earliest") as c:
+        ...             async with broker.producer("orders") as p:
+        ...                 await p.send(b"nails", key="smith")
+        ...             async for message in c:
+        ...                 print(message.key, message.data)
+        ...                 await c.ack(message)
+        ...                 break
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        smith b'nails'
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        store: Store,
+        group: Group,
+        options: BrokerOptions,
+        clock: Clock,
+        random: Randomness,
+        recovered: Recovered,
+        transfer: Transfer | None = None,
+    ) -> None:
+        self.machine = machine
+        self.store = store
+        self.group = group
+        self.options = options
+        self.clock = clock
+        self.random = random
+        self.recovered = recovered
+        self.topics: dict[int, Topic] = {
+            state.id: Topic(state, state.ledgers.end, store) for state in machine.state.topics.values()
+        }
+        self.engine = Engine(
+            machine,
+            store,
+            group,
+            clock,
+            self,
+            at=recovered.position,
+            unclean=not recovered.clean,
+            transfer=transfer,
+        )
+        self.admin = Admin(self)
+        self._housekeeping = Housekeeping(self)
+        self._volatile = 0
+        self._waiting: dict[int, asyncio.Future[ProducerReady]] = {}
+        """Producers that wait for exclusive access, by session."""
+        self._closed = False
+
+    # -- its life --------------------------------------------------------------------------------------
+
+    @staticmethod
+    def open(path: str | Path, **options: Any) -> Opening:
+        """Open the broker of a directory, which is made if it is not there; options as in `BrokerOptions`.
+
+        Raises:
+            Busy: another process has it open.
+            Corrupt: something durable is damaged; the text names file and position. See `holdfast doctor`.
+            LayoutMismatch: the directory is of another version.
+        """
+        return Opening(path, BrokerOptions(**options))
+
+    @classmethod
+    async def start(
+        cls,
+        path: Path | None,
+        options: BrokerOptions,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        random: Randomness | None = None,
+        group: Group | None = None,
+        transfer: Transfer | None = None,
+        upto: Position | None = None,
+    ) -> Broker:
+        """Recover what the directory holds and begin to serve. Simulations bring their own world."""
+        clock, random = clock or SystemClock(), random or SystemRandomness()
+        if disk is None:
+            assert path is not None
+            path.mkdir(parents=True, exist_ok=True)
+            disk = SystemDisk(path)
+        settings = StoreOptions(
+            sync=options.sync,
+            snapshot_bytes=options.snapshot_bytes,
+            snapshot_s=options.snapshot_s,
+            reserve_bytes=options.reserve_bytes,
+        )
+        native = None if path is None else str(path)
+        store = await Store.open(
+            disk, options=settings, clock=clock, randomness=random, native=native, upto=upto
+        )
+        try:
+            machine = Machine()
+            recovered = await store.recover(machine)
+            if group is None:
+                group = LocalGroup(view_id=recovered.position.view + 1, explicit_holds=True)
+            broker = cls(machine, store, group, options, clock, random, recovered, transfer)
+            store.start(machine, broker.engine.on_durable, broker.engine.end)
+            await group.start(broker.engine)
+            broker._housekeeping.start()
+        except BaseException:
+            await store.close(clean=False)
+            raise
+        return broker
+
+    async def close(self) -> None:
+        """Tell consumers and producers, write a snapshot, and let the directory go."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._housekeeping.stop()
+        reason = Closed("the broker was closed")
+        for topic in self.topics.values():
+            self._close_dispatchers(topic, reason)
+        failed = self.engine.ended
+        if failed is None:
+            await self.group.leave()
+            await self._settled_all()
+        self.engine.end(reason)
+        await self.store.close(clean=failed is None)
+
+    async def _settled_all(self) -> None:
+        """What was delivered is to become durable before the last snapshot."""
+        await self.store.flush()
+
+    # -- producers, consumers, readers -----------------------------------------------------------------
+
+    def producer(
+        self, topic: str, *, name: str | None = None, access: Access = "shared", batch: int = 1
+    ) -> Producer:
+        """A producer for a topic.
+
+        `name` is what deduplication goes by; without one the broker makes one up. `access` says who else may
+        publish. With `batch` above 1, `send_many` packs that many messages into an entry.
+        """
+        return Producer(self, topic, name, access, batch)
+
+    def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        type: SubscriptionType = "exclusive",  # noqa: A002  # the word that users know
+        start: Start = "latest",
+        receiver_queue: int = 1000,
+        priority: int = 0,
+        name: str | None = None,
+        ack_timeout: float | None = None,
+        receipts: bool = False,
+        durable: bool = True,
+    ) -> Consumer:
+        """A consumer on a subscription, which begins at `start` if it is new.
+
+        `receiver_queue` is how many messages may wait here; a lower `priority` number is served first;
+        `ack_timeout` seconds after delivery an unacknowledged message comes again; with `receipts` every
+        acknowledgement waits until it is durable; without `durable` the subscription ends with its last
+        consumer.
+        """
+        return Consumer(
+            self,
+            topic,
+            subscription,
+            type,
+            start,
+            receiver_queue,
+            priority,
+            name,
+            ack_timeout,
+            receipts,
+            durable,
+        )
+
+    def reader(self, topic: str, *, start: Start = "earliest", receiver_queue: int = 1000) -> Reader:
+        """A reader of a topic, from any place; it leaves no trace."""
+        return Reader(self, topic, start, receiver_queue)
+
+    async def stage(self) -> Stage:
+        """A stage: what is appended to it is durable and invisible until `sink_commit`."""
+        id = self.random.token(16)  # noqa: A001
+        await self.engine.submit(StageOpen(id))
+        return Stage(self, id)
+
+    async def sink_commit(self, key: str, batch: int, receipts: Sequence[StageReceipt]) -> bool:
+        """Publish all stages at once, exactly once per key and batch; False when that batch was before.
+
+        Send it again when its outcome is not known.
+
+        Raises:
+            NotFound: a stage is missing; nothing was published.
+            Corrupt: a stage is not what its receipt says; nothing was published.
+        """
+        await self.admit(0)
+        parts = [part for each in receipts for part in each.encode()]
+        committed = await self.engine.submit(SinkCommit(key, batch, parts))
+        return bool(committed.committed)
+
+    # -- looks -----------------------------------------------------------------------------------------
+
+    def stats(self) -> BrokerStats:
+        """A look at the broker as a whole."""
+        return BrokerStats(
+            topics=len(self.topics),
+            subscriptions=sum(len(topic.state.subscriptions) for topic in self.topics.values()),
+            events=self.machine.log.next_d - 1,
+            stable=str(self.engine.stable),
+            pending_bytes=self.machine.log.pending_bytes,
+            store=self.store.stats(),
+        )
+
+    def metrics(self) -> str:
+        """Metrics in the Prometheus text format."""
+        return metrics(self)
+
+    # -- for producers, consumers and the administration -----------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        """The topic of a full name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        state = self.machine.state.topic(name)
+        if state is None or state.id not in self.topics:
+            raise NotFound(f"there is no topic {name}; create it, or publish to it")
+        return self.topics[state.id]
+
+    async def ensure_topic(self, name: str) -> Topic:
+        """The topic, made if it is not there and the options allow it."""
+        full = topic_name(name)
+        try:
+            return self.topic(full)
+        except NotFound:
+            if not self.options.create_topics:
+                raise
+        with contextlib.suppress(Exists):  # somebody was quicker
+            await self.create_topic(full, Policies())
+        return self.topic(full)
+
+    async def create_topic(self, full: str, policies: Policies) -> None:
+        if policies.deduplication is None and self.options.deduplication:
+            policies = msgspec.structs.replace(policies, deduplication=True)
+        await self.engine.submit(TopicCreate(full, self.random.token(16), policies))
+
+    async def ensure_subscription(self, topic: Topic, name: str, start: Start) -> SubscriptionState:
+        if name not in topic.state.subscriptions:
+            with contextlib.suppress(Exists):  # somebody was quicker
+                await self.create_subscription(topic, name, start)
+        return topic.state.subscriptions[name]
+
+    async def create_subscription(self, topic: Topic, name: str, start: Start) -> None:
+        await self.engine.submit(SubscriptionCreate(topic.state.id, name, await self.place(topic, start)))
+
+    async def place(self, topic: Topic, to: Start) -> int:
+        """The ordinal of a place that a user named."""
+        if to == "earliest":
+            return topic.ordinal_of(EARLIEST)
+        if to == "latest":
+            return topic.ordinal_of(LATEST)
+        if isinstance(to, MessageId):
+            return topic.ordinal_of(to)
+        return await topic.ordinal_at(to if isinstance(to, int) else round(to.timestamp() * 1e9))
+
+    async def admit(self, size: int) -> None:
+        """Is there room for a publish? Waits while the disk is behind, refuses when it is full."""
+        self.store.admit(size)
+        await self.engine.room()
+
+    def dispatcher(self, topic: Topic, subscription: SubscriptionState) -> Dispatcher:
+        """The one that serves a subscription here."""
+        dispatcher = topic.dispatchers.get(subscription.id)
+        if dispatcher is None:
+            dispatcher = Dispatcher(topic, subscription, self.engine.submit, self.clock, self.random)
+            topic.dispatchers[subscription.id] = dispatcher
+        return dispatcher
+
+    async def volatile_dispatcher(self, topic: Topic, name: str | None, start: Start) -> Dispatcher:
+        """One for a subscription that ends with its last consumer; without a name, for one reader alone."""
+        if name is not None and name in topic.volatile:
+            return topic.volatile[name]
+        place = await self.place(topic, start)
+        self._volatile -= 1
+        subscription = VolatileSubscription(topic, self._volatile, name or f"reader-{-self._volatile}", place)
+        dispatcher = Dispatcher(topic, subscription, subscription.submit, self.clock, self.random)
+        topic.dispatchers[subscription.id] = dispatcher
+        if name is not None:
+            topic.volatile[name] = dispatcher
+        return dispatcher
+
+    def abandoned(self, topic: Topic, dispatcher: Dispatcher) -> None:
+        """A consumer left: a volatile subscription goes with its last one."""
+        if dispatcher.consumers:
+            return
+        for id, each in list(topic.dispatchers.items()):  # noqa: A001
+            if each is dispatcher and id < 0:
+                del topic.dispatchers[id]
+                dispatcher.close(Closed("its last consumer has left"))
+        for name, each in list(topic.volatile.items()):
+            if each is dispatcher:
+                del topic.volatile[name]
+
+    async def admitted(self, opened: ProducerOpened) -> ProducerOpened | ProducerReady:
+        """Wait until a producer that asked for exclusive access has it."""
+        if not opened.waiting:
+            return opened
+        ready: ProducerReady = await self._admitted(opened.session)
+        self._waiting.pop(opened.session, None)
+        return ready
+
+    def _admitted(self, session: int) -> asyncio.Future[ProducerReady]:
+        if session not in self._waiting:
+            self._waiting[session] = asyncio.get_running_loop().create_future()
+        return self._waiting[session]
+
+    def policies(self, topic: Topic) -> Limits:
+        """The topic's own settings, else the broker's."""
+        own, options = topic.state.policies, self.options
+        return Limits(
+            roll_bytes=options.roll_bytes if own.roll_bytes is None else own.roll_bytes,
+            roll_entries=options.roll_entries if own.roll_entries is None else own.roll_entries,
+            roll_age_s=options.roll_age_s if own.roll_age_s is None else own.roll_age_s,
+        )
+
+    def trim_event(self, topic: Topic) -> LedgerTrim:
+        retention_s = self.options.retention_s
+        retention_ns = -1 if retention_s < 0 else int(retention_s * 1e9)
+        return LedgerTrim(topic.state.id, self.options.retention_bytes, retention_ns)
+
+    async def expire(self, topic: Topic, subscription: SubscriptionState, older_than_s: float) -> None:
+        """Advance a subscription past what is older."""
+        to = await topic.ordinal_at(self.clock.now_ns() - int(older_than_s * 1e9))
+        if to > subscription.acks.acked_to:
+            await self.dispatcher(topic, subscription).advance(to=to)
+
+    # -- what the engine tells -------------------------------------------------------------------------
+
+    def settled(self, applied: Applied) -> None:
+        state = self.machine.state
+        for created in applied.created:
+            if created in state.topics and created not in self.topics:
+                self.topics[created] = Topic(state.topics[created], 0, self.store)
+        for topic_id, end in applied.tails:
+            topic = self.topics.get(topic_id)
+            if topic is not None:
+                topic.grow(end)
+                self._housekeeping.grown(topic)
+        for notice in applied.notices:
+            self._noticed(notice)
+        for event in applied.events:
+            if isinstance(event, Ack):
+                self._look_for_done(event.subscription)
+
+    def _noticed(self, notice: Notice) -> None:
+        match notice:
+            case SubscriptionMoved():
+                topic = self.topics.get(notice.topic)
+                dispatcher = None if topic is None else topic.dispatchers.get(notice.subscription)
+                if dispatcher is not None:
+                    dispatcher.moved(notice.reset_number, notice.acked_to)
+                self._look_for_done(notice.subscription)
+            case SubscriptionGone():
+                topic = self.topics.get(notice.topic)
+                dispatcher = None if topic is None else topic.dispatchers.pop(notice.subscription, None)
+                if dispatcher is not None:
+                    dispatcher.close(Closed("the subscription was deleted"))
+            case TopicGone():
+                gone = self.topics.pop(notice.topic, None)
+                if gone is not None:
+                    self._close_dispatchers(gone, Closed(f"{gone.name} was deleted"))
+            case ProducerReady():
+                self._admitted(notice.session).set_result(notice)
+            case ProducerGone():
+                waiting = self._waiting.pop(notice.session, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_exception(Fenced(f"the producer does not wait any more: {notice.reason}"))
+            case _:
+                pass
+
+    def _look_for_done(self, subscription: int) -> None:
+        """Somebody acknowledged: perhaps a ledger is done with."""
+        found = self.machine.state.subscriptions.get(subscription)
+        topic = None if found is None else self.topics.get(found.topic)
+        if topic is not None:
+            self._housekeeping.acknowledged(topic)
+
+    def ended(self, reason: HoldfastError) -> None:
+        for topic in self.topics.values():
+            self._close_dispatchers(topic, reason)
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(reason)
+
+    @staticmethod
+    def _close_dispatchers(topic: Topic, reason: Exception) -> None:
+        for dispatcher in list(topic.dispatchers.values()):
+            dispatcher.close(reason)

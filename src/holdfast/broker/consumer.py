@@ -1,0 +1,395 @@
+"""Consuming: a consumer's place on a subscription, and the reader, which is a consumer without one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from holdfast._core import Batch, TopicMessage
+from holdfast.broker.events import ConsumerJoin, ConsumerLeave
+from holdfast.errors import Closed, Misuse, Timeout
+from holdfast.ledger.ids import MessageId
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.dispatcher import Dispatcher
+    from holdfast.broker.topic import Topic
+
+SubscriptionType = Literal["exclusive", "failover", "shared"]
+Start = Literal["earliest", "latest"] | MessageId | datetime | int
+"""A place in a topic: its ends, a message, or a time (an int is nanoseconds since the epoch)."""
+
+
+class Inbox:
+    """Batches that were dispatched and not yet taken: the sink of a dispatcher.
+
+    Permits are given for `size` messages, and again when half of them were taken.
+    """
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise Misuse(f"a receiver queue of {size} messages; use 1 or more")
+        self.size = size
+        self._batches: deque[Batch] = deque()
+        self._current: Iterator[TopicMessage] = iter(())
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._taken = 0
+        self._end: Exception | None = None
+        self._flow: tuple[Dispatcher, int] | None = None
+        self.is_active = True
+
+    def attach(self, dispatcher: Dispatcher, consumer: int) -> None:
+        self._flow = (dispatcher, consumer)
+        self._taken = 0
+        dispatcher.flow(consumer, self.size)
+
+    # -- what the dispatcher calls ---------------------------------------------------------------------
+
+    def deliver(self, batch: Batch) -> None:
+        self._batches.append(batch)
+        self._wake()
+
+    def cleared(self, reset_number: int) -> None:
+        """A reset: what was not taken yet is of the past; its permits are given back."""
+        self._batches.clear()
+        self._current = iter(())
+        self._taken = 0
+        if self._flow is not None:
+            dispatcher, consumer = self._flow
+            dispatcher.flow(consumer, self.size)
+
+    def active(self, active: bool) -> None:
+        self.is_active = active
+
+    def closed(self, reason: Exception) -> None:
+        self._end = reason
+        self._wake()
+
+    # -- what the consumer calls -----------------------------------------------------------------------
+
+    def take(self, count: int) -> list[TopicMessage]:
+        """Up to that many messages that are here; permits follow."""
+        taken: list[TopicMessage] = []
+        while len(taken) < count:
+            message = next(self._current, None)
+            if message is not None:
+                taken.append(message)
+            elif self._batches:
+                batch = self._batches.popleft()
+                if not taken and len(batch) <= count:
+                    taken = list(batch)
+                elif len(batch) <= count - len(taken):
+                    taken += batch
+                else:
+                    self._current = iter(batch)
+            else:
+                break
+        self._took(len(taken))
+        return taken
+
+    async def arrival(self, timeout: float | None) -> bool:
+        """Wait for something to take; False when the time is over.
+
+        Raises:
+            Closed: nothing will come any more.
+        """
+        if self._end is not None:
+            raise self._end
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)
+        return True
+
+    def _took(self, count: int) -> None:
+        self._taken += count
+        if self._flow is not None and self._taken * 2 >= self.size:
+            permits, self._taken = self._taken, 0
+            dispatcher, consumer = self._flow
+            dispatcher.flow(consumer, permits)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+class Receiver:
+    """What consumers and readers have in common: messages come in, and are taken one by one or many."""
+
+    def __init__(self, broker: Broker, topic: str, receiver_queue: int) -> None:
+        self._broker = broker
+        self._topic_name = topic
+        self._inbox = Inbox(receiver_queue)
+        self._topic: Topic | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._id = 0
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[TopicMessage]:
+        return self._messages()
+
+    async def open(self) -> None:
+        """Begin: `async with` does it."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """End: what was not acknowledged goes to others."""
+        raise NotImplementedError
+
+    async def receive(self, timeout: float | None = None) -> TopicMessage:
+        """The next message; waits for one.
+
+        Raises:
+            Timeout: none came in that many seconds.
+            Closed: the broker or the topic has gone.
+        """
+        return (await self.receive_many(1, timeout))[0]
+
+    async def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
+        """At least one message and up to `count`: what is here, else what comes first.
+
+        Raises:
+            Timeout: none came in that many seconds.
+            Closed: the broker or the topic has gone.
+        """
+        if count < 1:
+            raise Misuse(f"receive_many({count}); ask for 1 or more")
+        taken = self._attached()._inbox.take(count)
+        if taken:
+            return taken
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while not taken:
+            left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
+            if not await self._inbox.arrival(left):
+                raise Timeout(f"no message on {self._topic_name} in {timeout} s")
+            taken = self._inbox.take(count)
+        return taken
+
+    async def _messages(self) -> AsyncIterator[TopicMessage]:
+        while True:
+            try:
+                yield await self.receive()
+            except Closed:
+                return
+
+    def _attached(self) -> Self:
+        if self._dispatcher is None:
+            raise Closed(f"this {type(self).__name__.lower()} of {self._topic_name} is not open")
+        return self
+
+    def _serving(self) -> Dispatcher:
+        self._attached()
+        assert self._dispatcher is not None
+        return self._dispatcher
+
+    async def seek(self, to: Start, timeout: float | None = None) -> None:
+        """Go on from another place. When it returns, nothing of before arrives any more, and no earlier
+        acknowledgement undoes it.
+
+        Raises:
+            CursorModifying: another reset was under way for too long.
+            Timeout: it is not known whether the reset happened; ask again, or look at the stats.
+        """
+        dispatcher = self._serving()
+        assert self._topic is not None
+        target = await self._broker.place(self._topic, to)
+        await dispatcher.reset(target, timeout or self._broker.options.reset_timeout_s)
+
+
+class Consumer(Receiver):
+    """Made by `Broker.consumer`; use it in `async with`.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker:
+        ...         async with (
+        ...             broker.consumer("orders", "billing", type="shared") as c,
+        ...             broker.producer("orders") as p,
+        ...         ):
+        ...             await p.send(b"nails")
+        ...             message = await c.receive(timeout=5)
+        ...             print(message.data)
+        ...             await c.ack(message, receipt=True)
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        b'nails'
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        topic: str,
+        subscription: str,
+        type: SubscriptionType,  # noqa: A002  # the word that users know
+        start: Start,
+        receiver_queue: int,
+        priority: int,
+        name: str | None,
+        ack_timeout: float | None,
+        receipts: bool,
+        durable: bool,
+    ) -> None:
+        super().__init__(broker, topic, receiver_queue)
+        self.subscription = subscription
+        self.type: SubscriptionType = type
+        self._start: Start = start
+        self._priority = priority
+        self.name = name or ""
+        self._ack_timeout = ack_timeout
+        self._receipts = receipts
+        self._durable = durable
+        self._session = 0
+
+    async def open(self) -> None:
+        """Join the subscription, which is made if it is new: `async with` does it.
+
+        Raises:
+            Busy: it is exclusive and has a consumer.
+            Misuse: it has consumers of another type.
+        """
+        broker = self._broker
+        self._topic = topic = await broker.ensure_topic(self._topic_name)
+        self.name = self.name or f"consumer-{broker.random.token(4).hex()}"
+        if self._durable:
+            subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
+            joined = await broker.engine.submit(
+                ConsumerJoin(subscription.id, self.name, self.type, self._priority, broker.group.member)
+            )
+            self._session = joined.session
+            self._dispatcher = broker.dispatcher(topic, subscription)
+        else:
+            self._dispatcher = await broker.volatile_dispatcher(topic, self.subscription, self._start)
+        self._id = self._dispatcher.add_consumer(
+            self._inbox, self.name, self._priority, self.type, ack_timeout_s=self._ack_timeout
+        )
+        self._inbox.attach(self._dispatcher, self._id)
+
+    async def close(self) -> None:
+        if self._dispatcher is None:
+            return
+        dispatcher, self._dispatcher = self._dispatcher, None
+        dispatcher.remove_consumer(self._id)
+        if self._broker.engine.ended is None and self._session:
+            await self._broker.engine.submit(ConsumerLeave(self._session))
+        if self._topic is not None:
+            self._broker.abandoned(self._topic, dispatcher)
+        self._inbox.closed(Closed(f"the consumer {self.name} was closed"))
+
+    @property
+    def active(self) -> bool:
+        """Of a failover subscription, this consumer is the one that gets the messages."""
+        return self._inbox.is_active
+
+    async def ack(self, message: TopicMessage, receipt: bool | None = None) -> None:
+        """Acknowledge one message: it does not come again.
+
+        Without a receipt the call returns at once, and a crash within some 10 ms may bring the message back.
+        With one it returns when the acknowledgement is durable.
+        """
+        await self.ack_many([message], receipt)
+
+    async def ack_many(self, messages: Sequence[TopicMessage], receipt: bool | None = None) -> None:
+        """Acknowledge many messages with one event."""
+        wait = self._receipts if receipt is None else receipt
+        done = self._serving().ack(messages, receipt=wait)
+        if wait:
+            await done
+
+    async def ack_cumulative(self, message: TopicMessage, receipt: bool | None = None) -> None:
+        """Acknowledge this message and all before it. Not on a shared subscription."""
+        if self.type == "shared":
+            raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
+        wait = self._receipts if receipt is None else receipt
+        done = self._serving().ack_cumulative(message, receipt=wait)
+        if wait:
+            await done
+
+    def nack(self, message: TopicMessage, delay: float | None = None) -> None:
+        """Not handled: it comes again after the delay; None: after a back-off that grows with each time."""
+        self._serving().nack(self._id, [message.ordinal], delay)
+
+    def redeliver(self) -> None:
+        """Everything that this consumer was given and has not acknowledged comes again."""
+        self._serving().redeliver(self._id, None)
+
+
+class Reader(Receiver):
+    """Reads a topic by itself, from any place, and leaves no trace. Made by `Broker.reader`.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker, broker.producer("orders") as p:
+        ...         await p.send_many([b"rope", b"tar"])
+        ...         async with broker.reader("orders", start="earliest") as r:
+        ...             while await r.has_more():
+        ...                 print((await r.read()).data)
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        b'rope'
+        b'tar'
+    """
+
+    def __init__(self, broker: Broker, topic: str, start: Start, receiver_queue: int) -> None:
+        super().__init__(broker, topic, receiver_queue)
+        self._start: Start = start
+        self._next = 0
+
+    async def open(self) -> None:
+        self._topic = topic = await self._broker.ensure_topic(self._topic_name)
+        self._dispatcher = await self._broker.volatile_dispatcher(topic, None, self._start)
+        self._next = self._dispatcher.read_position
+        self._id = self._dispatcher.add_consumer(self._inbox, "reader", 0, "exclusive")
+        self._inbox.attach(self._dispatcher, self._id)
+
+    async def close(self) -> None:
+        if self._dispatcher is None:
+            return
+        dispatcher, self._dispatcher = self._dispatcher, None
+        dispatcher.remove_consumer(self._id)
+        assert self._topic is not None
+        self._broker.abandoned(self._topic, dispatcher)
+        self._inbox.closed(Closed(f"the reader of {self._topic_name} was closed"))
+
+    async def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
+        messages = await super().receive_many(count, timeout)
+        last = messages[-1]
+        self._next = last.ordinal + 1
+        # What was read need not be remembered: the cursor of a reader follows it.
+        self._serving().ack_cumulative(last, receipt=False)
+        return messages
+
+    async def read(self, timeout: float | None = None) -> TopicMessage:
+        """The next message; as `receive`."""
+        return await self.receive(timeout)
+
+    async def has_more(self) -> bool:
+        """Is there a message that was not read yet?"""
+        self._attached()
+        assert self._topic is not None
+        return self._next < self._topic.visible
+
+    async def seek(self, to: Start, timeout: float | None = None) -> None:
+        await super().seek(to, timeout)
+        self._next = self._serving().read_position

@@ -1,0 +1,316 @@
+"""The confirm path: from an event that somebody submits to the moment when its outcome may be told.
+
+```
+ submit ─► the turn's frame ─► Group.mcast ─► on_deliver: applied, D given ─► the store: written, synced
+                                                                                      │ on_durable(D)
+ outcome told ◄─ visible advances, effects ◄─ on_stable(position) ◄─ Group.hold(position)
+```
+
+What the engine promises upward: an outcome is told only when a crash cannot take it back (**I60**); outcomes
+are told in the order of their events (**I61**); after the engine has ended, every request that was not
+answered gets the reason (**I62**).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeAlias
+
+from holdfast._core import Frame
+from holdfast.broker.events import Event
+from holdfast.broker.machine import Applied, Machine
+from holdfast.errors import Closed, HoldfastError, NoQuorum
+from holdfast.group import BEGINNING, Clock, Group, Listener, Member, Position, View
+
+FRAME_BYTES = 4 << 20
+"""A frame that has grown so large leaves before the turn ends."""
+
+PENDING_BYTES = 64 << 20
+"""How much may wait for the disk before whoever publishes has to wait too."""
+
+Missed: TypeAlias = tuple[Position, Member, bytes] | View
+Transfer: TypeAlias = Callable[[Position, View], Awaitable[Iterable[Missed]]]
+"""Fetches what this member missed: after a position, up to its cut."""
+
+
+class Ledgers(Protocol):
+    """What the engine needs of the store."""
+
+    def applied(self) -> None:
+        """A frame was applied: there may be something to write."""
+
+
+class Observer(Protocol):
+    """Who is told what became true."""
+
+    def settled(self, applied: Applied) -> None:
+        """The frame is stable: what it published may be seen, what it changed takes effect."""
+
+    def ended(self, reason: HoldfastError) -> None:
+        """Nothing more will be settled."""
+
+
+class _Inflight:
+    """A frame between its delivery and its stability."""
+
+    __slots__ = ("applied", "futures", "position")
+
+    def __init__(self, position: Position, applied: Applied, futures: list[asyncio.Future[Any]]) -> None:
+        self.position = position
+        self.applied = applied
+        self.futures = futures
+
+
+class Engine(Listener):
+    """Turns requests into frames and answers them when they are stable.
+
+    One engine drives one `Machine`, and is the only one who does.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        store: Ledgers,
+        group: Group,
+        clock: Clock,
+        observer: Observer,
+        at: Position = BEGINNING,
+        unclean: bool = False,
+        transfer: Transfer | None = None,
+    ) -> None:
+        self._machine = machine
+        self._store = store
+        self._group = group
+        self._clock = clock
+        self._observer = observer
+        self._unclean = unclean
+        self._transfer = transfer
+        self._frame = Frame()
+        self._futures: list[asyncio.Future[Any]] = []
+        self._flush_scheduled = False
+        self._sent: deque[list[asyncio.Future[Any]]] = deque()
+        self._inflight: deque[_Inflight] = deque()
+        self._unheld: deque[tuple[int, Position]] = deque()
+        self._durable_d = machine.log.next_d - 1
+        self._room: list[asyncio.Future[None]] = []
+        self._backlog: list[Missed] | None = None
+        """What is delivered while the state of the cut is still on its way."""
+        self._catching_up: asyncio.Task[None] | None = None
+        self._ended: HoldfastError | None = None
+        self.position = at
+        """The last frame or view that was applied."""
+        self.stable = at
+
+    # -- submitting ------------------------------------------------------------------------------------
+
+    def submit(self, event: Event) -> asyncio.Future[Any]:
+        """Put an event into this turn's frame. The future has its outcome when it is stable.
+
+        Raises:
+            Closed: the engine has ended.
+        """
+        self._require_open()
+        self._frame.event(event.kind, event.version, event.encode())
+        return self._request()
+
+    def publish(
+        self,
+        topic: int,
+        session: int,
+        epoch: int,
+        producer: str,
+        sequence: int,
+        payloads: list[bytes],
+        time_ms: int,
+        *,
+        key: str | bytes | None = None,
+        ordering_key: bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time_ms: int = 0,
+        batch: int = 1,
+    ) -> asyncio.Future[Any]:
+        """A run of messages as one publish event."""
+        self._require_open()
+        self._frame.publish_messages(
+            topic,
+            session,
+            epoch,
+            producer,
+            sequence,
+            payloads,
+            time_ms,
+            key=key,
+            ordering_key=ordering_key,
+            properties=properties,
+            event_time_ms=event_time_ms,
+            batch=batch,
+        )
+        return self._request()
+
+    def publish_entries(
+        self, topic: int, session: int, epoch: int, producer: str, entries: list[tuple[int, int, bytes]]
+    ) -> asyncio.Future[Any]:
+        """A run of ready entries, each with its sequence number and span, as one publish event."""
+        self._require_open()
+        self._frame.publish(topic, session, epoch, producer, entries)
+        return self._request()
+
+    async def room(self) -> None:
+        """Wait while the disk is behind: whoever publishes without waiting for receipts waits here."""
+        while self._ended is None and self._waiting_bytes() > PENDING_BYTES:
+            future = asyncio.get_running_loop().create_future()
+            self._room.append(future)
+            await future
+        self._require_open()
+
+    def _waiting_bytes(self) -> int:
+        return self._machine.log.pending_bytes + self._group.stats().in_flight_bytes
+
+    def _require_open(self) -> None:
+        if self._ended is not None:
+            raise type(self._ended)(str(self._ended))
+
+    def _request(self) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._futures.append(future)
+        if self._frame.size >= FRAME_BYTES:
+            self._flush()
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            loop.call_soon(self._flush_turn)
+        return future
+
+    def _flush_turn(self) -> None:
+        self._flush_scheduled = False
+        self._flush()
+
+    def _flush(self) -> None:
+        if not self._futures:
+            return
+        futures, self._futures = self._futures, []
+        frame = self._frame.take(self._clock.now_ns())
+        self._sent.append(futures)
+        try:
+            self._group.mcast(frame)
+        except (NoQuorum, Closed) as error:
+            self._sent.pop()
+            for future in futures:
+                _fail(future, error)
+
+    # -- what the group calls --------------------------------------------------------------------------
+
+    def on_view(self, view: View) -> None:
+        if self._backlog is not None:
+            self._backlog.append(view)
+        elif view.is_cut_of(self._group.member) and self._transfer is not None:
+            self._backlog = [view]
+            self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(view))
+        elif view.quorate:
+            self._apply_view(view)
+
+    def on_deliver(self, pos: Position, member: Member, event: bytes) -> None:
+        if self._backlog is not None:
+            self._backlog.append((pos, member, event))
+        else:
+            self._apply(pos, member, event)
+
+    def on_stable(self, pos: Position) -> None:
+        self.stable = pos
+        while self._inflight and self._inflight[0].position <= pos:
+            frame = self._inflight.popleft()
+            self._observer.settled(frame.applied)
+            for future, outcome in zip(frame.futures, frame.applied.outcomes, strict=False):
+                if future.done():
+                    continue  # whoever asked did not wait
+                if isinstance(outcome, HoldfastError):
+                    _fail(future, outcome)
+                else:
+                    future.set_result(outcome)
+        if self._room and self._waiting_bytes() <= PENDING_BYTES:
+            self._release_room()
+
+    def on_lost(self, reason: str) -> None:
+        self.end(Closed(f"this broker is out of its group: {reason}; open it again"))
+
+    # -- what the store calls --------------------------------------------------------------------------
+
+    def on_durable(self, d: int) -> None:
+        """Everything up to D is on the disk and can be read."""
+        self._durable_d = d
+        self._hold()
+
+    def end(self, reason: HoldfastError) -> None:
+        """Answer all that waits with the reason. Nothing is settled any more."""
+        if self._ended is not None:
+            return
+        self._ended = reason
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+        waiting = [*self._inflight_futures(), *(each for sent in self._sent for each in sent), *self._futures]
+        self._inflight.clear()
+        self._sent.clear()
+        self._futures = []
+        for future in waiting:
+            _fail(future, reason)
+        self._release_room()
+        self._observer.ended(reason)
+
+    @property
+    def ended(self) -> HoldfastError | None:
+        return self._ended
+
+    def _inflight_futures(self) -> Iterable[asyncio.Future[Any]]:
+        return (future for frame in self._inflight for future in frame.futures)
+
+    def _release_room(self) -> None:
+        room, self._room = self._room, []
+        for future in room:
+            if not future.done():
+                future.set_result(None)
+
+    # -- applying --------------------------------------------------------------------------------------
+
+    def _apply_view(self, view: View) -> None:
+        applied = self._machine.view(view, self._unclean)
+        self._unclean = False
+        self._track(view.position, applied, [])
+
+    def _apply(self, pos: Position, member: Member, event: bytes) -> None:
+        applied = self._machine.apply(pos.view, pos.index, member, event)
+        mine = member == self._group.member and self._sent
+        self._track(pos, applied, self._sent.popleft() if mine else [])
+
+    def _track(self, pos: Position, applied: Applied, futures: list[asyncio.Future[Any]]) -> None:
+        self.position = pos
+        self._inflight.append(_Inflight(pos, applied, futures))
+        self._unheld.append((applied.last_d, pos))
+        self._store.applied()
+        self._hold()
+
+    def _hold(self) -> None:
+        """Say how far this member holds everything: what it applied and its disk has."""
+        held: Position | None = None
+        while self._unheld and self._unheld[0][0] <= self._durable_d:
+            held = self._unheld.popleft()[1]
+        if held is not None and self._ended is None:
+            self._group.hold(held)
+
+    async def _catch_up(self, cut: View) -> None:
+        """Apply what was missed, then what was delivered meanwhile: in one go, so that nothing overtakes it."""
+        assert self._transfer is not None
+        missed = await self._transfer(self.position, cut)
+        waiting, self._backlog = self._backlog or [], None
+        for item in (*missed, *waiting):
+            if not isinstance(item, View):
+                self._apply(*item)
+            elif item.quorate:
+                self._apply_view(item)
+
+
+def _fail(future: asyncio.Future[Any], error: HoldfastError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # somebody who does not wait for the answer is not warned of it

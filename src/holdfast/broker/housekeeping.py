@@ -1,0 +1,106 @@
+"""What a broker does by itself: ledgers roll, old messages expire, what nobody needs goes.
+
+Each action is an event with a condition, decided when it is applied: whoever comes second changes nothing.
+What grows is looked at when it has grown; what ages is looked at every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.events import Event, LedgerRoll, StageDrop
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.topic import Topic
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a topic's open ledger is sealed."""
+
+    roll_bytes: int
+    roll_entries: int
+    roll_age_s: float
+
+
+class Housekeeping:
+    """Submits the events that time and growth make due."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._under_way: set[tuple[str, int]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="housekeeping")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def grown(self, topic: Topic) -> None:
+        """Something was published: is the open ledger full?"""
+        info = topic.state.ledgers.last
+        if info is None or info.sealed:
+            return
+        policies = self._broker.policies(topic)
+        if info.size >= policies.roll_bytes or info.entries >= policies.roll_entries:
+            self._once("roll", topic.state.id, LedgerRoll(topic.state.id, info.id))
+
+    def acknowledged(self, topic: Topic) -> None:
+        """Somebody acknowledged: is a whole ledger done with?"""
+        if topic.state.ledgers.sealed_count and topic.trimmable():
+            self._once("trim", topic.state.id, self._broker.trim_event(topic))
+
+    async def _run(self) -> None:
+        while True:
+            await self._broker.clock.sleep(self._broker.options.housekeeping_s)
+            for topic in list(self._broker.topics.values()):
+                await self._look_at(topic)
+            for event in self._old_stages():
+                self._submit(event)
+
+    async def _look_at(self, topic: Topic) -> None:
+        state, info = topic.state, topic.state.ledgers.last
+        if info is not None and not info.sealed:
+            age_s = (self._broker.clock.now_ns() - info.opened_time) / 1e9
+            if age_s >= self._broker.policies(topic).roll_age_s:
+                self._once("roll", state.id, LedgerRoll(state.id, info.id))
+        ttl_s = state.policies.ttl_s
+        if ttl_s is not None:
+            for subscription in list(state.subscriptions.values()):
+                if topic.backlog(subscription):
+                    await self._broker.expire(topic, subscription, ttl_s)
+        self.acknowledged(topic)
+
+    def _old_stages(self) -> Iterable[Event]:
+        oldest = self._broker.clock.now_ns() - int(self._broker.options.stage_age_s * 1e9)
+        for stage in list(self._broker.machine.state.stages.values()):
+            if stage.time < oldest:
+                yield StageDrop(stage.id, older_than=oldest)
+
+    def _once(self, what: str, topic: int, event: Event) -> None:
+        """One of a kind under way per topic: growth is noticed many times before the first is applied."""
+        if (what, topic) in self._under_way:
+            return
+        self._under_way.add((what, topic))
+        self._submit(event, (what, topic))
+
+    def _submit(self, event: Event, key: tuple[str, int] | None = None) -> None:
+        def done(future: asyncio.Future[Any]) -> None:
+            if key is not None:
+                self._under_way.discard(key)
+            if not future.cancelled():
+                future.exception()  # a condition that no longer holds, or the end of the broker
+
+        try:
+            self._broker.engine.submit(event).add_done_callback(done)
+        except HoldfastError:
+            if key is not None:
+                self._under_way.discard(key)

@@ -1,0 +1,54 @@
+"""How a broker is set up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SyncMode = Literal["group", "always", "os"]
+
+
+@dataclass(frozen=True)
+class BrokerOptions:
+    """Everything that `Broker.open` can be told, with units in the names.
+
+    Example:
+        >>> BrokerOptions(sync="os").sync
+        'os'
+    """
+
+    sync: SyncMode = "group"
+    """When something counts as durable.
+
+    `group`: after the `fdatasync` of its round; all that waits shares one. A power cut loses nothing that was
+    confirmed. Acknowledgements without a receipt may be lost with the last 10 ms.
+    `always`: the same, and every acknowledgement starts a round at once.
+    `os`: after the write; the system is asked to sync once a second. A killed process loses nothing, a power
+    cut loses up to a second of what was confirmed.
+    """
+    cluster: str = "standalone"
+    """The label of that name in metrics."""
+    create_topics: bool = True
+    """Producers and consumers make the topics that they name."""
+    deduplication: bool = False
+    """For topics that say nothing themselves."""
+    roll_bytes: int = 256 << 20
+    """A ledger that has grown so large is sealed, and the next one opened."""
+    roll_entries: int = 1 << 20
+    roll_age_s: float = 4 * 3600.0
+    """A ledger that was opened so long ago is sealed at its next entry's housekeeping."""
+    retention_bytes: int = 0
+    """How much is kept of what all subscriptions have acknowledged; −1: everything."""
+    retention_s: float = 0.0
+    """How long it is kept; −1: for ever. What is within either limit stays."""
+    snapshot_bytes: int = 64 << 20
+    """So much journal makes a snapshot due."""
+    snapshot_s: float = 60.0
+    reserve_bytes: int = 32 << 20
+    """Kept free so that acknowledgements, deletes and snapshots go on when the disk is full."""
+    housekeeping_s: float = 5.0
+    """How often ages are looked at: of ledgers, messages, stages."""
+    reset_timeout_s: float = 30.0
+    """After that a reset whose outcome is unknown is fenced off."""
+    stage_age_s: float = 24 * 3600.0
+    """A stage that nobody committed in that time is dropped."""

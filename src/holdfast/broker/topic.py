@@ -1,0 +1,135 @@
+"""A topic as this broker serves it: what of it may be seen, and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast._core import Batch, Entries, TopicMessage
+from holdfast.errors import NotFound
+from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
+
+if TYPE_CHECKING:
+    from holdfast.broker.dispatcher import Dispatcher
+    from holdfast.broker.state import SubscriptionState, TopicState
+
+
+class LedgerReader(Protocol):
+    """What a topic needs of the store."""
+
+    async def read(
+        self, ledger: int, first_ordinal: int, entry: int, count_max: int, size_max: int, label: int = 0
+    ) -> Entries:
+        """A run of entries of one ledger; `label` is the id that users see, where it differs."""
+
+    async def time(self, ledger: int, entry: int) -> int:
+        """The log time of an entry."""
+
+
+class Topic:
+    """The readers' side of a topic. Nothing here shows what a crash could take back (**I63**).
+
+    Positions are ordinals, half-open: everything in `[first, visible)` can be read.
+    """
+
+    def __init__(self, state: TopicState, visible: int, store: LedgerReader) -> None:
+        self.state = state
+        self.name = state.name
+        self.visible = visible
+        self._store = store
+        self.dispatchers: dict[int, Dispatcher] = {}
+        """By subscription id; those of volatile subscriptions have negative ones."""
+        self.volatile: dict[str, Dispatcher] = {}
+        """Of subscriptions without a durable cursor, by name."""
+
+    @property
+    def first(self) -> int:
+        return self.state.ledgers.first
+
+    def grow(self, visible: int) -> None:
+        """More may be seen: wake who waits for it."""
+        if visible <= self.visible:
+            return
+        self.visible = visible
+        for dispatcher in self.dispatchers.values():
+            dispatcher.wake()
+
+    async def read(self, ordinal: int, count_max: int, size_max: int) -> Entries:
+        """A run from this ordinal on, of one ledger, at least one entry.
+
+        Raises:
+            NotFound: nothing to see there: it was trimmed, or is not visible yet.
+        """
+        if not self.first <= ordinal < self.visible:
+            raise NotFound(
+                f"{self.state.name} has nothing at {ordinal}: it shows [{self.first}, {self.visible})"
+            )
+        info = self.state.ledgers.at(ordinal)
+        count = min(count_max, info.end - ordinal, self.visible - ordinal)
+        return await self._store.read(
+            info.file, info.first, ordinal - info.first, count, size_max, label=info.id
+        )
+
+    def messages(
+        self, entries: Entries, wanted: Sequence[int], subscription: SubscriptionState | None
+    ) -> list[TopicMessage]:
+        """The messages of some of these entries; of a batch those that the subscription has yet to see."""
+        first = entries.first_ordinal
+        bits = {} if subscription is None else subscription.acks.bits_in(first, first + len(entries))
+        open_ = [bits.get(first + at) for at in wanted] if bits else None
+        return list(Batch(entries, list(wanted), open=open_, topic=self.name))
+
+    def backlog(self, subscription: SubscriptionState) -> int:
+        """Entries that are visible and that the subscription has yet to acknowledge, exactly."""
+        return subscription.acks.count(self.visible)
+
+    def trimmable(self) -> bool:
+        """Have all subscriptions done with the first ledger, and is it sealed?"""
+        front = next(iter(self.state.ledgers), None)
+        return (
+            front is not None
+            and front.sealed
+            and bool(self.state.subscriptions)
+            and all(each.acks.acked_to >= front.end for each in self.state.subscriptions.values())
+        )
+
+    # -- positions -------------------------------------------------------------------------------------
+
+    def id_of(self, ordinal: int) -> MessageId:
+        """The id that users know for an ordinal."""
+        return self.state.ledgers.id_of(ordinal)
+
+    def id_text(self, ordinal: int) -> str:
+        """For people: the id at an ordinal, or just before or after all that is kept."""
+        if self.first <= ordinal < self.state.ledgers.end:
+            return str(self.id_of(ordinal))
+        return "end" if ordinal >= self.first else "start"
+
+    def last_id(self) -> MessageId:
+        """Of the last visible entry; `EARLIEST` where there is none."""
+        return self.id_of(self.visible - 1) if self.visible > self.first else EARLIEST
+
+    def ordinal_of(self, position: MessageId) -> int:
+        """The first ordinal at or after an id: of a trimmed one the first that is left, at most `visible`."""
+        if position == EARLIEST:
+            return self.first
+        if position == LATEST:
+            return self.visible
+        return min(max(self.state.ledgers.ordinal(position.ledger, position.entry), self.first), self.visible)
+
+    async def ordinal_at(self, time_ns: int) -> int:
+        """The first ordinal that was published at or after a time: by halving the table, then a ledger.
+
+        What was staged counts from its commit: the blocks of an adopted ledger are older than the ledger.
+        """
+        for info in self.state.ledgers.since(time_ns):
+            low, high = 0, min(info.end, self.visible) - info.first
+            while low < high:
+                middle = (low + high) // 2
+                if max(await self._store.time(info.file, middle), info.opened_time) < time_ns:
+                    low = middle + 1
+                else:
+                    high = middle
+            if info.first + low < min(info.end, self.visible):
+                return max(info.first + low, self.first)
+        return self.visible
