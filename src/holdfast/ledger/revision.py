@@ -121,7 +121,9 @@ class RevisionController:
         """
         if self.is_outdated(self._number):
             since_s = 0.0 if self._window is None else self._age_s(self._window)
-            raise CursorModifying(f"the cursor is being reset, for {since_s:.3f} s now; read when that has ended")
+            raise CursorModifying(
+                f"the cursor is being reset, for {since_s:.3f} s now; read when that has ended"
+            )
         return self._number
 
     # -- changing --------------------------------------------------------------------------------------

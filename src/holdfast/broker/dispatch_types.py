@@ -1,0 +1,185 @@
+"""What a dispatcher is given, what it is told, and what a look at it shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from holdfast._core import Batch, Entries
+from holdfast.broker.events import Event
+from holdfast.ledger.acks import AckState
+from holdfast.ledger.revision import Revision
+
+SubscriptionType = Literal["exclusive", "failover", "shared"]
+
+Submit: TypeAlias = Callable[[Event], "asyncio.Future[Any]"]
+"""Puts an event into the one order; the future has its outcome when it is stable."""
+
+
+class TopicReader(Protocol):
+    """The topic, as far as it may be seen: ordinals in `[first, visible)`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def visible(self) -> int: ...
+
+    async def read(self, ordinal: int, count_max: int, size_max: int) -> Entries:
+        """A run from this ordinal on: at least one entry."""
+
+
+class Cursor(Protocol):
+    """The subscription's state: changed by events alone, as they are applied."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def reset_number(self) -> int: ...
+    @property
+    def owner_epoch(self) -> int: ...
+    @property
+    def acks(self) -> AckState: ...
+
+
+class Sink(Protocol):
+    """A consumer's end: called on the loop. It may call the dispatcher back."""
+
+    def deliver(self, batch: Batch) -> None:
+        """These messages are its own until it acknowledges them or gives them back."""
+
+    def cleared(self, reset_number: int) -> None:
+        """Drop what was not taken yet: it is of the past, or comes again. Permits are void: give new ones."""
+
+    def active(self, active: bool) -> None:
+        """Of an exclusive or failover subscription: it is the one that is served, or is no longer."""
+
+    def closed(self, reason: Exception) -> None:
+        """Nothing more will come."""
+
+
+@dataclass(frozen=True)
+class DispatchOptions:
+    """How a subscription is served.
+
+    Example:
+        >>> DispatchOptions(nack_first_s=0.5).nack_factor
+        2.0
+    """
+
+    read_entries: int = 1000
+    """At most so many entries in one read."""
+    read_bytes: int = 4 << 20
+    """At most so many bytes in one read, except for one entry that is larger."""
+    turn_entries: int = 20
+    """Shared: so many entries go to one consumer before it is the next one's turn."""
+    unacked_max: int = 0
+    """A consumer that holds so many unacknowledged messages is given no more; 0: no limit."""
+    nack_first_s: float = 1.0
+    """How long a message stays away after its first negative acknowledgement."""
+    nack_factor: float = 2.0
+    """By how much that grows with every further one."""
+    nack_most_s: float = 60.0
+    guard_s: float = 30.0
+    """A reset that has not ended after this time is fenced off; tried again each time it passes."""
+    retry_first_s: float = 0.1
+    """After a read that failed; doubles up to `retry_most_s`."""
+    retry_most_s: float = 10.0
+    stuck_after_s: float = 30.0
+    """A backlog without any progress for so long is reported as stuck."""
+
+
+@dataclass(frozen=True)
+class ConsumerStats:
+    """One consumer of a subscription."""
+
+    id: int
+    name: str
+    priority: int
+    active: bool
+    """It is served: always, on a shared subscription."""
+    permits: int
+    """Messages that it may still be given; below zero by less than one entry."""
+    pending_entries: int
+    """Given to it and not acknowledged."""
+    pending_messages: int
+    delivered_entries: int
+    delivered_messages: int
+    redelivered_entries: int
+    oldest_pending_s: float
+    """How long it has held the entry that it has held longest."""
+
+
+class Reason:
+    """Why a subscription stands still. `Diagnosis.reason` is one of these."""
+
+    NO_BACKLOG = "no backlog"
+    UNDER_REVISION = "under revision"
+    NO_CONSUMERS = "no consumers"
+    READ_FAILED = "read failed"
+    READ_IN_FLIGHT = "read in flight"
+    NO_PERMITS = "no permits"
+    UNACKED_LIMIT = "unacknowledged limit"
+    DELAYED = "waiting for negative acknowledgements"
+    ALL_PENDING = "all unacknowledged entries are pending"
+    NOTHING = "nothing stops it"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What keeps a subscription from going on."""
+
+    reason: str
+    """One of `Reason`."""
+    text: str
+    """The same with names, numbers and times, for people."""
+    idle_s: float
+    """How long ago something was delivered, acknowledged or moved."""
+    stuck: bool
+    """There is a backlog, and it has been idle for too long."""
+
+
+@dataclass(frozen=True)
+class DispatcherStats:
+    """A look at how one subscription is served."""
+
+    type: SubscriptionType | None
+    """None: it has had no consumer yet."""
+    revision: Revision
+    """Reset number, owner epoch, rewind number."""
+    revisions: int
+    """How often the position was changed by something other than reading, since this dispatcher was made."""
+    under_revision: bool
+    under_revision_s: float
+    read_position: int
+    """The ordinal that the next sequential read begins with."""
+    acked_to: int
+    backlog: int
+    """Visible and not acknowledged, in entries, exactly."""
+    consumers: tuple[ConsumerStats, ...]
+    """In the order of choice: best priority first, then who joined first."""
+    pending_entries: int
+    replay_entries: int
+    """To be read again."""
+    delayed_entries: int
+    """Negatively acknowledged; they wait for their time."""
+    reads_sequential: int
+    reads_replay: int
+    reads_refused: int
+    """Not begun, because the cursor was under revision."""
+    reads_dropped: int
+    """Begun, and not used, because the revision had changed."""
+    entries_released: int
+    """Let go of by those."""
+    entries_filtered: int
+    """Read, and not handed out, because they were acknowledged."""
+    acks_outdated: int
+    """Messages whose acknowledgement came from before a reset, and had no effect."""
+    last_error: str
+    """Of the last read that failed; empty while reading succeeds."""
+    diagnosis: Diagnosis

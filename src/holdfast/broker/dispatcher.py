@@ -1,0 +1,511 @@
+"""The dispatcher of a subscription: who gets which entries, and when.
+
+Promises upward: a consumer is given messages only within its permits; a message that it was given is its own
+until it acknowledges it, gives it back, or goes; after a reset was reported, nothing of before arrives, and
+no acknowledgement of before has an effect. Needs from below: a topic that reads, a cursor that events change,
+and a `submit` that answers when an event is stable. What counts entries is in the core (`_core.Dispatch`):
+here nothing is done per entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+from holdfast._core import Batch, Dispatch, Entries, TopicMessage
+from holdfast.broker.acking import Acking, Ranges, Receipt
+from holdfast.broker.dispatch_types import (
+    ConsumerStats,
+    Cursor,
+    Diagnosis,
+    DispatcherStats,
+    DispatchOptions,
+    Reason,
+    Sink,
+    Submit,
+    SubscriptionType,
+    TopicReader,
+)
+from holdfast.broker.reading import Reading, Runs, Throttle
+from holdfast.broker.redelivery import Redelivery
+from holdfast.broker.resetting import Resetting
+from holdfast.broker.stuck import Look, diagnose
+from holdfast.errors import Busy, Closed, Misuse
+from holdfast.group import Clock, Randomness
+from holdfast.ledger.revision import Revision, RevisionController
+
+__all__ = [
+    "ConsumerStats",
+    "Cursor",
+    "Diagnosis",
+    "DispatchOptions",
+    "Dispatcher",
+    "DispatcherStats",
+    "Reason",
+    "Sink",
+    "SubscriptionType",
+    "TopicReader",
+]
+
+
+class _Consumer:
+    """One that is attached."""
+
+    __slots__ = ("ack_timeout_ns", "id", "is_active", "name", "priority", "sink")
+
+    def __init__(self, id: int, sink: Sink, name: str, priority: int, ack_timeout_s: float | None) -> None:  # noqa: A002
+        self.id = id
+        self.sink = sink
+        self.name = name
+        self.priority = priority
+        self.ack_timeout_ns = 0 if ack_timeout_s is None else max(1, int(ack_timeout_s * 1e9))
+        self.is_active = False
+
+
+class Dispatcher:
+    """Serves one subscription: reads what its consumers may be given, and keeps account of it.
+
+    Example:
+        >>> import asyncio
+        >>> from holdfast._core import encode_messages, parse_run, seal_block
+        >>> from holdfast.broker.volatile import VolatileSubscription
+        >>> from holdfast.group import SystemClock, SystemRandomness
+        >>> class Three:
+        ...     name, first, visible = "orders", 0, 3
+        ...     async def read(self, ordinal, count_max, size_max):
+        ...         entries = encode_messages([b"rope", b"hemp", b"line"], "producer", 0, 0)
+        ...         blocks = [seal_block(2, number, 0, entry) for number, entry in enumerate(entries)]
+        ...         padded = [block + bytes(-len(block) % 8) for block in blocks]
+        ...         return parse_run(1, 0, ordinal, b"", b"".join(padded[ordinal:ordinal + count_max]))
+        >>> class Printer:
+        ...     def deliver(self, batch): print([message.data for message in batch])
+        ...     def cleared(self, reset_number): print("cleared", reset_number)
+        ...     def active(self, active): pass
+        ...     def closed(self, reason): pass
+        >>> async def main() -> None:
+        ...     topic = Three()
+        ...     cursor = VolatileSubscription(topic, -1, "reader", start=0)
+        ...     dispatcher = Dispatcher(topic, cursor, cursor.submit, SystemClock(), SystemRandomness())
+        ...     consumer = dispatcher.add_consumer(Printer(), "one", type="exclusive")
+        ...     dispatcher.flow(consumer, 2)
+        ...     await asyncio.sleep(0.01)
+        ...     await dispatcher.reset(1)
+        ...     dispatcher.flow(consumer, 10)
+        ...     await asyncio.sleep(0.01)
+        ...     dispatcher.close(Exception("done"))
+        >>> asyncio.run(main())
+        [b'rope', b'hemp']
+        cleared 1
+        [b'hemp', b'line']
+    """
+
+    def __init__(
+        self,
+        topic: TopicReader,
+        subscription: Cursor,
+        submit: Submit,
+        clock: Clock,
+        random: Randomness,
+        options: DispatchOptions | None = None,
+        throttle: Throttle | None = None,
+    ) -> None:
+        self.options = options or DispatchOptions()
+        self._topic = topic
+        self._cursor = subscription
+        self._clock = clock
+        self._type: SubscriptionType | None = None
+        self._consumers: dict[int, _Consumer] = {}
+        self._closed: Exception | None = None
+        self._table = Dispatch(self.options.turn_entries)
+        self._table.unacked_max = self.options.unacked_max
+        self._progress_ns = clock.monotonic_ns()
+        self._resetting = Resetting(
+            subscription, self._table, submit, clock, random, self.options, self._clear_all, self._moved
+        )
+        self.revision: RevisionController = self._resetting.revision
+        """Number, flag, and the one question that every read asks: `is_outdated`."""
+        self._acking = Acking(subscription, self._table, self.revision, submit, self._acknowledged)
+        self._reading = Reading(
+            topic,
+            subscription,
+            self._table,
+            self.revision,
+            self._acking,
+            self._hand,
+            clock,
+            self.options,
+            throttle,
+        )
+        self._resetting.serve(self._acking, self._reading)
+        self._redelivery = Redelivery(self._table, clock, self._came_back)
+
+    # -- consumers -------------------------------------------------------------------------------------
+
+    @property
+    def consumers(self) -> int:
+        """How many are attached."""
+        return len(self._consumers)
+
+    @property
+    def type(self) -> SubscriptionType | None:
+        return self._type
+
+    def add_consumer(
+        self,
+        sink: Sink,
+        name: str,
+        priority: int = 0,
+        type: SubscriptionType = "shared",  # noqa: A002  # the word that users know
+        ack_timeout_s: float | None = None,
+    ) -> int:
+        """Attach a consumer; it gets nothing before it gives permits. Lower numbers are better priorities.
+
+        Raises:
+            Misuse: the subscription has consumers of another type.
+            Busy: it is exclusive and has a consumer.
+            Closed: it is not served any more.
+        """
+        self._require_open()
+        if self._consumers and type != self._type:
+            raise Misuse(
+                f"subscription {self._cursor.name} has {self._type} consumers; a {type} one cannot join them"
+            )
+        if self._consumers and type == "exclusive":
+            raise Busy(f"subscription {self._cursor.name} is exclusive and has a consumer; close it first")
+        self._type = type
+        self._table.single = type != "shared"
+        before = self._table.active
+        consumer = _Consumer(self._table.add(priority), sink, name, priority, ack_timeout_s)
+        self._consumers[consumer.id] = consumer
+        self._redelivery.watch(consumer)
+        if type == "shared":
+            consumer.is_active = True
+        else:
+            self._choose_active(before, consumer)
+        self._progress()
+        return consumer.id
+
+    def remove_consumer(self, consumer: int) -> None:
+        """It goes. What it held comes again, to others, and counts as delivered once more."""
+        gone = self._consumers.pop(consumer, None)
+        if gone is None:
+            return
+        self._redelivery.unwatch(consumer)
+        self._table.remove(consumer)
+        if not self._consumers:
+            self._rewind()  # as a new dispatcher would begin
+        elif self._table.single and gone.is_active:
+            self._choose_active(consumer, None)
+        self._progress()
+        self._reading.pump()
+
+    def flow(self, consumer: int, permits: int) -> None:
+        """The consumer can take that many more messages."""
+        if consumer in self._consumers and permits > 0:
+            self._table.flow(consumer, permits)
+            self._reading.pump()
+
+    def wake(self) -> None:
+        """More of the topic may be seen."""
+        self._reading.pump()
+
+    def close(self, reason: Exception) -> None:
+        """Serve no more. Consumers and whoever waits are told why."""
+        if self._closed is not None:
+            return
+        self._acking.flush()
+        self._closed = reason
+        self._reading.stop()
+        self._redelivery.stop()
+        self._resetting.stop(reason)
+        consumers, self._consumers = self._consumers, {}
+        for each in consumers.values():
+            self._table.remove(each.id)
+            each.sink.closed(reason)
+
+    def _choose_active(self, before: int, joined: _Consumer | None) -> None:
+        """Exclusive, failover: best priority, then who joined first. What the old one held comes again."""
+        active = self._table.active
+        old = self._consumers.get(before)
+        if active != before:
+            self._rewind()
+            if old is not None:
+                old.is_active = False
+                old.sink.active(False)
+                self._clear(old)
+            chosen = self._consumers[active]
+            chosen.is_active = True
+            chosen.sink.active(True)
+        elif joined is not None:
+            joined.sink.active(False)
+
+    # -- acknowledgements ------------------------------------------------------------------------------
+
+    def ack(self, messages: Sequence[TopicMessage], receipt: bool = False) -> Receipt | None:
+        """Acknowledge messages. All of a turn leave as one event.
+
+        With `receipt` the answer is a future that is done when they are durable; it raises `Outdated` when
+        some were delivered before a reset: those have no effect.
+        """
+        return self._acking.messages(messages, receipt)
+
+    def ack_ranges(self, ranges: Ranges, reset_number: int, receipt: bool = False) -> Receipt | None:
+        """Acknowledge whole entries by their ordinals: ranges `(first, end)`, in order and apart."""
+        return self._acking.ranges(ranges, reset_number, receipt)
+
+    def ack_part(
+        self, ordinal: int, size: int, acked: int, reset_number: int, receipt: bool = False
+    ) -> Receipt | None:
+        """Acknowledge those messages of a batch of `size` that are in the mask `acked`."""
+        return self._acking.part(ordinal, size, acked, reset_number, receipt)
+
+    def ack_cumulative(self, message: TopicMessage, receipt: bool = False) -> Receipt | None:
+        """Acknowledge a message and all before it.
+
+        Raises:
+            Misuse: the subscription is shared: its messages have no order.
+        """
+        return self.ack_up_to(
+            message.ordinal, message.reset_number, receipt, message.batch_index, message.batch_size
+        )
+
+    def ack_up_to(
+        self, ordinal: int, reset_number: int, receipt: bool = False, index: int = -1, size: int = 1
+    ) -> Receipt | None:
+        """As `ack_cumulative`, by ordinal; with `index`, up to that message of a batch of `size`."""
+        if self._type == "shared":
+            raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
+        return self._acking.cumulative(ordinal, reset_number, receipt, index, size)
+
+    # -- what comes again ------------------------------------------------------------------------------
+
+    def nack(self, consumer: int, ordinals: Sequence[int], delay_s: float | None = None) -> None:
+        """Not handled: these come again after the delay; None: after one that grows with every time.
+
+        Where order counts (exclusive, failover), everything unacknowledged comes again from the first one on.
+        """
+        if consumer not in self._consumers:
+            return
+        options = self.options
+        first_s = options.nack_first_s if delay_s is None else delay_s
+        most_s = options.nack_most_s if delay_s is None else delay_s
+        factor = options.nack_factor if delay_s is None else 1.0
+        now_ns = self._clock.monotonic_ns()
+        moved = self._table.nack(consumer, ordinals, int(first_s * 1e9), factor, int(most_s * 1e9), now_ns)
+        if moved and self._table.replay_entries:
+            self._came_back()
+        self._redelivery.arm()
+
+    def redeliver(self, consumer: int, ordinals: Sequence[int] | None = None) -> None:
+        """What this consumer holds comes again, at once: all of it, or these ordinals."""
+        held = self._consumers.get(consumer)
+        if held is None:
+            return
+        if self._table.single:
+            if held.is_active:
+                self.rewind()
+            return
+        if ordinals is None:
+            self._table.redeliver_all(consumer)
+            self._clear(held)
+        else:
+            self._table.redeliver(consumer, ordinals)
+        self._reading.pump()
+
+    def rewind(self) -> None:
+        """Read everything that is not acknowledged again. Consumers drop what they have not taken."""
+        self._rewind()
+        for each in [*self._consumers.values()]:
+            if each.is_active:
+                self._clear(each)
+        self._reading.pump()
+
+    def _rewind(self) -> None:
+        def edit() -> None:
+            self._table.rewind()
+            self._reading.position = max(self._cursor.acks.acked_to, self._topic.first)
+
+        self._resetting.rewind(edit)
+
+    def _came_back(self) -> None:
+        """Something is to be read again that was not asked for just now."""
+        if self._table.single:
+            self.rewind()
+        else:
+            self._reading.pump()
+
+    # -- changes of position ---------------------------------------------------------------------------
+
+    @property
+    def read_position(self) -> int:
+        """The ordinal that the next sequential read begins with."""
+        return self._reading.position
+
+    async def reset(self, target: int, timeout_s: float = 30.0) -> Revision:
+        """Go on from another ordinal, forward or back: durable when it returns.
+
+        Raises:
+            CursorModifying: others were resetting for so long, or came first; this call changed nothing.
+            Timeout: it is under way, and may still happen or not; the reset number tells which.
+            Closed: it is not served any more.
+        """
+        return await self._resetting.reset(target, timeout_s)
+
+    async def advance(
+        self, *, to: int | None = None, skip: int | None = None, timeout_s: float | None = None
+    ) -> int:
+        """Acknowledge everything below an ordinal, or so many entries of the backlog. Where it stands then.
+
+        Raises:
+            CursorModifying: a reset came first; this call changed nothing.
+            Timeout: it is under way, and may still happen or not.
+        """
+        if (to is None) == (skip is None):
+            raise Misuse("advance either to an ordinal, or by a number of entries to skip")
+        return await self._resetting.advance(to, skip, timeout_s)
+
+    def moved(self, reset_number: int, acked_to: int) -> None:
+        """An event has moved the cursor, whoever submitted it. Idempotent."""
+        self._resetting.moved(reset_number, acked_to)
+
+    def _moved(self) -> None:
+        self._progress()
+        self._reading.pump()
+
+    def _clear_all(self) -> None:
+        for each in [*self._consumers.values()]:
+            self._clear(each)
+
+    def _clear(self, consumer: _Consumer) -> None:
+        """What it has and did not take is of the past: it begins with no permits."""
+        if consumer.id in self._consumers:
+            self._table.drop_permits(consumer.id)
+            consumer.sink.cleared(self.revision.reset_number)
+
+    # -- handing over ----------------------------------------------------------------------------------
+
+    def _hand(self, entries: Entries, runs: Runs | None) -> None:
+        """Register a run as pending and give it to those whose turn it is: one step, one revision."""
+        first, end = entries.first_ordinal, entries.first_ordinal + len(entries)
+        handed = self._table.hand(
+            entries,
+            self._acking.covered(first, end),
+            self._acking.open_in(first, end),
+            runs,
+            self._clock.monotonic_ns(),
+            self.revision.reset_number,
+            self._topic.name,
+        )
+        if handed:
+            self._progress()
+        for id_, batch in handed:
+            consumer = self._consumers.get(id_)
+            if consumer is not None:  # else another sink has just removed it
+                self._redelivery.given(consumer)
+                self._deliver(consumer, batch)
+
+    def _deliver(self, consumer: _Consumer, batch: Batch) -> None:
+        """A sink that fails has not taken what it was given: it is as good as gone."""
+        try:
+            consumer.sink.deliver(batch)
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"consumer {consumer.name} of {self._cursor.name} failed", "exception": error}
+            )
+            self.remove_consumer(consumer.id)
+
+    def _progress(self) -> None:
+        self._progress_ns = self._clock.monotonic_ns()
+
+    def _acknowledged(self) -> None:
+        self._progress()
+        if self.options.unacked_max:
+            self._reading.pump()
+
+    def _require_open(self) -> None:
+        if self._closed is not None:
+            raise Closed(f"subscription {self._cursor.name} is not served any more: {self._closed}")
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    @property
+    def backlog(self) -> int:
+        """Visible and not acknowledged, in entries, exactly."""
+        acks, topic = self._cursor.acks, self._topic
+        return max(0, acks.count(topic.visible) - acks.count(topic.first))
+
+    def check(self) -> None:
+        """Assert what always holds: I50 to I53 in the tables, and the position within the topic."""
+        self._table.check()
+        assert self._reading.position <= max(self._topic.visible, self._cursor.acks.acked_to)
+
+    def diagnose(self) -> Diagnosis:
+        """What keeps this subscription from going on."""
+        return self._diagnose(self._consumer_stats())
+
+    def stats(self) -> DispatcherStats:
+        """A look at it."""
+        consumers = self._consumer_stats()
+        table, reading, window = self._table, self._reading, self.revision.window
+        return DispatcherStats(
+            type=self._type,
+            revision=self.revision.number,
+            revisions=self._resetting.revisions,
+            under_revision=self.revision.under_revision,
+            under_revision_s=0.0 if window is None else self._since_s(window.since_ns),
+            read_position=self.read_position,
+            acked_to=self._cursor.acks.acked_to,
+            backlog=self.backlog,
+            consumers=consumers,
+            pending_entries=table.pending_entries,
+            replay_entries=table.replay_entries,
+            delayed_entries=table.delayed_entries,
+            reads_sequential=reading.begun["sequential"],
+            reads_replay=reading.begun["replay"],
+            reads_refused=reading.refused,
+            reads_dropped=reading.dropped,
+            entries_released=reading.released,
+            entries_filtered=table.filtered_entries,
+            acks_outdated=self._acking.outdated,
+            last_error=reading.last_error,
+            diagnosis=self._diagnose(consumers),
+        )
+
+    def _consumer_stats(self) -> tuple[ConsumerStats, ...]:
+        found = []
+        for row in self._table.consumers():
+            consumer = self._consumers[row[0]]
+            oldest = self._table.oldest_ns(consumer.id)
+            found.append(
+                ConsumerStats(
+                    consumer.id,
+                    consumer.name,
+                    consumer.priority,
+                    consumer.is_active,
+                    *row[1:],
+                    oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
+                )
+            )
+        return tuple(found)
+
+    def _diagnose(self, consumers: tuple[ConsumerStats, ...]) -> Diagnosis:
+        window, read, due = self.revision.window, self._reading.oldest(), self._table.next_due
+        unread = self._cursor.acks.count(self._topic.visible) - self._cursor.acks.count(self.read_position)
+        look = Look(
+            backlog=self.backlog,
+            idle_s=self._since_s(self._progress_ns),
+            consumers=consumers,
+            single=self._table.single,
+            unread=max(0, unread) + self._table.replay_entries,
+            delayed=self._table.delayed_entries,
+            delayed_s=-self._since_s(due) if due else math.inf,
+            under_revision_s=None if window is None else self._since_s(window.since_ns),
+            reading=None if read is None else (read.kind, read.start, self._since_s(read.began_ns)),
+            read_error=self._reading.last_error,
+            unacked_max=self.options.unacked_max,
+        )
+        return diagnose(look, self.options.stuck_after_s)
+
+    def _since_s(self, then_ns: int) -> float:
+        return (self._clock.monotonic_ns() - then_ns) / 1e9

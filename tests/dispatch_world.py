@@ -1,0 +1,272 @@
+"""A world for dispatchers: a topic whose reads stop at a gate, an order of events that can be held, consumers
+that write down what they get, and virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from holdfast._core import Batch, Entries, TopicMessage, encode_messages, parse_run, seal_block
+from holdfast.broker.dispatcher import Dispatcher, DispatchOptions, SubscriptionType
+from holdfast.broker.events import Event
+from holdfast.broker.volatile import VolatileSubscription
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.group.randomness import SeededRandomness
+from holdfast.group.sim.loop import SimLoop
+from holdfast.group.sim.world import SimClock
+
+T = TypeVar("T")
+ENTRY_BLOCK = 2
+
+
+class Gate:
+    """Where callers stop while it is shut. They are let through one by one, in any order."""
+
+    def __init__(self) -> None:
+        self.shut = False
+        self.waiting: list[asyncio.Future[None]] = []
+
+    async def pass_through(self) -> None:
+        if self.shut:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.waiting.append(future)
+            await future
+
+    def let(self, index: int = 0) -> None:
+        """One of those who wait may go on."""
+        self.waiting.pop(index).set_result(None)
+
+    def open(self) -> None:
+        self.shut = False
+        while self.waiting:
+            self.let()
+
+
+class GatedTopic:
+    """Entries in memory, of ledgers of `ledger_entries`; reads stop at `gate`."""
+
+    name = "persistent://public/default/world"
+
+    def __init__(self, count: int = 0, batch: int = 1, ledger_entries: int = 1 << 30) -> None:
+        self.first = 0
+        self.visible = 0
+        self.gate = Gate()
+        self.reads: list[tuple[int, int]] = []
+        self.failures: deque[Exception] = deque()
+        self._ledger_entries = ledger_entries
+        self._blocks: list[bytes] = []
+        self.grow(count, batch)
+
+    def grow(self, count: int, batch: int = 1) -> None:
+        """So many more entries, each of `batch` messages named after it."""
+        for ordinal in range(len(self._blocks), len(self._blocks) + count):
+            payloads = [b"%d.%d" % (ordinal, index) for index in range(batch)]
+            entry = encode_messages(payloads, "producer", ordinal * batch, 0, batch=batch)[0]
+            block = seal_block(ENTRY_BLOCK, ordinal % self._ledger_entries, 0, entry)
+            self._blocks.append(block + bytes(-len(block) % 8))
+        self.visible = len(self._blocks)
+
+    async def read(self, ordinal: int, count_max: int, size_max: int) -> Entries:
+        self.reads.append((ordinal, count_max))
+        await self.gate.pass_through()
+        if self.failures:
+            raise self.failures.popleft()
+        if not self.first <= ordinal < self.visible:
+            raise NotFound(f"nothing at {ordinal}")
+        ledger, entry = divmod(ordinal, self._ledger_entries)
+        end = min(ordinal + count_max, self.visible, (ledger + 1) * self._ledger_entries)
+        data = b"".join(self._blocks[ordinal:end])
+        return parse_run(ledger + 1, ledger * self._ledger_entries, entry, b"", data)
+
+
+class Order:
+    """The order of events as a single broker sees it: submitted, applied, stable. Each step can be held."""
+
+    def __init__(self) -> None:
+        self.cursor: VolatileSubscription
+        self.hold_apply = False
+        self.hold_stable = False
+        self.log: list[Event] = []
+        self._submitted: deque[tuple[Event, asyncio.Future[Any]]] = deque()
+        self._applied: deque[tuple[Any, asyncio.Future[Any]]] = deque()
+        self._scheduled = False
+
+    def submit(self, event: Event) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._submitted.append((event, future))
+        self._schedule()
+        return future
+
+    def release(self) -> None:
+        """Hold nothing."""
+        self.hold_apply = self.hold_stable = False
+        self._schedule()
+
+    def lose(self) -> None:
+        """What was submitted and not applied never is, and nobody is told."""
+        self._submitted.clear()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        while self._submitted and not self.hold_apply:
+            event, future = self._submitted.popleft()
+            self.log.append(event)
+            try:
+                self._applied.append((self.cursor.apply(event), future))
+            except HoldfastError as error:
+                self._applied.append((error, future))
+        while self._applied and not self.hold_stable:
+            outcome, future = self._applied.popleft()
+            if future.done():
+                continue
+            if isinstance(outcome, HoldfastError):
+                future.set_exception(outcome)
+                future.exception()
+            else:
+                future.set_result(outcome)
+
+
+class Inbox:
+    """A consumer's end: writes down what it gets."""
+
+    def __init__(self, world: World, size: int) -> None:
+        self._world = world
+        self.size = size
+        """Permits that it gives at first, and again when it was cleared."""
+        self.id = 0
+        self.batches: list[Batch] = []
+        self.messages: list[TopicMessage] = []
+        self.cleared_at: list[int] = []
+        self.active_told: list[bool] = []
+        self.end: Exception | None = None
+
+    def deliver(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        self.messages += batch
+
+    def cleared(self, reset_number: int) -> None:
+        self.messages.clear()
+        self.cleared_at.append(reset_number)
+        if self.size:
+            self._world.dispatcher.flow(self.id, self.size)
+
+    def active(self, active: bool) -> None:
+        self.active_told.append(active)
+
+    def closed(self, reason: Exception) -> None:
+        self.end = reason
+
+    @property
+    def ordinals(self) -> list[int]:
+        return [message.ordinal for message in self.messages]
+
+    @property
+    def counts(self) -> list[int]:
+        return [message.redelivery_count for message in self.messages]
+
+    def message(self, ordinal: int) -> TopicMessage:
+        return next(each for each in self.messages if each.ordinal == ordinal)
+
+
+class World:
+    """A topic of `entries` entries, a subscription on it, and its dispatcher."""
+
+    def __init__(
+        self,
+        entries: int = 10,
+        *,
+        batch: int = 1,
+        start: int = 0,
+        throttle: bool = False,
+        ledger_entries: int = 1 << 30,
+        **options: Any,
+    ) -> None:
+        self.loop = SimLoop(SeededRandomness(1))  # type: ignore[abstract]  # sockets it has none
+        self.clock = SimClock(self.loop, 0)
+        self.topic = GatedTopic(entries, batch, ledger_entries)
+        self.order = Order()
+        self.cursor = self.order.cursor = VolatileSubscription(self.topic, 7, "sub", start)
+        self.throttle = Gate()
+
+        async def wait(_: Entries) -> None:
+            await self.throttle.pass_through()
+
+        self.dispatcher = Dispatcher(
+            self.topic,
+            self.cursor,
+            self.order.submit,
+            self.clock,
+            SeededRandomness(2),
+            DispatchOptions(**options),
+            wait if throttle else None,
+        )
+
+    def run(self, scenario: Callable[[World], Coroutine[Any, Any, T]]) -> T:
+        """Run a scenario to its end; tables are checked after it."""
+
+        async def main() -> T:
+            result = await scenario(self)
+            self.dispatcher.check()
+            self.dispatcher.close(Exception("the test is over"))
+            return result
+
+        try:
+            answer: T = self.loop.run_until_complete(main())
+            return answer
+        finally:
+            self.loop.close()
+
+    async def settle(self, seconds: float = 0.001) -> None:
+        """Let everything happen that can happen now, or in that much virtual time."""
+        await asyncio.sleep(seconds)
+
+    def join(
+        self,
+        permits: int = 1000,
+        *,
+        type: SubscriptionType = "shared",  # noqa: A002
+        priority: int = 0,
+        name: str = "",
+        ack_timeout_s: float | None = None,
+        again: bool = True,
+    ) -> Inbox:
+        """A consumer with these permits; `again`: it gives as many after it was cleared."""
+        inbox = Inbox(self, permits if again else 0)
+        name = name or f"consumer {self.dispatcher.consumers + 1}"
+        inbox.id = self.dispatcher.add_consumer(inbox, name, priority, type, ack_timeout_s)
+        if permits:
+            self.dispatcher.flow(inbox.id, permits)
+        return inbox
+
+    async def ack(self, inbox: Inbox, ordinals: Iterable[int]) -> None:
+        """With a receipt."""
+        wanted = set(ordinals)
+        messages = [each for each in inbox.messages if each.ordinal in wanted]
+        receipt = self.dispatcher.ack(messages, receipt=True)
+        assert receipt is not None
+        await receipt
+
+    def vanish(self) -> None:
+        """Whoever carries out a reset is gone, in the middle of it."""
+        for task in list(self.dispatcher._resetting._tasks):
+            task.cancel()
+
+
+def run(scenario: Callable[[World], Coroutine[Any, Any, T]], **world: Any) -> T:
+    """In a new world."""
+    return World(**world).run(scenario)
+
+
+async def outcome(awaitable: Awaitable[T]) -> T | BaseException:
+    """What it answers, or what it raises."""
+    try:
+        return await awaitable
+    except Exception as error:
+        return error
