@@ -255,6 +255,7 @@ void bind_frames(nb::class_<LogObject>& type) {
             },
             nb::arg("urgent") = true)
         .def("take_round", [](LogObject& self) -> std::optional<RoundObject> {
+            self.log.queue()->require_here();
             Round round = self.log.queue()->take();
             if (round.empty()) return std::nullopt;
             return RoundObject(self.log.queue(), std::move(round));

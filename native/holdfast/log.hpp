@@ -211,10 +211,10 @@ class Log {
         portion_->settled_d = next_d_ - 1;
         portion_->time = time_;
         portion_->urgent = urgent;
-        if (portion_->empty())
+        if (portion_->empty() && applied_.first_d == 0)
             portion_->clear();
         else
-            queue_->push(portion_);
+            queue_->push(portion_);  // of a redo perhaps nothing but how far it came
         return applied_;
     }
 

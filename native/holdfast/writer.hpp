@@ -297,7 +297,7 @@ class Writer : private ForkAware {
             return {IoOp::journal_write, error, journal_words()};
         journal_written_ = true;
         at(Point::journal_written);
-        if (mode_ != SyncMode::os) {
+        if (mode_ != SyncMode::os && space >= kWorthStarting && !round_.writes().empty()) {
             // Lets the disk work while the ledgers are copied. Only a hint: the sync comes below.
             ::sync_file_range(journal_.get(), static_cast<off64_t>(offset_),
                               static_cast<off64_t>(space), SYNC_FILE_RANGE_WRITE);
@@ -345,6 +345,8 @@ class Writer : private ForkAware {
     }
 
     std::string journal_words() const { return "the journal at offset " + std::to_string(offset_); }
+
+    static constexpr u64 kWorthStarting = 64 << 10;
 
     const std::shared_ptr<RoundQueue> queue_;
     LedgerFileTable ledgers_;
