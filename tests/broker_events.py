@@ -1,0 +1,160 @@
+"""A machine for tests: frames at rising positions, the journal they leave, what a restart makes of it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast import _core
+from holdfast.broker import parts
+from holdfast.broker.events import Event, LedgerRoll, ProducerOpen, SubscriptionCreate, TopicCreate
+from holdfast.broker.machine import Applied, Machine
+from holdfast.broker.names import topic_name
+from holdfast.broker.state import Access, Policies, SubscriptionState, TopicState
+from holdfast.errors import HoldfastError
+from holdfast.group import Member, View
+
+ME = Member(1, 1)
+OTHER = Member(2, 1)
+SECOND = 1_000_000_000
+
+
+class Publish:
+    """In a list of events: a publish of entries."""
+
+    def __init__(
+        self,
+        topic: int,
+        session: int,
+        entries: Sequence[bytes],
+        epoch: int = 0,
+        producer: str = "p",
+        sequence: int = 0,
+    ) -> None:
+        self.topic, self.session, self.epoch, self.producer = topic, session, epoch, producer
+        self.rows = [(sequence + at, 1, entry) for at, entry in enumerate(entries)]
+
+
+def frame_of(events: Sequence[Event | Publish], time: int) -> bytes:
+    frame = _core.Frame()
+    for event in events:
+        if isinstance(event, Publish):
+            frame.publish(event.topic, event.session, event.epoch, event.producer, event.rows)
+        else:
+            frame.event(event.kind, event.version, event.encode())
+    return frame.take(time)
+
+
+def journaled(log: _core.Log) -> list[tuple[int, int, bytes]]:
+    """(view, index, frame) of what waits to be written."""
+    frames = []
+    while (taken := log.take_round()) is not None:
+        data = taken.journal(taken.first_d - 1, 0, 0)
+        at, end = 0, len(data)
+        while at < end:
+            _, kind, _, size, *_ = struct.unpack_from("<HBBIQQII", data, at)
+            if kind == 4:
+                view, index = struct.unpack_from("<QQ", data, at + 32)
+                frames.append((view, index, data[at + 48 : at + 32 + size]))
+            elif kind != 3:
+                break
+            at += 32 + (size + 7) // 8 * 8
+    return frames
+
+
+class Rig:
+    """One broker's machine. Everything that it applies is checked."""
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        self.machine = machine or Machine()
+        self.view = self.machine.state.position.view
+        self.index = 0
+        self.time = max(SECOND, self.machine.log.time)
+        self.journal: list[tuple[int, int, bytes]] = []
+        self.frames: list[tuple[int, int, Member, bytes]] = []
+        self.last: Applied | None = None
+        self.enter(ME, OTHER)
+
+    @property
+    def state(self) -> Any:
+        return self.machine.state
+
+    def enter(self, *members: Member, unclean: bool = False) -> Applied:
+        """A new view."""
+        self.view, self.index = self.view + 1, 0
+        applied = self.machine.view(View(self.view, members, (), (), True), unclean)
+        return self._applied(applied)
+
+    def apply(self, *events: Event | Publish, member: Member = ME) -> Applied:
+        """One frame."""
+        self.index += 1
+        self.time += 1000
+        frame = frame_of(events, self.time)
+        self.frames.append((self.view, self.index, member, frame))
+        return self._applied(self.machine.apply(self.view, self.index, member, frame))
+
+    def do(self, event: Event | Publish, member: Member = ME) -> Any:
+        """A frame of one event: its outcome, or its error raised."""
+        (outcome,) = self.apply(event, member=member).outcomes
+        if isinstance(outcome, HoldfastError):
+            raise outcome
+        return outcome
+
+    def _applied(self, applied: Applied) -> Applied:
+        self.journal += journaled(self.machine.log)
+        self.machine.check()
+        self.last = applied
+        return applied
+
+    def everything(self) -> list[Any]:
+        """The state as values that can be compared, without position and time. Nothing comes from a cache."""
+        state = self.machine.state
+        for part in (
+            *state.topics.values(),
+            *state.subscriptions.values(),
+            *state.stages.values(),
+            state.sinks,
+        ):
+            part.packed = None
+        counters = msgspec.structs.replace(parts.broker_part(state), view=0, index=0, time=0)
+        return [counters, *parts.pack(state)[1:], state.changes]
+
+    # -- what tests begin with -------------------------------------------------------------------------
+
+    def topic(self, name: str = "orders", **policies: Any) -> TopicState:
+        made = self.do(TopicCreate(topic_name(name), bytes(16), Policies(**policies)))
+        return self.machine.state.topics[made.topic]
+
+    def subscription(self, topic: TopicState, name: str = "billing", start: int = 0) -> SubscriptionState:
+        made = self.do(SubscriptionCreate(topic.id, name, start))
+        return self.machine.state.subscriptions[made.subscription]
+
+    def producer(self, topic: TopicState, name: str = "p", access: Access = "shared", **more: Any) -> Any:
+        member = more.pop("member", ME)
+        return self.do(ProducerOpen(topic.id, name, access, member, **more), member)
+
+    def filled(self, topic: TopicState, count: int, ledgers: int = 1) -> int:
+        """Publish so many entries, in so many ledgers; the session."""
+        session = self.producer(topic, f"filler-{self.machine.state.next_session}")
+        for part in range(ledgers):
+            size = count // ledgers + (count % ledgers if part == ledgers - 1 else 0)
+            entries = [b"%d" % at for at in range(size)]
+            self.do(Publish(topic.id, session.session, entries, session.epoch, session.name))
+            if part < ledgers - 1:
+                self.do(LedgerRoll(topic.id, topic.ledgers.open_ledger or 0))
+        return int(session.session)
+
+    # -- restarts --------------------------------------------------------------------------------------
+
+    def restarted(self, snapshot: Sequence[bytes] | None = None, journal_from: int = 0) -> Machine:
+        """Another machine: from a snapshot, if there is one, and the journal behind it."""
+        machine = Machine()
+        if snapshot is not None:
+            machine.load(snapshot)
+        for view, index, frame in self.journal[journal_from:]:
+            machine.redo(view, index, frame)
+        machine.check()
+        return machine
