@@ -1,0 +1,294 @@
+// The writer: what it reports stands in the files; what fails stays in memory and is written after resume().
+#include <fcntl.h>
+
+#include <chrono>
+
+#include "writer_world.hpp"
+
+using namespace holdfast;
+using namespace holdfast::test;
+
+static u32 mask(std::string_view name) {
+    const auto found = io_mask(name);
+    CHECK(found.has_value());
+    return *found;
+}
+
+static void test_round_trip() {
+    World world;
+    world.writer->set_stable(5, 6);
+    u64 d = 0;
+    for (int i = 0; i < 60; ++i)
+        d = world.publish(1 + static_cast<u64>(i) % 3,
+                          std::string(static_cast<std::size_t>(i) * 90, 'a'), i % 4 == 0);
+    const WriterReport report = world.wait_durable(d);
+    CHECK(report.durable_d == 60 && report.journal_d == 60 && report.journals == 1 &&
+          report.journal_first_d == 1);
+    world.check_ledgers();
+    const std::string journal = world.journal("journal1");
+    const auto rounds = rounds_of(journal);
+    CHECK(rounds.size() == report.rounds && journal.size() == report.journal_offset);
+    CHECK(rounds.back().fields.last_d == 60 && rounds.back().fields.flags == 0);
+    CHECK(rounds.back().fields.stable_view == 5 && rounds.back().fields.stable_index == 6);
+    std::size_t frames = 0;
+    for (const RoundSeen& each : rounds) frames += each.frames.size();
+    CHECK(frames == 60 && world.log.pending_bytes() == 0);
+    // Something large, and something in another journal.
+    world.use_journal("journal2");
+    d = world.publish(2, std::string(3'000'000, 'z'));
+    const WriterReport later = world.wait_durable(d);
+    CHECK(later.journals == 2 && later.journal_first_d == 61);
+    CHECK(world.journal("journal1") == journal);
+    CHECK(rounds_of(world.journal("journal2"), 61).size() == 1);
+    world.check_ledgers();
+}
+
+// Not urgent: after 10 ms, not before. Urgent: not after 10 ms.
+static void test_patience() {
+    World world;
+    using Clock = std::chrono::steady_clock;
+    const auto timed = [&world](bool urgent) {
+        const auto begin = Clock::now();
+        world.wait_durable(world.publish(1, "x", urgent));
+        return Clock::now() - begin;
+    };
+    for (int i = 0; i < 3; ++i) CHECK(timed(false) >= RoundQueue::kPatience);
+    auto best = Clock::duration::max();
+    for (int i = 0; i < 20 && best >= RoundQueue::kPatience; ++i)
+        best = std::min(best, timed(true));
+    CHECK(best < RoundQueue::kPatience);
+    World always(SyncMode::always);
+    best = Clock::duration::max();
+    for (int i = 0; i < 20 && best >= RoundQueue::kPatience; ++i) {
+        const auto begin = Clock::now();
+        always.wait_durable(always.publish(1, "x", false));
+        best = std::min(best, Clock::now() - begin);
+    }
+    CHECK(best < RoundQueue::kPatience);
+    // What becomes urgent while it waits takes the rest with it.
+    world.publish(1, "a", false);
+    world.wait_durable(world.publish(2, "b", true));
+    world.check_ledgers();
+}
+
+// Nothing is durable that was not synced; a failed sync moves the round to another file.
+static void test_failed_sync() {
+    World world;
+    const u64 before = world.publish(1, "before");
+    world.wait_durable(before);
+    const std::string old = world.journal("journal1");
+    arm_fault(mask("journal_sync"), 1, EIO, 1);
+    const u64 d = world.publish(2, "failed");
+    const WriterReport report = world.wait_failure();
+    CHECK(report.failure.op == IoOp::journal_sync && report.failure.error == EIO &&
+          faults_fired() == 1);
+    CHECK(report.durable_d == before && report.journal_d == before);
+    CHECK(report.journal_offset == old.size());
+    CHECK_ERROR(Code::misuse, world.writer->resume(), "never tried again on the same file");
+    const u64 later = world.publish(3, "later");  // waits
+    CHECK(world.writer->poll().durable_d == before);
+    world.use_journal("journal2");
+    world.writer->resume();
+    const WriterReport after = world.wait_durable(later);
+    CHECK(after.journals == 2 && after.journal_first_d == d);
+    const auto rounds = rounds_of(world.journal("journal2"), d);
+    CHECK(rounds.size() == 2 && rounds[0].fields.first_d == d && rounds[1].fields.last_d == later);
+    CHECK(world.journal("journal1").substr(0, old.size()) == old);
+    world.check_ledgers();
+    CHECK_ERROR(Code::misuse, world.writer->resume(), "has not failed");
+}
+
+static void test_failed_journal_write() {
+    World world;
+    world.wait_durable(world.publish(1, "before"));
+    arm_fault(mask("journal_write"), 1, ENOSPC, 2);
+    const u64 d = world.publish(1, "failed");
+    CHECK(world.wait_failure().failure.error == ENOSPC);
+    world.writer->resume();
+    CHECK(world.wait_failure().failure.op == IoOp::journal_write);  // still full
+    CHECK(world.writer->poll().durable_d == d - 1);
+    world.writer->resume();
+    world.wait_durable(d);
+    CHECK(rounds_of(world.journal("journal1")).back().fields.last_d == d);
+    world.check_ledgers();
+}
+
+// A ledger without room does not hold up the journal, and nothing behind it is durable.
+static void test_failed_ledger(const char* op, IoOp expected, u64 countdown) {
+    World world;
+    if (countdown > 1) world.wait_durable(world.publish(1, "before"));
+    const u64 before = world.log.next_d() - 1;
+    arm_fault(mask(op), 1, ENOSPC, 1);
+    std::vector<std::string> events;
+    for (u64 topic = 1; topic <= 3; ++topic) {
+        world.sent[topic].push_back("failed");
+        events.push_back(publish(topic, topic, 0, "p", {{0, 1, "failed"}}));
+    }
+    const u64 d = world.apply(frame(events));
+    const WriterReport report = world.wait_failure();
+    CHECK(report.failure.op == expected && report.failure.error == ENOSPC);
+    CHECK(report.failure.what.find("/ledgers/") != std::string::npos);
+    CHECK(report.durable_d == before && report.journal_d == d);
+    CHECK(rounds_of(world.journal("journal1")).back().fields.last_d == d);
+    const u64 later = world.publish(2, "later");
+    world.writer->resume();
+    const WriterReport after = world.wait_durable(later);
+    CHECK(rounds_of(world.journal("journal1")).size() == after.rounds);
+    world.check_ledgers();
+}
+
+// Both fail: the sync is told first, the ledger after it.
+static void test_failed_both() {
+    World world;
+    arm_fault(mask("journal_sync") | mask("ledger_write"), 1, EIO, 2);
+    const u64 d = world.publish(1, "x");
+    CHECK(world.wait_failure().failure.op == IoOp::journal_sync);
+    world.use_journal("journal2");
+    arm_fault(mask("ledger_write"), 1, EIO, 1);
+    world.writer->resume();
+    const WriterReport report = world.wait_failure();
+    CHECK(report.failure.op == IoOp::ledger_write && report.durable_d == 0 &&
+          report.journal_d == d);
+    world.writer->resume();
+    world.wait_durable(d);
+    world.check_ledgers();
+}
+
+static void test_short_writes() {
+    for (const int size : {-1, -7, -4096}) {
+        World world;
+        arm_fault(mask("write"), 1, size, 0);
+        for (int i = 0; i < 5; ++i)
+            world.publish(1 + static_cast<u64>(i) % 3,
+                          std::string(301, static_cast<char>('a' + i)));
+        world.wait_durable(5);
+        disarm_fault();
+        CHECK(faults_fired() > 5);
+        CHECK(rounds_of(world.journal("journal1")).back().fields.last_d == 5);
+        world.check_ledgers();
+    }
+}
+
+// What a crash left under the name of a ledger that begins is emptied first.
+static void test_left_over() {
+    World world;
+    const int fd = world.directory.make("ledgers/0000000000000001.data");
+    CHECK(::pwrite(fd, "old bytes", 9, 5000) == 9);
+    ::close(fd);
+    arm_fault(mask("truncate"), 1, EIO, 1);
+    const u64 d = world.publish(1, "new");
+    CHECK(world.wait_failure().failure.op == IoOp::ledger_truncate);
+    world.writer->resume();
+    world.wait_durable(d);
+    world.check_ledgers();
+    CHECK(world.directory.ledger(1, ".data").size() == 64 + 40);
+}
+
+// A ledger that is not there, although it has entries: told, not made up.
+static void test_missing_ledger() {
+    World world;
+    world.log.topics().add(9, 3, false);
+    world.log.open_ledger(9, 77, 0, 3, 200);
+    world.log.topics().open_session(9, 9, "p", 0);
+    world.apply(frame({publish(9, 9, 0, "p", {{0, 1, "x"}})}));
+    const WriterReport report = world.wait_failure();
+    CHECK(report.failure.op == IoOp::ledger_open && report.failure.error == ENOENT);
+}
+
+// The mode os: durable after the write. The sync comes within a second, and its failure is told.
+static void test_mode_os() {
+    World world(SyncMode::os);
+    arm_fault(mask("journal_sync"), 1, EIO, 1);
+    const auto begin = std::chrono::steady_clock::now();
+    world.wait_durable(world.publish(1, "x"));
+    CHECK(rounds_of(world.journal("journal1"))[0].fields.flags == kRoundUnproven);
+    world.check_ledgers();
+    CHECK(world.wait_failure().failure.op == IoOp::journal_sync);
+    CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::seconds(1));
+    CHECK_ERROR(Code::misuse, world.writer->resume(), "never tried again");
+    world.use_journal("journal2");
+    world.writer->resume();
+    world.wait_durable(world.publish(1, "y"));
+    // A journal that was left is synced as well, and the last one when the writer stops.
+    world.use_journal("journal3");
+    world.wait_durable(world.publish(1, "z"));
+    arm_fault(mask("journal_sync"), 3, EIO, 1);
+    world.writer->stop(true);
+    CHECK(!world.writer->poll().failure);
+    arm_fault(mask("journal_sync"), 2, EIO, 1);
+    world.writer->start();
+    world.use_journal("journal4");
+    world.wait_durable(world.publish(1, "u"));
+    world.use_journal("journal5");
+    world.wait_durable(world.publish(1, "v"));
+    world.writer->stop(true);
+    CHECK(world.writer->poll().failure.op == IoOp::journal_sync);
+    world.check_ledgers();
+}
+
+// stop(true) writes what waits; stop(false) leaves it to the next writer.
+static void test_stop() {
+    World world;
+    world.publish(1, "flushed", false);
+    world.writer->stop(true);
+    CHECK(world.writer->poll().durable_d == 1);
+    world.writer->stop(true);  // again does nothing
+    world.publish(1, "waits");
+    CHECK(world.writer->poll().durable_d == 1 && world.log.pending_bytes() > 0);
+    world.start_writer(SyncMode::group);
+    CHECK(world.writer->poll().durable_d == 1 && world.writer->poll().journal_d == 2);
+    CHECK(world.wait_failure().failure.error == EBADF);  // it has no journal yet
+    world.use_journal("journal2");
+    world.writer->resume();
+    world.wait_durable(2);
+    CHECK_ERROR(Code::misuse, world.writer->start(), "runs already");
+    CHECK(rounds_of(world.journal("journal2"), 2).size() == 1);
+    world.check_ledgers();
+    // After an error there is nothing to wait for.
+    arm_fault(mask("journal_sync"), 1, EIO, 1);
+    world.publish(1, "lost");
+    CHECK(world.wait_failure().failure.op == IoOp::journal_sync);
+    world.writer->stop(true);
+    CHECK(world.writer->poll().durable_d == 2);
+}
+
+// A redo writes ledgers and no journal.
+static void test_redo() {
+    World world;
+    world.writer->stop(true);
+    world.sent[1] = {"again"};
+    CHECK(world.apply(frame({publish(1, 8, 8, "q", {{0, 1, "again"}}), event(20, 1, "")}), true,
+                      true) == 2);
+    world.start_writer(SyncMode::group);
+    const WriterReport report = world.wait_durable(2);
+    CHECK(report.rounds <= 1 && report.journals == 0);
+    world.check_ledgers();
+    CHECK(world.journal("journal1").empty());
+}
+
+static void test_misuse() {
+    World world;
+    CHECK_ERROR(Code::misuse, world.writer->use_journal(0, 100), "multiple of 4096");
+    CHECK_ERROR(Code::misuse, world.writer->use_journal(0, 0), "multiple of 4096");
+    CHECK_ERROR(Code::io, world.writer->use_journal(-1, 4096), "cannot use the journal");
+}
+
+int main() {
+    test_round_trip();
+    test_patience();
+    test_failed_sync();
+    test_failed_journal_write();
+    for (const u64 countdown : {1, 2}) {
+        test_failed_ledger("ledger_write", IoOp::ledger_write, countdown);
+        test_failed_ledger("index_write", IoOp::index_write, countdown);
+        test_failed_ledger("open", IoOp::ledger_open, countdown);
+    }
+    test_failed_both();
+    test_short_writes();
+    test_left_over();
+    test_missing_ledger();
+    test_mode_os();
+    test_stop();
+    test_redo();
+    test_misuse();
+}
