@@ -75,7 +75,7 @@ async def half_in_flight_and_reset(world: World) -> list[int]:
 
 
 async def joins_during_a_reset(world: World) -> list[int]:
-    """Scenario 3: consumers go and come while the reset is on its way; the cursor stood at 3, and goes to 1."""
+    """Scenario 3: consumers go and come while the cursor is being reset from 3 to 1."""
     old = world.join()
     await world.settle()
     await world.ack(old, [0, 1, 2])
@@ -100,7 +100,7 @@ async def joins_during_a_reset(world: World) -> list[int]:
 
 
 async def joins_during_a_rewind(world: World) -> list[int]:
-    """Footnote 5: the last consumer goes while a read is in flight; others join before that read comes back."""
+    """Footnote 5: the last consumer goes while a read is in flight; others join before it comes back."""
     old = world.join(5)
     await world.settle()
     assert old.ordinals == [0, 1, 2, 3, 4]

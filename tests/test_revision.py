@@ -101,7 +101,7 @@ def test_an_editor_that_fails_leaves_the_window_open(revision: RevisionControlle
     window = revision.start(b"token")
     assert window is not None
     with pytest.raises(ZeroDivisionError):
-        revision.end(window, lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+        revision.end(window, lambda: 1 // 0)  # type: ignore[arg-type]
     assert revision.under_revision
     assert revision.number == Revision(3, 2, 0)
 
