@@ -15,7 +15,7 @@ from holdfast.broker.machine import Applied, Machine
 from holdfast.broker.names import topic_name
 from holdfast.broker.state import Access, Policies, SubscriptionState, TopicState
 from holdfast.errors import HoldfastError
-from holdfast.group import Member, View
+from holdfast.group import Member, Position, View
 
 ME = Member(1, 1)
 OTHER = Member(2, 1)
@@ -54,7 +54,7 @@ def journaled(log: _core.Log) -> list[tuple[int, int, bytes]]:
     while (taken := log.take_round()) is not None:
         data = taken.journal(taken.first_d - 1, 0, 0)
         at, end = 0, len(data)
-        while at < end:
+        while at + 32 <= end:
             _, kind, _, size, *_ = struct.unpack_from("<HBBIQQII", data, at)
             if kind == 4:
                 view, index = struct.unpack_from("<QQ", data, at + 32)
@@ -74,7 +74,8 @@ class Rig:
         self.index = 0
         self.time = max(SECOND, self.machine.log.time)
         self.journal: list[tuple[int, int, bytes]] = []
-        self.frames: list[tuple[int, int, Member, bytes]] = []
+        self.history: list[tuple[View, bool] | tuple[int, int, Member, bytes]] = []
+        """All that the machine was given, for another one."""
         self.last: Applied | None = None
         self.enter(ME, OTHER)
 
@@ -85,15 +86,16 @@ class Rig:
     def enter(self, *members: Member, unclean: bool = False) -> Applied:
         """A new view."""
         self.view, self.index = self.view + 1, 0
-        applied = self.machine.view(View(self.view, members, (), (), True), unclean)
-        return self._applied(applied)
+        view = View(self.view, members, (), (), True)
+        self.history.append((view, unclean))
+        return self._applied(self.machine.view(view, unclean))
 
     def apply(self, *events: Event | Publish, member: Member = ME) -> Applied:
         """One frame."""
         self.index += 1
         self.time += 1000
         frame = frame_of(events, self.time)
-        self.frames.append((self.view, self.index, member, frame))
+        self.history.append((self.view, self.index, member, frame))
         return self._applied(self.machine.apply(self.view, self.index, member, frame))
 
     def do(self, event: Event | Publish, member: Member = ME) -> Any:
@@ -149,12 +151,29 @@ class Rig:
 
     # -- restarts --------------------------------------------------------------------------------------
 
+    def twin(self) -> Machine:
+        """Another member, that was given the same."""
+        return self.fed(Machine())
+
+    def fed(self, machine: Machine) -> Machine:
+        """Give a machine what it has missed: what follows its position."""
+        for given in self.history:
+            at = given[0].position if len(given) == 2 else Position(given[0], given[1])
+            if at <= machine.state.position:
+                continue
+            if len(given) == 2:
+                machine.view(*given)
+            else:
+                machine.apply(*given)
+        return machine
+
     def restarted(self, snapshot: Sequence[bytes] | None = None, journal_from: int = 0) -> Machine:
-        """Another machine: from a snapshot, if there is one, and the journal behind it."""
+        """Another machine: from a snapshot, if there is one, and the journal behind it. A frame at the end
+        of which nothing was durable is in neither: it is given what it has missed."""
         machine = Machine()
         if snapshot is not None:
             machine.load(snapshot)
         for view, index, frame in self.journal[journal_from:]:
             machine.redo(view, index, frame)
         machine.check()
-        return machine
+        return self.fed(machine)
