@@ -164,9 +164,9 @@ class Storm:
             session = self.pick(state.sessions)
             return rng.choice([ProducerClose(session), ConsumerLeave(session)])
         if rng.random() < 0.4:
-            kind = rng.choice(["exclusive", "failover", "shared", "shared"])
+            kind: Any = rng.choice(["exclusive", "failover", "shared", "shared"])
             return ConsumerJoin(self.pick(state.subscriptions), "c", kind, rng.randrange(2), member)
-        access = rng.choice(
+        access: Any = rng.choice(
             ["shared"] * 6
             + ["exclusive", "wait-for-exclusive", "wait-for-exclusive", "exclusive-with-fencing"]
         )

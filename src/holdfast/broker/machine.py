@@ -63,12 +63,8 @@ class Captured:
     d: int
     position: Position
     parts: list[bytes]
-    ledgers: dict[int, int]
-    """Every live ledger's file, with the size of its data."""
-    removed: list[int]
-    """Files that nobody needs once this snapshot is durable: those given up since the one before."""
-    clean: bool = False
-    """For the store to set: nothing follows it."""
+    ledgers: dict[int, tuple[int, int]]
+    """Every live ledger's file, with the size of its data and its entries."""
 
 
 class Machine:
@@ -187,8 +183,9 @@ class Machine:
     def capture(self) -> Captured:
         """The state as it is now. Objects that have not changed since the last time are not encoded again."""
         state = self.state
-        removed, state.removed = state.removed, []
-        return Captured(state.log.next_d - 1, state.position, parts.pack(state), dict(state.files()), removed)
+        packed = parts.pack(state)
+        ledgers = {file: (size, entries) for file, size, entries in state.files()}
+        return Captured(state.log.next_d - 1, state.position, packed, ledgers)
 
     def digest(self) -> bytes:
         """16 bytes that are equal when the states are."""
