@@ -121,6 +121,10 @@ class SystemFile:
     async def truncate(self, size: int) -> None:
         await asyncio.to_thread(os.ftruncate, self._descriptor, size)
 
+    def fileno(self) -> int:
+        """For the core, which writes without asking Python."""
+        return self._descriptor
+
     async def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 

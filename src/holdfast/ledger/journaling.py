@@ -1,0 +1,118 @@
+"""The journal files in use: going on in the next one, knowing which one a writer is at, dropping old ones."""
+
+from __future__ import annotations
+
+from holdfast.group import Disk, File
+from holdfast.ledger import journals
+from holdfast.ledger.journals import JournalFiles
+from holdfast.ledger.layout import JOURNAL, PAGE, Place, journal_path
+from holdfast.ledger.writing import Progress, RoundWriter
+
+
+class Journaling:
+    """The journal of a running store, from the file in which recovery ended.
+
+    A writer is told of a file before it begins to use it. In between, what it reports is about the file
+    before; `place` tells which, by counting (`Progress.journals`).
+    """
+
+    def __init__(self, disk: Disk, files: JournalFiles, next_place: Place, last_d: int) -> None:
+        self._disk = disk
+        self.files = files
+        self._used = [next_place.journal]
+        self._open: dict[int, File] = {}
+        self._start = next_place
+        self._start_d = last_d
+        self._spoiled: set[int] = set()
+        """Files in which something failed: they are not used again."""
+        self.written_bytes = 0
+        """Of all rounds of this life."""
+        self._counted = (0, next_place.offset)
+
+    @property
+    def number(self) -> int:
+        """Of the newest file."""
+        return self._used[-1]
+
+    async def begin(self, writer: RoundWriter) -> None:
+        """Let the writer go on where recovery ended, or in the next file if that one is full."""
+        if self._start.offset >= self._full:
+            self._start = Place(self.number + 1, PAGE)
+            self._used = [self._start.journal]
+            file = await self.files.create(self.number)
+        else:
+            file = await self._disk.open(journal_path(self.number))
+        self._open[self.number] = file
+        self._counted = (0, self._start.offset)
+        writer.use_journal(file, self._start.offset)
+
+    @property
+    def _full(self) -> int:
+        """A file that has grown so far is left: before its end, so that no round makes it longer."""
+        return self.files.size - self.files.size // 8
+
+    def place(self, progress: Progress) -> tuple[Place, int]:
+        """Where the next round goes, and the last D before it."""
+        if progress.journals == 0:
+            return self._start, self._start_d
+        return Place(self._used[progress.journals - 1], progress.journal_offset), progress.journal_d
+
+    def is_waiting(self, progress: Progress) -> bool:
+        """The writer was given a file that it has not begun to use."""
+        return len(self._used) > max(1, progress.journals)
+
+    def count(self, progress: Progress) -> None:
+        """Add up what was written."""
+        journals_before, offset = self._counted
+        if progress.journals == 0:
+            return
+        if progress.journals > max(1, journals_before):
+            offset = PAGE
+        self.written_bytes += max(0, progress.journal_offset - offset)
+        self._counted = (progress.journals, progress.journal_offset)
+
+    def room(self, progress: Progress) -> int:
+        """What is left of the file in use; less a whole file if there is no spare, which is kept for acks."""
+        left = max(0, self.files.size - self.place(progress)[0].offset)
+        if self.files.spare or self.is_waiting(progress):
+            return left
+        return left - self.files.size
+
+    def is_due(self, progress: Progress) -> bool:
+        """It is time for the next file."""
+        if progress.journals == 0 or self.is_waiting(progress):
+            return False
+        return progress.journal_offset >= self._full
+
+    async def go_on(self, writer: RoundWriter, spoiled: bool = False) -> None:
+        """Give the writer the next file. `spoiled`: because something failed in this one."""
+        if spoiled:
+            self._spoiled.add(self.number)
+        number = self.number + 1
+        file = await self.files.create(number)
+        self._open[number] = file
+        self._used.append(number)
+        writer.use_journal(file, PAGE)
+
+    async def sync(self, first: int) -> None:
+        """`sync = os`: make the rounds of these files durable before a snapshot relies on them."""
+        for number, file in sorted(self._open.items()):
+            if number >= first:
+                await file.sync()
+
+    async def drop(self, before: int) -> None:
+        """Files that no kept snapshot needs."""
+        dropped = False
+        for number in await journals.numbers(self._disk):
+            if number >= before:
+                break
+            if number in self._open:
+                await self._open.pop(number).close()
+            await self.files.drop(number, reuse=number not in self._spoiled)
+            dropped = True
+        if dropped:
+            await self._disk.sync_directory(JOURNAL)
+
+    async def close(self) -> None:
+        while self._open:
+            await self._open.popitem()[1].close()

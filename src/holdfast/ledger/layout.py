@@ -1,0 +1,213 @@
+"""Names and bytes of a data directory: what every file is called, and how it begins.
+
+```
+ holdfast                     format version and incarnation; its name appears last: without it there is
+ nothing lock                         held by the one process that works here; names it reserve
+ room that is given up when the disk is full, so that acks and deletes go on journal/0000000000000001
+ rounds, each at a multiple of 4096 (journal.py) journal/spare                the next journal file, ready
+ to be named ledgers/000000000000002a.data     one ledger's entries; .index beside it: the offset of each
+ entry ledgers/000000000000002a.1.data   the same ledger, rewritten after its file failed (generation 1)
+ snapshots/00000000000186a0   the state after event D = 100000 (snapshot.py); the newest two are kept
+ topics/                      what readers of the files are told (holdfast.broker)
+```
+
+Every file begins with a header of 64 bytes, a block: `u32 file kind · u32 format version · u64 id · 16 bytes
+incarnation`. The incarnation is drawn when the directory is made: a file that strayed in from another
+directory is never believed.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast._core import open_block, seal_block
+from holdfast.errors import Corrupt, LayoutMismatch
+
+FORMAT = "holdfast"
+LOCK = "lock"
+RESERVE = "reserve"
+JOURNAL = "journal"
+LEDGERS = "ledgers"
+SNAPSHOTS = "snapshots"
+TOPICS = "topics"
+SPARE = f"{JOURNAL}/spare"
+DIRECTORIES = (JOURNAL, LEDGERS, SNAPSHOTS, TOPICS)
+NEW = ".new"
+"""What a file is called, behind its name, until it is whole."""
+
+FORMAT_VERSION = 1
+BLOCK_HEADER = 32
+FILE_HEADER = 64
+PAGE = 4096
+"""Rounds of the journal start at multiples of it."""
+INDEX_ENTRY = 8
+
+_FILE = struct.Struct("<IIQ16s")
+
+
+class BlockKind(enum.IntEnum):
+    """The kinds of blocks in files."""
+
+    ENTRY = 2
+    ROUND = 3
+    FRAME = 4
+    FILE = 5
+    PART = 6
+    END = 7
+
+
+class FileKind(enum.IntEnum):
+    """What a file's header says that it is."""
+
+    JOURNAL = 1
+    LEDGER_DATA = 2
+    LEDGER_INDEX = 3
+    SNAPSHOT = 4
+    TOPIC_VIEW = 5
+    DIRECTORY = 6
+    BACKUP = 7
+
+
+class Place(NamedTuple):
+    """Somewhere in the journal."""
+
+    journal: int
+    """The number of the file."""
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{journal_path(self.journal)} at offset {self.offset}"
+
+
+class LedgerFile(NamedTuple):
+    """One generation of one ledger."""
+
+    ledger: int
+    generation: int = 0
+
+    @property
+    def stem(self) -> str:
+        return f"{self.ledger:016x}" + (f".{self.generation}" if self.generation else "")
+
+    @property
+    def data_path(self) -> str:
+        return f"{LEDGERS}/{self.stem}.data"
+
+    @property
+    def index_path(self) -> str:
+        return f"{LEDGERS}/{self.stem}.index"
+
+    @classmethod
+    def parse(cls, name: str) -> tuple[LedgerFile, str] | None:
+        """The file and its part, "data" or "index", by its name in `ledgers/`; None: no such name.
+
+        Example:
+            >>> LedgerFile.parse("000000000000002a.1.data")
+            (LedgerFile(ledger=42, generation=1), 'data')
+        """
+        stem, _, part = name.rpartition(".")
+        number, _, generation = stem.partition(".")
+        try:
+            file = cls(int(number, 16), int(generation or "0"))
+        except ValueError:
+            return None
+        return (file, part) if part in ("data", "index") and f"{file.stem}.{part}" == name else None
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How far a ledger reaches."""
+
+    size: int
+    """Of its data file, in bytes, with the header."""
+    entries: int
+
+    @property
+    def index_size(self) -> int:
+        return FILE_HEADER + INDEX_ENTRY * self.entries
+
+
+def padded(size: int) -> int:
+    """Blocks in files start at multiples of 8."""
+    return (size + 7) & ~7
+
+
+def journal_path(number: int) -> str:
+    return f"{JOURNAL}/{number:016x}"
+
+
+def snapshot_path(d: int) -> str:
+    return f"{SNAPSHOTS}/{d:016x}"
+
+
+def number_of(name: str) -> int | None:
+    """The number that a journal's or a snapshot's name stands for; None: it is no such name."""
+    try:
+        number = int(name, 16)
+    except ValueError:
+        return None
+    return number if f"{number:016x}" == name else None
+
+
+def file_header(kind: FileKind, number: int, incarnation: bytes) -> bytes:
+    """The first 64 bytes of a file."""
+    payload = _FILE.pack(kind, FORMAT_VERSION, number, incarnation)
+    return seal_block(BlockKind.FILE, number, 0, payload)
+
+
+class HeaderFault(enum.Enum):
+    """What can be wrong with a file's header."""
+
+    DAMAGED = "is damaged"
+    OTHER_VERSION = "is of another format version"
+    OTHER_KIND = "says that this is another kind of file"
+    OTHER_NUMBER = "has another number than the file's name"
+    OTHER_DIRECTORY = "belongs to another directory"
+
+
+def read_file_header(data: bytes) -> tuple[int, int, int, bytes] | None:
+    """(file kind, format version, id, incarnation); None: it is damaged."""
+    block = open_block(data[:FILE_HEADER])
+    if isinstance(block, str) or block[0] != BlockKind.FILE or block[3] != _FILE.size:
+        return None
+    kind, version, number, incarnation = _FILE.unpack_from(data, BLOCK_HEADER)
+    return (kind, version, number, incarnation) if number == block[1] else None
+
+
+def header_fault(data: bytes, kind: FileKind, number: int, incarnation: bytes) -> HeaderFault | None:
+    """Is this how that file begins? None: yes."""
+    found = read_file_header(data)
+    if found is None:
+        return HeaderFault.DAMAGED
+    if found[1] != FORMAT_VERSION:
+        return HeaderFault.OTHER_VERSION
+    if found[0] != kind:
+        return HeaderFault.OTHER_KIND
+    if found[2] != number:
+        return HeaderFault.OTHER_NUMBER
+    return None if found[3] == incarnation else HeaderFault.OTHER_DIRECTORY
+
+
+def require_header(path: str, data: bytes, kind: FileKind, number: int, incarnation: bytes) -> None:
+    """Raise what is wrong with a file's header.
+
+    Raises:
+        LayoutMismatch: it is of another format version.
+        Corrupt: anything else.
+    """
+    fault = header_fault(data, kind, number, incarnation)
+    if fault is HeaderFault.OTHER_VERSION:
+        raise LayoutMismatch(
+            f"{path}: its header, at offset 0, {fault.value} than {FORMAT_VERSION}; "
+            "use the version of holdfast that wrote it"
+        )
+    if fault is not None:
+        raise Corrupt(f"{path}: its header, at offset 0, {fault.value}; run `holdfast doctor`")
+
+
+def salt_of(incarnation: bytes) -> int:
+    """What every round of this directory's journal carries, so that nothing else is taken for one."""
+    return int.from_bytes(incarnation[:8], "little")

@@ -1,0 +1,452 @@
+"""Recovery: from whatever a directory holds to the state of the last event that was confirmed.
+
+```
+ lock ─► newest whole snapshot ─► survey the journal ─► wipe its torn end ─► redo what follows the snapshot
+                                  (damage: stop here)    ─► cut ledgers' torn ends ─► serve
+```
+
+The survey comes first and changes nothing: damage is reported before anything is touched. Redo writes into
+the ledgers what the journal says, over what may stand there: bytes that were confirmed are written over by
+themselves, so that who reads the files meanwhile sees no gap. Only then are the ends cut. Every step may be
+interrupted and done again from the start: none of them removes what the next attempt needs (I36).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from holdfast._core import Log, at
+from holdfast.errors import Corrupt, Misuse
+from holdfast.group import Disk, File, Position, Randomness
+from holdfast.ledger import journals, repair, snapshot
+from holdfast.ledger.journal import End, Ending, JournalScan, wipe, write_all
+from holdfast.ledger.journals import JournalFiles
+from holdfast.ledger.layout import (
+    DIRECTORIES,
+    FILE_HEADER,
+    FORMAT,
+    JOURNAL,
+    LEDGERS,
+    LOCK,
+    NEW,
+    PAGE,
+    RESERVE,
+    SNAPSHOTS,
+    Extent,
+    FileKind,
+    LedgerFile,
+    file_header,
+    journal_path,
+    read_file_header,
+    require_header,
+)
+from holdfast.ledger.snapshot import NOTHING, Meta, Snapshot, remove
+
+REDO_BYTES = 4 << 20
+"""How much of the ledgers' ends is kept in memory before it is written."""
+FILES_MAX = 64
+"""How many ledger files are open at once while they are redone."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A machine's state at one event, ready to be written."""
+
+    d: int
+    position: Position
+    parts: list[bytes]
+    ledgers: dict[int, tuple[int, int]]
+    """Every ledger file that is part of the state: its data size and entries."""
+
+
+class Machine(Protocol):
+    """What a store recovers into, and makes snapshots of."""
+
+    @property
+    def log(self) -> Log: ...
+    def load(self, parts: Iterable[bytes]) -> None: ...
+    def redo(self, view: int, index: int, frame: bytes) -> None: ...
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What recovery found."""
+
+    fresh: bool
+    """The directory is new."""
+    snapshot_d: int
+    """The last event that the snapshot had seen."""
+    last_d: int
+    events: int
+    """How many were redone from the journal."""
+    cut_bytes: int
+    """Of rounds that had not become whole, or of events after `upto`."""
+    position: Position
+    """Of the last event, in the group's order."""
+    stable: Position
+    """The last position that this broker knew to be stable."""
+    clean: bool
+    """The broker had been closed."""
+    notes: tuple[str, ...] = ()
+    """What somebody should look at, although nothing is missing."""
+
+
+# -- the directory ------------------------------------------------------------------------------------
+
+
+async def prepare(disk: Disk, randomness: Randomness, journal_bytes: int) -> tuple[bytes, bool]:
+    """The directory's incarnation, and whether it was made just now. The caller holds the lock.
+
+    Raises:
+        Misuse: there is something else in it.
+        Corrupt: there is data in it, and the file that says what it is has gone.
+        LayoutMismatch: it was made by another version.
+    """
+    names = set(await disk.list(""))
+    if FORMAT not in names:
+        return await _format(disk, randomness, journal_bytes, names), True
+    head = await _head(disk, FORMAT)
+    found = read_file_header(head)
+    incarnation = found[3] if found else bytes(16)
+    require_header(FORMAT, head, FileKind.DIRECTORY, 0, incarnation)
+    return incarnation, False
+
+
+async def _head(disk: Disk, path: str) -> bytes:
+    file = await disk.open(path)
+    try:
+        return await file.read(0, FILE_HEADER)
+    finally:
+        await file.close()
+
+
+async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names: set[str]) -> bytes:
+    """Make the directory; its own file gets its name last, so that half a directory is none."""
+    strangers = names - {LOCK, FORMAT + NEW, RESERVE, *DIRECTORIES}
+    if strangers:
+        raise Misuse(
+            f"this directory has other things in it ({', '.join(sorted(strangers)[:3])}) and no file "
+            f"named {FORMAT}; use a new one"
+        )
+    for directory in DIRECTORIES:
+        if directory not in names:
+            await disk.make_directory(directory)
+    await _require_nothing(disk)
+    at("format_made")
+    incarnation = randomness.token(16)
+    files = JournalFiles(disk, incarnation, journal_bytes)
+    await files.look()
+    await (await files.create(1)).close()
+    await remove(disk, FORMAT + NEW)
+    file = await disk.open(FORMAT + NEW, create=True)
+    try:
+        await write_all(file, 0, file_header(FileKind.DIRECTORY, 0, incarnation))
+        await file.sync()
+    finally:
+        await file.close()
+    await disk.rename(FORMAT + NEW, FORMAT)
+    await disk.sync_directory("")
+    return incarnation
+
+
+async def _require_nothing(disk: Disk) -> None:
+    """No data: at most the first journal file of an attempt that did not get to its end."""
+    found = await journals.numbers(disk)
+    first = await _page(disk, journal_path(1)) if found == [1] else b""
+    if await disk.list(LEDGERS) or await disk.list(SNAPSHOTS) or found not in ([], [1]) or any(first):
+        raise Corrupt(
+            f"the file {FORMAT} is missing, and there is data beside it: this directory was damaged, or only "
+            "a part of it was copied; restore a backup"
+        )
+    await remove(disk, journal_path(1))
+
+
+async def _page(disk: Disk, path: str) -> bytes:
+    file = await disk.open(path)
+    try:
+        return await file.read(PAGE, PAGE)
+    finally:
+        await file.close()
+
+
+# -- the base: a snapshot, and where the journal goes on -----------------------------------------------
+
+
+@dataclass
+class Base:
+    """What recovery starts from."""
+
+    snapshot: Snapshot | None
+    """None: the beginning."""
+    kept: list[Meta]
+    """The older one, if there is one to fall back on, and the one in use."""
+    known_d: int
+    """The highest D that any snapshot's name vouches for."""
+    files: list[int]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def meta(self) -> Meta:
+        return self.kept[-1]
+
+
+async def find_base(disk: Disk, incarnation: bytes) -> Base:
+    """The newest whole snapshot; else the one before; else the beginning, if the journal reaches back to it.
+
+    Raises:
+        Corrupt: none is whole, and the journal does not reach back to the beginning.
+    """
+    found = await snapshot.names(disk)
+    files = await journals.numbers(disk)
+    newest, notes = await snapshot.load_newest(disk, incarnation, found)
+    whole_journal = bool(files) and files[0] == 1
+    if newest is None and not whole_journal:
+        missing = f"{journal_path(1)} is missing, and there is no snapshot"
+        raise Corrupt("; ".join(notes) or f"{missing}; restore a backup")
+    kept = [NOTHING] if newest is None else [newest.meta]
+    older = [d for d in found if d < kept[0].d]
+    if newest is not None and not newest.meta.cut:
+        second = await snapshot.load_summary(disk, older[-1], incarnation) if older else None
+        if second is not None:
+            kept.insert(0, second)
+        elif whole_journal:
+            kept.insert(0, NOTHING)
+    return Base(newest, kept, max(found, default=0), files, notes)
+
+
+# -- redo ---------------------------------------------------------------------------------------------
+
+
+class LedgerEnds:
+    """Writes what redo appends to ledgers, over whatever stands there."""
+
+    def __init__(self, disk: Disk, incarnation: bytes, extents: dict[LedgerFile, Extent]) -> None:
+        self._disk = disk
+        self._incarnation = incarnation
+        self._current = {file.ledger: file for file in extents}
+        self._open: OrderedDict[LedgerFile, tuple[File, File]] = OrderedDict()
+        self.extents = dict(extents)
+        self.touched: set[LedgerFile] = set()
+        """Written and not synced."""
+
+    async def write(self, ledger: int, offset: int, data: bytes, index_offset: int, index: bytes) -> None:
+        target = self._current.setdefault(ledger, LedgerFile(ledger))
+        first = offset == FILE_HEADER
+        files = await self._files(target, create=first)
+        if first:
+            kinds = (FileKind.LEDGER_DATA, FileKind.LEDGER_INDEX)
+            for file, kind in zip(files, kinds, strict=True):
+                await write_all(file, 0, file_header(kind, ledger, self._incarnation))
+        await write_all(files[0], offset, data)
+        await write_all(files[1], index_offset, index)
+        entries = (index_offset + len(index) - FILE_HEADER) // 8
+        self.extents[target] = Extent(offset + len(data), entries)
+        self.touched.add(target)
+
+    async def _files(self, target: LedgerFile, create: bool) -> tuple[File, File]:
+        found = self._open.get(target)
+        if found is None:
+            found = (
+                await self._file(target.data_path, create),
+                await self._file(target.index_path, create),
+            )
+            self._open[target] = found
+            if len(self._open) > FILES_MAX:
+                for file in self._open.popitem(last=False)[1]:
+                    await file.close()
+        self._open.move_to_end(target)
+        return found
+
+    async def _file(self, path: str, create: bool) -> File:
+        try:
+            return await self._disk.open(path)
+        except FileNotFoundError:
+            if not create:
+                raise Corrupt(f"{path} is missing; restore a backup") from None
+            return await self._disk.open(path, create=True)
+
+    async def close(self) -> None:
+        while self._open:
+            for file in self._open.popitem()[1]:
+                await file.close()
+
+
+async def cut_ledgers(disk: Disk, extents: dict[LedgerFile, Extent], needed: set[LedgerFile]) -> int:
+    """Cut what reaches beyond these extents; remove files that belong to nobody. How many were changed.
+
+    `needed` are files that an older snapshot still speaks of.
+    """
+    changed = 0
+    for name, size in (await disk.sizes(LEDGERS)).items():
+        parsed = LedgerFile.parse(name)
+        if parsed is None:
+            continue
+        ledger, part = parsed
+        path = f"{LEDGERS}/{name}"
+        extent = extents.get(ledger)
+        if extent is None:
+            if ledger not in needed:
+                at("trim_unlink")
+                await disk.unlink(path)
+                changed += 1
+            continue
+        limit = extent.size if part == "data" else extent.index_size
+        if size > limit and extent.entries:
+            file = await disk.open(path)
+            try:
+                await file.truncate(limit)
+            finally:
+                await file.close()
+            changed += 1
+    return changed
+
+
+# -- all of it ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Recovery:
+    """One attempt. After `run`: the report, where the next round goes, and which ledger files want a sync."""
+
+    disk: Disk
+    incarnation: bytes
+    base: Base
+    fresh: bool
+    make_room: Callable[[], Awaitable[bool]]
+    """Asked when the disk is full: True, and there is some more."""
+    ends: LedgerEnds = field(init=False)
+    ending: Ending = field(init=False)
+    cut_at: Position | None = None
+    """Events after this position are to be cut; they may stand in the middle of a round."""
+
+    def __post_init__(self) -> None:
+        self.ends = LedgerEnds(self.disk, self.incarnation, self.base.meta.extents())
+
+    def _scan(self) -> JournalScan:
+        meta = self.base.meta
+        return JournalScan(
+            self.disk, self.incarnation, self.base.files, meta.start, meta.journal_d, self.base.known_d
+        )
+
+    async def run(self, machine: Machine, upto: Position | Literal["stable"] | None) -> Recovered:
+        """Bring the machine to the state of the last event that counts.
+
+        Raises:
+            Corrupt: something that was confirmed is damaged; the text has file and offset.
+            NoSpace: the disk is full, and the reserve was not enough.
+        """
+        meta = self.base.meta
+        await self._check_ledgers()
+        await self._survey(upto)
+        if self.base.snapshot is not None:
+            machine.load(self.base.snapshot.parts)
+            self.base.snapshot.parts.clear()
+        self._require_d(machine, meta.d, f"the snapshot of D {meta.d}")
+        at("recover_loaded")
+        if self.ending.outcome is End.TORN:
+            await wipe(self.disk, self.ending.newer)
+            at("recover_cut")
+        position = await self._redo(machine)
+        needed = {file for kept in self.base.kept for file in kept.extents()}
+        await cut_ledgers(self.disk, self.ends.extents, needed)
+        at("recover_truncated")
+        await self._tidy()
+        last_d = machine.log.next_d - 1
+        return Recovered(
+            fresh=self.fresh,
+            snapshot_d=meta.d,
+            last_d=last_d,
+            events=last_d - meta.d,
+            cut_bytes=self.ending.cut_bytes,
+            position=position,
+            stable=max(self.ending.stable, meta.at),
+            clean=meta.clean and self.ending.outcome is End.CLEAN and self.ending.last_d == meta.d,
+            notes=tuple(self.base.notes),
+        )
+
+    async def _check_ledgers(self) -> None:
+        """Every ledger of the snapshot is there, and as long as it was. An index can be made again."""
+        sizes = await self.disk.sizes(LEDGERS)
+        for file, extent in self.base.meta.extents().items():
+            name, index = f"{file.stem}.data", f"{file.stem}.index"
+            if sizes.get(name, -1) < extent.size:
+                what = f"ends at {sizes[name]}" if name in sizes else "is missing"
+                raise Corrupt(
+                    f"{file.data_path} {what}, and its first {extent.size} bytes were confirmed; "
+                    "restore a backup"
+                )
+            if sizes.get(index, -1) < extent.index_size:
+                self.base.notes.append(f"{file.index_path} was not whole; it was made again from the data")
+                await repair.rebuild_index(self.disk, file, extent, self.incarnation)
+
+    async def _survey(self, upto: Position | Literal["stable"] | None) -> None:
+        """Look at all of the journal: how it ends, and whether events after `upto` stand in it."""
+        scan = self._scan()
+        last = self.base.meta.at
+        async for found in scan.rounds():
+            if found.frames:
+                last = max(last, found.frames[-1].position)
+        self.ending = await scan.ending()
+        if self.ending.outcome is End.DAMAGED:
+            raise Corrupt(self.ending.complaint())
+        limit = max(scan.stable, self.base.meta.at) if upto == "stable" else upto
+        if limit is not None and limit < self.base.meta.at:
+            raise Misuse(
+                f"the snapshot has seen {self.base.meta.at}, which is after {limit}: what a snapshot has "
+                "seen was stable and is not cut"
+            )
+        if limit is not None and limit < last:
+            self.cut_at = limit
+
+    async def _redo(self, machine: Machine) -> Position:
+        """Apply every event after the snapshot, and write the ledgers' ends. The position of the last one."""
+        meta = self.base.meta
+        position = meta.at
+        try:
+            async for found in self._scan().rounds():
+                at("recover_redo")
+                for frame in found.frames:
+                    if frame.last_d <= meta.d:
+                        continue
+                    if self.cut_at is not None and frame.position > self.cut_at:
+                        break
+                    machine.redo(frame.position.view, frame.position.index, frame.frame)
+                    self._require_d(machine, frame.last_d, f"the frame of {found.place}")
+                    position = max(position, frame.position)
+                    if machine.log.pending_bytes >= REDO_BYTES:
+                        await self._flush(machine)
+            await self._flush(machine)
+        finally:
+            await self.ends.close()
+        return position
+
+    async def _flush(self, machine: Machine) -> None:
+        while (made := machine.log.take_round()) is not None:
+            for write in made.writes:
+                try:
+                    await self.ends.write(*write)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC or not await self.make_room():
+                        raise
+                    await self.ends.write(*write)
+
+    @staticmethod
+    def _require_d(machine: Machine, d: int, after: str) -> None:
+        if machine.log.next_d != d + 1:
+            raise Corrupt(
+                f"after {after} the state is at D {machine.log.next_d - 1}, and it should be at {d}; "
+                "another version of holdfast wrote it, or this is a defect: report it"
+            )
+
+    async def _tidy(self) -> None:
+        """Half-written files of an earlier life."""
+        for name in await self.disk.list(SNAPSHOTS):
+            if name.endswith(NEW):
+                await self.disk.unlink(f"{SNAPSHOTS}/{name}")
+        for number in self.base.files:
+            if number < self.base.kept[0].journal:
+                await remove(self.disk, f"{JOURNAL}/{number:016x}")

@@ -1,0 +1,165 @@
+"""Taking a snapshot of a running store, and dropping what nobody needs after it.
+
+```
+ capture ─► its last event is durable (and stable) ─► ledgers synced ─► written, synced, named
+         ─► older snapshots go ─► journal files behind both kept ones go ─► ledgers that were trimmed go
+```
+
+A snapshot says "up to here the ledgers are synced": so they are, before it is named (I37). What it makes
+superfluous goes only after its name is durable, and never what the older of the two kept ones needs, except
+ledgers that the events in between removed (I39).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+from holdfast._core import at
+from holdfast.group import Disk, Position
+from holdfast.ledger import snapshot
+from holdfast.ledger.journaling import Journaling
+from holdfast.ledger.layout import LEDGERS, SNAPSHOTS, LedgerFile, Place, snapshot_path
+from holdfast.ledger.reading import LedgerReader
+from holdfast.ledger.snapshot import Meta
+from holdfast.ledger.writing import RoundWriter
+
+
+class Captured(Protocol):
+    """A machine's state after one event."""
+
+    @property
+    def d(self) -> int: ...
+    @property
+    def position(self) -> Position: ...
+    @property
+    def parts(self) -> list[bytes]: ...
+    @property
+    def ledgers(self) -> dict[int, tuple[int, int]]:
+        """Every ledger file that belongs to it: the size of its data, and its entries."""
+
+
+def summary(
+    captured: Captured,
+    start: Place,
+    start_d: int,
+    generations: dict[int, int],
+    *,
+    next_ledger: int,
+    time_ns: int,
+    clean: bool = False,
+    cut: bool = False,
+) -> Meta:
+    """What the store has to know of a snapshot."""
+    return Meta(
+        d=captured.d,
+        position=(captured.position.view, captured.position.index),
+        clean=clean,
+        cut=cut,
+        time_ns=time_ns,
+        next_ledger=next_ledger,
+        journal=start.journal,
+        journal_offset=start.offset,
+        journal_d=start_d,
+        ledgers=[
+            (ledger, generations.get(ledger, 0), *(extent if isinstance(extent, tuple) else (extent, 0)))
+            for ledger, extent in sorted(captured.ledgers.items())
+        ],
+    )
+
+
+def garbage(files: Iterable[LedgerFile], kept: list[Meta], current: dict[int, int]) -> list[LedgerFile]:
+    """Of these ledger files, those that nobody needs: not the state, and not a kept snapshot.
+
+    A ledger that the newest snapshot does not know was removed before it, unless its number is newer. Another
+    generation of a ledger that it knows is needed as long as a kept snapshot speaks of it.
+    """
+    newest = kept[-1]
+    alive = {row[0] for row in newest.ledgers}
+    needed = {file for meta in kept for file in meta.extents()}
+    return [
+        file
+        for file in files
+        if file.ledger < newest.next_ledger
+        and (
+            file.ledger not in alive
+            or (file not in needed and file.generation != current.get(file.ledger, 0))
+        )
+    ]
+
+
+async def sync_ledgers(
+    writer: RoundWriter, disk: Disk, rewrite: Callable[[int, OSError], Awaitable[None]]
+) -> None:
+    """Everything that was written to ledgers before this call is durable after it.
+
+    A ledger whose sync fails is not synced again: `rewrite` makes it durable in another file.
+    """
+    seen: set[int] = set()
+    while fresh := [each for each in writer.unsynced() if each.ledger not in seen]:
+        for each in fresh:
+            seen.add(each.ledger)
+            try:
+                await each.sync()
+                writer.synced(each.ledger, each.size)
+            except OSError as error:
+                await rewrite(each.ledger, error)
+            finally:
+                await each.close()
+    await disk.sync_directory(LEDGERS)
+
+
+async def publish(disk: Disk, meta: Meta, parts: list[bytes], incarnation: bytes) -> int:
+    """Write it and name it, durably. Its size in bytes."""
+    size = await snapshot.write(disk, meta, parts, incarnation)
+    at("snapshot_written")
+    await snapshot.name(disk, meta.d)
+    at("snapshot_renamed")
+    await disk.sync_directory(SNAPSHOTS)
+    at("snapshot_done")
+    return size
+
+
+async def drop_snapshots(disk: Disk, kept: list[Meta]) -> None:
+    """All but the kept ones."""
+    needed = {meta.d for meta in kept}
+    dropped = False
+    for d in await snapshot.names(disk):
+        if d not in needed:
+            at("snapshot_dropped")
+            await disk.unlink(snapshot_path(d))
+            dropped = True
+    if dropped:
+        await disk.sync_directory(SNAPSHOTS)
+
+
+async def drop_ledgers(
+    disk: Disk, kept: list[Meta], current: dict[int, int], writer: RoundWriter, reader: LedgerReader
+) -> int:
+    """Files of ledgers that were trimmed, deleted or rewritten. How many went."""
+    parsed = [LedgerFile.parse(name) for name in await disk.list(LEDGERS)]
+    found = {each[0] for each in parsed if each is not None}
+    alive = {row[0] for row in kept[-1].ledgers}
+    going = garbage(sorted(found), kept, current)
+    for file in going:
+        if file.ledger not in alive:
+            writer.forget(file.ledger)
+            await reader.forget(file.ledger)
+        for path in (file.data_path, file.index_path):
+            at("trim_unlink")
+            await snapshot.remove(disk, path)
+    return len(going)
+
+
+async def drop_all(
+    disk: Disk,
+    kept: list[Meta],
+    journaling: Journaling,
+    current: dict[int, int],
+    writer: RoundWriter,
+    reader: LedgerReader,
+) -> None:
+    """What the newest snapshot has made superfluous. Names of old snapshots go before what they need."""
+    await drop_snapshots(disk, kept)
+    await journaling.drop(kept[0].journal)
+    await drop_ledgers(disk, kept, current, writer, reader)

@@ -1,0 +1,289 @@
+"""The store: a directory in which a machine's events are durable, and from which it comes back.
+
+```
+            applied()                                   on_durable(D)
+ machine ───────────────► writer: journal, ledgers ───────────────────► who waits for it
+    ▲                       │ failure                    ┌─ minder: next journal file, spare, room, failures
+    │ load, redo            ▼                            │
+ recovery ◄──────────── directory ◄── snapshot ◄─────────┘─ snapshots: every 64 MiB of journal, or 60 s
+```
+
+Promises upward: what `on_durable` was told of is there after any crash (I33), and nothing else is; damage is
+told and not skipped (I31); a full disk refuses what is new and not what frees it (I38).
+Needs from below: a `Disk`, and for the core's writer the path of the same directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Literal
+
+from holdfast._core import Entries, at
+from holdfast.errors import Closed, HoldfastError, Misuse
+from holdfast.group import Clock, Disk, Lock, Position, Randomness
+from holdfast.ledger import journals, recovery, snapshotting
+from holdfast.ledger.journaling import Journaling
+from holdfast.ledger.journals import JournalFiles
+from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, Place, journal_path
+from holdfast.ledger.reading import DiskReader, LedgerReader, NativeReader
+from holdfast.ledger.recovery import Recovered, Recovery
+from holdfast.ledger.running import Machine, Opened, Running, StoreOptions, StoreStats
+from holdfast.ledger.snapshot import Meta
+from holdfast.ledger.space import Space, no_space
+from holdfast.ledger.writing import NativeWriter, RoundWriter, SimWriter
+
+__all__ = ["Machine", "Recovered", "Store", "StoreOptions", "StoreStats"]
+
+
+class Store:
+    """A directory, one machine, one writer. Open, recover, start, close; in this order.
+
+    Example:
+        >>> import asyncio, tempfile
+        >>> from holdfast.broker.machine import Machine as BrokerMachine
+        >>> from holdfast.group import SystemClock, SystemDisk, SystemRandomness
+        >>> async def main(path: str) -> None:
+        ...     store = await Store.open(
+        ...         SystemDisk(path), clock=SystemClock(), randomness=SystemRandomness(), native=path,
+        ...         options=StoreOptions(journal_bytes=1 << 20),
+        ...     )
+        ...     machine = BrokerMachine()
+        ...     found = await store.recover(machine)
+        ...     store.start(machine, on_durable=print, on_failed=print)
+        ...     await store.close()
+        ...     print(found.fresh, found.last_d)
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        True 0
+    """
+
+    def __init__(
+        self, opened: Opened, lock: Lock, base: recovery.Base, native: str | None, fresh: bool
+    ) -> None:
+        self._opened = opened
+        self._lock = lock
+        self._base = base
+        self._native = native
+        self._fresh = fresh
+        self._upto: Position | Literal["stable"] | None = None
+        self._reader: LedgerReader
+        if native is None:
+            self._reader = DiskReader(opened.disk, opened.incarnation)
+        else:
+            self._reader = NativeReader(native, opened.incarnation)
+        self._journaling: Journaling | None = None
+        self._running: Running | None = None
+        self._closed = False
+
+    @property
+    def incarnation(self) -> bytes:
+        """Drawn when the directory was made; in the header of every file."""
+        return self._opened.incarnation
+
+    # -- opening ---------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(
+        cls,
+        disk: Disk,
+        *,
+        clock: Clock,
+        randomness: Randomness,
+        options: StoreOptions | None = None,
+        native: str | None = None,
+        upto: Position | Literal["stable"] | None = None,
+    ) -> Store:
+        """Lock the directory, make it if it is new, and find the snapshot to begin from.
+
+        `native` is the path of the same directory: with it the core writes and reads. `upto` cuts what came
+        after this position, or after the last one that was known to be stable.
+
+        Raises:
+            Locked: another process works here.
+            Corrupt, LayoutMismatch: no snapshot can be used.
+            Misuse: the directory holds something else.
+            NoSpace: there is no room for the journal.
+        """
+        options = options or StoreOptions()
+        if options.journal_bytes < 4 * PAGE or options.journal_bytes % PAGE:
+            raise Misuse(f"journal_bytes must be a multiple of {PAGE}, and four times that at least")
+        lock = await disk.lock(LOCK)
+        try:
+            at("recover_locked")
+            with no_space("its journal could not be made"):
+                incarnation, fresh = await recovery.prepare(disk, randomness, options.journal_bytes)
+            base = await recovery.find_base(disk, incarnation)
+            opened = Opened(
+                disk=disk,
+                clock=clock,
+                options=options,
+                incarnation=incarnation,
+                space=Space(disk, options.reserve_bytes),
+                files=JournalFiles(disk, incarnation, options.journal_bytes),
+                kept=base.kept,
+            )
+            store = cls(opened, lock, base, native, fresh)
+            store._upto = upto
+            return store
+        except BaseException:
+            await lock.release()
+            raise
+
+    async def recover(self, machine: Machine) -> Recovered:
+        """Bring a new machine to the state of the last event that counts, and the ledgers with it.
+
+        Raises:
+            Corrupt: something that was confirmed is damaged; the text has file and offset. Nothing is lost
+                by it that was not lost before; restore a backup.
+            NoSpace: the disk is full, and the reserve was not enough. Make room, and try again.
+        """
+        opened, base = self._opened, self._base
+        with no_space("the ends of its ledgers could not be written"):
+            await opened.space.open()
+            found = Recovery(opened.disk, opened.incarnation, base, self._fresh, opened.space.release)
+            report = await found.run(machine, self._upto)
+            opened.generations.update({file.ledger: file.generation for file in found.ends.extents})
+            opened.unsynced |= found.ends.touched
+            await opened.files.look()
+            place = found.ending.next
+            if found.cut_at is not None:
+                place = await self._cut(machine, place.journal + 1)
+            self._journaling = Journaling(opened.disk, opened.files, place, report.last_d)
+        at("recover_done")
+        return report
+
+    async def _cut(self, machine: Machine, number: int) -> Place:
+        """Events after this state are void: a snapshot that the old journal does not continue says so."""
+        opened = self._opened
+        for file in sorted(opened.unsynced):
+            await opened.sync_ledger(file)
+        opened.unsynced.clear()
+        await opened.disk.sync_directory(LEDGERS)
+        await (await opened.files.create(number)).close()
+        captured = machine.capture()
+        meta = snapshotting.summary(
+            captured,
+            Place(number, PAGE),
+            captured.d,
+            opened.generations,
+            next_ledger=machine.log.next_ledger,
+            time_ns=machine.log.time,
+            cut=True,
+        )
+        await snapshotting.publish(opened.disk, meta, captured.parts, opened.incarnation)
+        opened.kept[:] = [meta]
+        await snapshotting.drop_snapshots(opened.disk, opened.kept)
+        for old in await journals.numbers(opened.disk):
+            if old < number:  # their D will come again, for other events: they must not become spares
+                await opened.disk.unlink(journal_path(old))
+        await opened.disk.sync_directory(JOURNAL)
+        return meta.start
+
+    def start(
+        self,
+        machine: Machine,
+        on_durable: Callable[[int], None],
+        on_failed: Callable[[HoldfastError], None],
+    ) -> None:
+        """Write from now on what the machine applies.
+
+        `on_durable(d)`: everything up to d is durable. `on_failed(error)`: once, and nothing is durable after
+        it. Both are called on the loop.
+        """
+        if self._journaling is None:
+            raise Misuse("recover() comes before start()")
+        opened = self._opened
+        writer: RoundWriter
+        if self._native is None:
+            writer = SimWriter(
+                machine.log, opened.disk, opened.options.sync, opened.incarnation, opened.clock
+            )
+        else:
+            writer = NativeWriter(machine.log, self._native, opened.options.sync, opened.incarnation)
+        self._running = Running(
+            opened, machine, writer, self._journaling, self._reader, on_durable, on_failed
+        )
+        self._running.start()
+
+    # -- while it runs ---------------------------------------------------------------------------------
+
+    def applied(self) -> None:
+        """The machine has applied a frame: there may be something to write."""
+        if self._running is not None:
+            self._running.writer.wake()
+
+    def admit(self, size: int) -> None:
+        """Promise room for entries of so many bytes.
+
+        Raises:
+            NoSpace: there is none beside the reserve. What frees room is not asked for here.
+            Closed: the store has failed.
+        """
+        self._alive().admit(size)
+
+    def set_stable(self, position: Position) -> None:
+        """A majority holds everything up to here: rounds say so, and snapshots wait for it."""
+        if self._running is not None:
+            self._running.set_stable(position)
+
+    async def read(
+        self, ledger: int, first_ordinal: int, entry: int, count_max: int, size_max: int, label: int = 0
+    ) -> Entries:
+        """Entries of a ledger file from `entry` on: at least one. The caller knows that they are durable.
+
+        `first_ordinal` is the ordinal of the ledger's entry 0, `label` the ledger's id for users.
+
+        Raises:
+            Corrupt: the first of them is damaged; the text has file and offset.
+        """
+        file = await self._opened.file_of(ledger)
+        return await self._reader.read(file, first_ordinal, entry, count_max, size_max, label)
+
+    async def time(self, ledger: int, entry: int) -> int:
+        """The log time of one entry, in ns since the epoch."""
+        return await self._reader.time(await self._opened.file_of(ledger), entry)
+
+    async def flush(self) -> None:
+        """Wait until all that was applied before this call is durable.
+
+        Raises:
+            Closed: the store has failed, or was closed.
+        """
+        await self._alive().flush()
+
+    async def snapshot(self) -> None:
+        """Take one now.
+
+        Raises:
+            Closed: the store has failed, or was closed.
+            NoSpace: there is no room for it, not even with the reserve.
+        """
+        await self._alive().snapshot()
+
+    def pin(self) -> AbstractContextManager[Meta]:
+        """Nothing is dropped meanwhile: somebody copies the files of the newest snapshot, which it gives."""
+        return self._opened.pin()
+
+    def stats(self) -> StoreStats:
+        """A look at it."""
+        return self._alive().stats()
+
+    async def close(self, clean: bool = True) -> None:
+        """Make all durable, take a last snapshot, and let the directory go. A second call does nothing.
+
+        Without `clean`, and after a failure, it only stops: the next start recovers.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._running is not None:
+                await self._running.stop(clean)
+        finally:
+            await self._lock.release()
+
+    def _alive(self) -> Running:
+        if self._closed or self._running is None:
+            raise Closed("the store is not running: it was closed, or not started")
+        return self._running
