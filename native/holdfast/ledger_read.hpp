@@ -34,6 +34,7 @@ class LedgerFiles {
  public:
     static constexpr std::size_t kOpenMax = 256;
     static constexpr std::size_t kNotesMax = 64;
+    static constexpr u64 kStepBackMax = u64{1} << 40;  // how far back a sound block is looked for
     static constexpr std::size_t kTail = std::size_t{16} << 10;  // read where no end is known
     static constexpr std::size_t kUnasked = std::size_t{1}
                                             << 20;  // read without a look at the file
@@ -210,7 +211,7 @@ class LedgerFiles {
 
     static Error damaged(const LedgerFile& file, u64 entry, u64 at, const std::string& words) {
         return Error(Code::corrupt, file.data().path() + ": entry " + std::to_string(entry) +
-                                        ", at offset " + std::to_string(at) + ", cannot be read: " +
+                                        " cannot be read at offset " + std::to_string(at) + ": " +
                                         words + "; run holdfast doctor on the directory");
     }
 
@@ -218,7 +219,7 @@ class LedgerFiles {
     static u64 locate(const LedgerFile& file, u64 wanted, const Fault& fault) {
         u64 entry = 0;
         u64 at = kFileHeaderSize;
-        for (u64 back = 1; back < wanted; back *= 2) {
+        for (u64 back = 1; back < wanted && back <= kStepBackMax; back *= 2) {
             if (const u64 found = sound_at(file, wanted - back)) {
                 entry = wanted - back;
                 at = found;
@@ -230,8 +231,8 @@ class LedgerFiles {
             const std::size_t got = *file.data().read(bytes, sizeof bytes, at, ReadFrom::disk);
             if (got == 0)
                 throw damaged(file, wanted, at,
-                              "the file ends before it, after entry " + std::to_string(entry) +
-                                  " was looked for (by the index: " + fault.words + ")");
+                              "the file ends here, before entry " + std::to_string(entry) +
+                                  " (by its index: " + fault.words + ")");
             const u64 space = space_of({bytes, got}, entry);
             if (space == 0)
                 throw damaged(file, entry, at,
