@@ -191,6 +191,7 @@ class Broker:
             snapshot_bytes=options.snapshot_bytes,
             snapshot_s=options.snapshot_s,
             reserve_bytes=options.reserve_bytes,
+            journal_bytes=options.journal_bytes,
         )
         native = None if path is None else str(path)
         store = await Store.open(
