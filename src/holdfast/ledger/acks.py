@@ -70,9 +70,11 @@ class AckState:
         """Acknowledge whole entries. What lies beyond `end` was never published and is left out."""
         holes, low = self._holes, self.acked_to
         for a, b in ranges:
-            b = min(b, end)
+            if b > end:
+                b = end
             if a <= low:
-                low = max(low, b)
+                if b > low:
+                    low = b
             elif a < b:
                 holes.add_range(a, b)
                 if self._bits:
