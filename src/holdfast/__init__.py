@@ -1,5 +1,8 @@
 """holdfast: messaging that does not lose its grip.
 
+`Queue` hands messages between processes through shared memory; `Broker` keeps them on disk, in topics with
+subscriptions. What both raise is in `holdfast.errors`.
+
 Example:
     >>> import holdfast
     >>> q = holdfast.Queue.create("greetings", capacity=1 << 20)
@@ -10,6 +13,8 @@ Example:
     >>> q.detach()
     >>> holdfast.Queue.unlink("greetings")
 """
+
+from typing import TYPE_CHECKING
 
 from holdfast.errors import (
     Busy,
@@ -36,11 +41,29 @@ from holdfast.errors import (
     TooManyParticipants,
     Unsupported,
 )
+from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
 from holdfast.memory import Holder, Message, Messages, Participant, Queue, QueueStats, Recovered
+
+if TYPE_CHECKING:
+    from holdfast.broker import Broker, BrokerOptions
 
 __version__ = "0.1.0"
 
+
+def __getattr__(name: str) -> object:
+    """The broker is loaded when it is asked for: who uses the queue alone does not wait for it."""
+    if name in ("Broker", "BrokerOptions"):
+        import holdfast.broker
+
+        return getattr(holdfast.broker, name)
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
+
 __all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Broker",
+    "BrokerOptions",
     "Busy",
     "Closed",
     "Corrupt",
@@ -55,6 +78,7 @@ __all__ = [
     "LayoutMismatch",
     "Locked",
     "Message",
+    "MessageId",
     "Messages",
     "Misuse",
     "NoQuorum",

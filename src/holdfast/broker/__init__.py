@@ -1,1 +1,41 @@
-"""The broker: an ordered event machine with topics, subscriptions and dispatchers, embeddable."""
+"""The broker: an ordered event machine with topics, subscriptions and dispatchers, embeddable.
+
+Promises upward (the network server, Spark, programs): what was confirmed is never lost, every message of a
+subscription has one owner at a time, a reported reset holds. Needs from below: a `Group` for the one order of
+events, a `Store` for what is durable, and `Clock`, `Randomness`, `Disk`, so that a simulation can be the world.
+"""
+
+from holdfast.broker.admin import Admin
+from holdfast.broker.blocking import (
+    BlockingAdmin,
+    BlockingBroker,
+    BlockingConsumer,
+    BlockingProducer,
+    BlockingReader,
+)
+from holdfast.broker.broker import Broker
+from holdfast.broker.consumer import Consumer, Reader
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.producer import Producer
+from holdfast.broker.stage import Stage, StageReceipt
+from holdfast.broker.stats import BrokerStats, LedgerStats, SubscriptionStats, TopicStats
+
+__all__ = [
+    "Admin",
+    "BlockingAdmin",
+    "BlockingBroker",
+    "BlockingConsumer",
+    "BlockingProducer",
+    "BlockingReader",
+    "Broker",
+    "BrokerOptions",
+    "BrokerStats",
+    "Consumer",
+    "LedgerStats",
+    "Producer",
+    "Reader",
+    "Stage",
+    "StageReceipt",
+    "SubscriptionStats",
+    "TopicStats",
+]

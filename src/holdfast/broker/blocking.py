@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from types import TracebackType
@@ -216,7 +216,7 @@ class BlockingReader(_BlockingReceiver):
         return self._run(self._twin.has_more())
 
 
-async def _call(function: Any) -> Any:
+async def _call(function: Callable[[], Answer]) -> Answer:
     return function()
 
 

@@ -36,6 +36,8 @@ class Inbox:
         self.size = size
         self._batches: deque[Batch] = deque()
         self._current: Iterator[TopicMessage] = iter(())
+        self._ahead: TopicMessage | None = None
+        """The next one, if somebody has looked whether there is one."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._taken = 0
         self._end: Exception | None = None
@@ -57,6 +59,7 @@ class Inbox:
         """A reset: what was not taken yet is of the past; its permits are given back."""
         self._batches.clear()
         self._current = iter(())
+        self._ahead = None
         self._taken = 0
         if self._flow is not None:
             dispatcher, consumer = self._flow
@@ -71,9 +74,18 @@ class Inbox:
 
     # -- what the consumer calls -----------------------------------------------------------------------
 
+    @property
+    def empty(self) -> bool:
+        """Is there nothing to take?"""
+        if self._ahead is None:
+            self._ahead = next(self._current, None)
+        return self._ahead is None and not self._batches
+
     def take(self, count: int) -> list[TopicMessage]:
         """Up to that many messages that are here; permits follow."""
         taken: list[TopicMessage] = []
+        if self._ahead is not None:
+            taken, self._ahead = [self._ahead], None
         while len(taken) < count:
             message = next(self._current, None)
             if message is not None:
@@ -313,7 +325,7 @@ class Consumer(Receiver):
         """Acknowledge many messages with one event."""
         wait = self._receipts if receipt is None else receipt
         done = self._serving().ack(messages, receipt=wait)
-        if wait:
+        if done is not None:
             await done
 
     async def ack_cumulative(self, message: TopicMessage, receipt: bool | None = None) -> None:
@@ -322,7 +334,7 @@ class Consumer(Receiver):
             raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
         wait = self._receipts if receipt is None else receipt
         done = self._serving().ack_cumulative(message, receipt=wait)
-        if wait:
+        if done is not None:
             await done
 
     def nack(self, message: TopicMessage, delay: float | None = None) -> None:
@@ -354,12 +366,10 @@ class Reader(Receiver):
     def __init__(self, broker: Broker, topic: str, start: Start, receiver_queue: int) -> None:
         super().__init__(broker, topic, receiver_queue)
         self._start: Start = start
-        self._next = 0
 
     async def open(self) -> None:
         self._topic = topic = await self._broker.ensure_topic(self._topic_name)
         self._dispatcher = await self._broker.volatile_dispatcher(topic, None, self._start)
-        self._next = self._dispatcher.read_position
         self._id = self._dispatcher.add_consumer(self._inbox, "reader", 0, "exclusive")
         self._inbox.attach(self._dispatcher, self._id)
 
@@ -374,10 +384,8 @@ class Reader(Receiver):
 
     async def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
         messages = await super().receive_many(count, timeout)
-        last = messages[-1]
-        self._next = last.ordinal + 1
         # What was read need not be remembered: the cursor of a reader follows it.
-        self._serving().ack_cumulative(last, receipt=False)
+        self._serving().ack_cumulative(messages[-1], receipt=False)
         return messages
 
     async def read(self, timeout: float | None = None) -> TopicMessage:
@@ -386,10 +394,6 @@ class Reader(Receiver):
 
     async def has_more(self) -> bool:
         """Is there a message that was not read yet?"""
-        self._attached()
+        dispatcher = self._serving()
         assert self._topic is not None
-        return self._next < self._topic.visible
-
-    async def seek(self, to: Start, timeout: float | None = None) -> None:
-        await super().seek(to, timeout)
-        self._next = self._serving().read_position
+        return not self._inbox.empty or dispatcher.read_position < self._topic.visible

@@ -148,6 +148,11 @@ class Dispatcher:
         return len(self._consumers)
 
     @property
+    def rewinds(self) -> int:
+        """How often the read position was changed without an event: volatile, beside the reset number."""
+        return self._resetting.rewinds
+
+    @property
     def type(self) -> SubscriptionType | None:
         return self._type
 
@@ -229,7 +234,8 @@ class Dispatcher:
         active = self._table.active
         old = self._consumers.get(before)
         if active != before:
-            self._rewind()
+            if before:
+                self._rewind()
             if old is not None:
                 old.is_active = False
                 old.sink.active(False)
@@ -368,6 +374,10 @@ class Dispatcher:
     def moved(self, reset_number: int, acked_to: int) -> None:
         """An event has moved the cursor, whoever submitted it. Idempotent."""
         self._resetting.moved(reset_number, acked_to)
+
+    def owned(self) -> None:
+        """A view or a new owner has raised the owner epoch: what was being read before is dropped."""
+        self._resetting.owned()
 
     def _moved(self) -> None:
         self._progress()

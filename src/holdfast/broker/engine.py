@@ -24,10 +24,10 @@ from holdfast.broker.machine import Applied, Machine
 from holdfast.errors import Closed, HoldfastError, NoQuorum
 from holdfast.group import BEGINNING, Clock, Group, Listener, Member, Position, View
 
-FRAME_BYTES = 4 << 20
+FRAME_BYTES = 1 << 20
 """A frame that has grown so large leaves before the turn ends."""
 
-PENDING_BYTES = 64 << 20
+PENDING_BYTES = 4 << 20
 """How much may wait for the disk before whoever publishes has to wait too."""
 
 Missed: TypeAlias = tuple[Position, Member, bytes] | View
@@ -40,6 +40,9 @@ class Ledgers(Protocol):
 
     def applied(self) -> None:
         """A frame was applied: there may be something to write."""
+
+    def set_stable(self, position: Position) -> None:
+        """Everything up to here is stable."""
 
 
 class Observer(Protocol):
@@ -219,6 +222,7 @@ class Engine(Listener):
 
     def on_stable(self, pos: Position) -> None:
         self.stable = pos
+        self._store.set_stable(pos)
         while self._inflight and self._inflight[0].position <= pos:
             frame = self._inflight.popleft()
             self._observer.settled(frame.applied)
@@ -299,7 +303,7 @@ class Engine(Listener):
             self._group.hold(held)
 
     async def _catch_up(self, cut: View) -> None:
-        """Apply what was missed, then what was delivered meanwhile: in one go, so that nothing overtakes it."""
+        """Apply what was missed, then what was delivered meanwhile: in one go, so nothing overtakes it."""
         assert self._transfer is not None
         missed = await self._transfer(self.position, cut)
         waiting, self._backlog = self._backlog or [], None

@@ -62,7 +62,7 @@ def _of_topic(topic: Topic) -> Iterable[tuple[str, int]]:
 def _of_subscription(topic: Topic, subscription: SubscriptionState) -> Iterable[tuple[str, int]]:
     dispatcher = topic.dispatchers.get(subscription.id)
     yield "pulsar_subscription_back_log", topic.backlog(subscription)
-    rewinds = 0 if dispatcher is None else dispatcher.revision.rewind_number
+    rewinds = 0 if dispatcher is None else dispatcher.rewinds
     yield "pulsar_cursor_epoch_increase_count", subscription.reset_number + rewinds
     running = dispatcher is not None and dispatcher.revision.under_revision
     yield "pulsar_cursor_epoch_increase_task_state", int(running)

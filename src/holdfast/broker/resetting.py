@@ -49,12 +49,14 @@ class Resetting:
         self._moved = moved
         self.revision = RevisionController(cursor.reset_number, cursor.owner_epoch, clock, self._guard)
         self.revisions = 0
+        self.rewinds = 0
+        """Those of them that no event made."""
         self._acking: Acking
         self._reading: Reading
         self._forwarded = 0
         """Up to where an advance was followed."""
         self._fencing: Window | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._stopped: Exception | None = None
 
     def serve(self, acking: Acking, reading: Reading) -> None:
@@ -118,6 +120,12 @@ class Resetting:
         elif reset_number == self.revision.reset_number:
             self._forward(acked_to)
 
+    def owned(self) -> None:
+        """The owner epoch is another: what was being read before is dropped."""
+        if self._cursor.owner_epoch != self.revision.owner_epoch:
+            self.revision.revise(self._reading.leave_behind, owner_epoch=self._cursor.owner_epoch)
+            self._moved()
+
     def rewind(self, editor: Callable[[], None]) -> None:
         """Change the position and the tables without an event: what is volatile needs none."""
 
@@ -126,6 +134,7 @@ class Resetting:
             editor()
 
         self.revisions += 1
+        self.rewinds += 1
         self.revision.revise(edit)
 
     def stop(self, reason: Exception) -> None:
@@ -154,8 +163,8 @@ class Resetting:
 
     async def _follow(self, task: asyncio.Task[Any], timeout_s: float | None, what: str) -> None:
         """Wait for the task; it goes on if the caller does not."""
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
         task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         done, _ = await asyncio.wait({task}, timeout=timeout_s)
         if not done:
