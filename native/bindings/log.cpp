@@ -74,10 +74,11 @@ class RoundObject {
     bool urgent() const { return round_.urgent(); }
 
     // The whole round, padded; nothing if it holds no frame.
-    nb::bytes journal(u64 previous_d, u64 stable_view, u64 stable_index, bool proven) const {
+    nb::bytes journal(u64 previous_d, u64 stable_view, u64 stable_index, u64 synced_d,
+                      u64 salt) const {
         if (!round_.journaled()) return nb::bytes("", 0);
         const RoundHeader header =
-            round_.header(previous_d, stable_view, stable_index, proven ? 0 : kRoundUnproven);
+            round_.header(previous_d, stable_view, stable_index, synced_d, salt);
         const u64 space = round_space(round_.journal_bytes());
         PyObject* out = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(space));
         if (out == nullptr) throw nb::python_error();
@@ -156,7 +157,7 @@ void bind_rounds(nb::module_& module) {
         .def_prop_ro("settled_d", &RoundObject::settled_d)
         .def_prop_ro("urgent", &RoundObject::urgent)
         .def("journal", &RoundObject::journal, nb::arg("previous_d"), nb::arg("stable_view"),
-             nb::arg("stable_index"), nb::arg("proven") = true)
+             nb::arg("stable_index"), nb::arg("synced_d"), nb::arg("salt"))
         .def_prop_ro("writes", &RoundObject::writes);
 }
 

@@ -1,12 +1,13 @@
 // The bytes of the journal: rounds, each at a multiple of 4096, made of frame blocks.
 //
 //   | round block: kind 3, tag = first D | u64 previous D | u64 first D | u64 last D | u64 stable view | u64 stable index |
-//   |                                    | u64 bytes of the frame blocks | u64 flags |
+//   |                                    | u64 bytes of the frame blocks | u64 synced D | u64 salt |
 //   | frame block: kind 4, tag = D of its first event, time = log time | u64 view | u64 index | frame | 0 … 7 zeros | …
 //   | zeros up to the next multiple of 4096
 //
-// A round is written only after the one before it was synced: a sound round header proves everything below its first D
-// durable, unless it carries kRoundUnproven (the mode `os`, which syncs once a second).
+// A round header is a witness: everything up to its `synced D` was durable when it was written. In the modes `group` and
+// `always` that is all that came before it; in the mode `os`, what the last successful sync has covered. The salt is the
+// low half of the directory's incarnation: bytes that somebody publishes are never taken for a round.
 #pragma once
 
 #include "block.hpp"
@@ -16,8 +17,6 @@
 namespace holdfast {
 
 inline constexpr u64 kRoundAlign = 4096;
-inline constexpr u64 kRoundUnproven =
-    1;  // a flag: the round before this one may not have been synced
 
 struct RoundFields {
     u64 previous_d;
@@ -26,15 +25,16 @@ struct RoundFields {
     u64 stable_view;
     u64 stable_index;
     u64 bytes;
-    u64 flags;
+    u64 synced_d;
+    u64 salt;
 };
-static_assert(sizeof(RoundFields) == 56);
+static_assert(sizeof(RoundFields) == 64);
 
 struct RoundHeader {
     BlockHeader block;
     RoundFields fields;
 };
-static_assert(sizeof(RoundHeader) == 88 && sizeof(RoundHeader) % kBlockPadding == 0);
+static_assert(sizeof(RoundHeader) == 96 && sizeof(RoundHeader) % kBlockPadding == 0);
 
 // What stands before the events in a frame block.
 struct FramePosition {

@@ -353,16 +353,12 @@ class Log {
     }
 
     void append_entry(Topic& topic, const std::byte* bytes, u32 size) {
-        const u64 space = block_space(size);
-        std::byte* block = portion_->block(topic.ledger, topic.size, topic.entries, space);
-        const BlockHeader header =
-            make_block(kEntryBlock, kFullChecksum, size, topic.entries, time_, bytes);
-        std::memset(block + space - kBlockPadding, 0, kBlockPadding);
-        std::memcpy(block, &header, sizeof header);
-        if (size > 0) std::memcpy(block + sizeof header, bytes, size);
+        portion_->add_block(
+            topic.ledger, topic.size, topic.entries,
+            make_block(kEntryBlock, kFullChecksum, size, topic.entries, time_, bytes), bytes);
         ++topic.entries;
         ++topic.next_ordinal;
-        topic.size += space;
+        topic.size += block_space(size);
     }
 
     // -- the journal --------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ enum class Point : int {
     format_made, journal_made, journal_used, journal_dropped, snapshot_begin, snapshot_synced, snapshot_written,
     snapshot_renamed, snapshot_done, snapshot_dropped, trim_unlink, ledger_rewritten, recover_locked, recover_loaded,
     recover_cut, recover_truncated, recover_redo, recover_done, backup_copied, restore_copied,
+    journal_recycled, ledger_switched, reserve_released, reserve_restored, recover_ledger,
     count_
 };
 
@@ -59,6 +60,7 @@ inline constexpr std::array<std::string_view, static_cast<std::size_t>(Point::co
     "snapshot_written", "snapshot_renamed", "snapshot_done", "snapshot_dropped", "trim_unlink", "ledger_rewritten",
     "recover_locked", "recover_loaded", "recover_cut", "recover_truncated", "recover_redo", "recover_done",
     "backup_copied", "restore_copied",
+    "journal_recycled", "ledger_switched", "reserve_released", "reserve_restored", "recover_ledger",
 };
 // clang-format on
 inline constexpr Point kFirstLogPoint = Point::journal_write;  // before it stand the queue's

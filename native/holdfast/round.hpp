@@ -12,14 +12,14 @@
 
 namespace holdfast {
 
-// Blocks of one ledger that stand one after another, in memory as in their file.
+// Bytes of one ledger that stand one after another, in memory as in their file.
 struct LedgerRun {
     u64 ledger;
     u64 offset;  // in the data file
     const std::byte* data;
     u64 size;
     u64 first_entry;
-    const u64* index;  // one file offset for each block
+    const u64* index;  // the file offsets of the blocks that begin in it
     u64 count;
 };
 
@@ -50,13 +50,21 @@ class Portion {
         urgent = false;
     }
 
-    // Room for one block at the end of a ledger, `offset` and `entry` being its place there.
-    std::byte* block(u64 ledger, u64 offset, u64 entry, u64 space) {
-        std::byte* place = data_.reserve(space);
+    // One block at the end of a ledger, `offset` and `entry` being its place there.
+    void add_block(u64 ledger, u64 offset, u64 entry, const BlockHeader& header,
+                   const std::byte* payload) {
+        const u64 space = block_space(header.size);
         auto* row = reinterpret_cast<u64*>(index_.reserve(sizeof(u64)));
         *row = offset;
+        if (space > kWholeMax && space > data_.room()) [[unlikely]] {
+            add_in_pieces({ledger, offset, nullptr, 0, entry, row, 1}, header, payload);
+            return;
+        }
+        std::byte* place = data_.reserve(space);
+        std::memset(place + space - kBlockPadding, 0, kBlockPadding);
+        std::memcpy(place, &header, sizeof header);
+        if (header.size > 0) std::memcpy(place + sizeof header, payload, header.size);
         extend({ledger, offset, place, space, entry, row, 1});
-        return place;
     }
 
     // Takes over what a small, later portion holds, by copying it: small frames share their chunks.
@@ -92,6 +100,32 @@ class Portion {
         }
         runs_.push_back(next);
     }
+
+    // A large block is spread over the ends and beginnings of chunks, so that all chunks are of one size. The first run
+    // of it has its row of the index, the others have none.
+    void add_in_pieces(LedgerRun run, const BlockHeader& header, const std::byte* payload) {
+        static constexpr std::byte kZeros[kBlockPadding] = {};
+        const auto* head = reinterpret_cast<const std::byte*>(&header);
+        const u64 padding = block_space(header.size) - sizeof header - header.size;
+        const std::pair<const std::byte*, u64> parts[] = {
+            {head, sizeof header}, {payload, header.size}, {kZeros, padding}};
+        for (auto [bytes, left] : parts) {
+            while (left > 0) {
+                run.size = std::min<u64>(left, data_.room() > 0 ? data_.room() : kChunkSize);
+                std::byte* place = data_.reserve(run.size);
+                std::memcpy(place, bytes, run.size);
+                run.data = place;
+                extend(run);
+                bytes += run.size;
+                left -= run.size;
+                run.offset += run.size;
+                run.index += run.count;
+                run.count = 0;
+            }
+        }
+    }
+
+    static constexpr u64 kWholeMax = 16 << 10;  // at most that much of a chunk stays unused
 
     Arena journal_, data_, index_;
     std::vector<LedgerRun> runs_;
@@ -141,10 +175,11 @@ class Round {
     const std::vector<LedgerRun>& runs() const { return runs_; }
     const std::vector<LedgerWrite>& writes() const { return writes_; }
 
-    RoundHeader header(u64 previous_d, u64 stable_view, u64 stable_index, u64 flags) const {
-        return make_round_header(
-            {previous_d, first_d_, last_d_, stable_view, stable_index, journal_bytes_, flags},
-            time_);
+    RoundHeader header(u64 previous_d, u64 stable_view, u64 stable_index, u64 synced_d,
+                       u64 salt) const {
+        return make_round_header({previous_d, first_d_, last_d_, stable_view, stable_index,
+                                  journal_bytes_, synced_d, salt},
+                                 time_);
     }
 
     // The memory goes back to whoever fills portions.

@@ -2,6 +2,7 @@
 // empties them. No entry costs an allocation.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -22,15 +23,14 @@ struct FreeMemory {
 
 struct Chunk {
     std::unique_ptr<std::byte, FreeMemory> memory;
-    std::size_t capacity = 0;
     std::size_t used = 0;
 };
 
 // Keeps chunks for their next use, so that their pages stay mapped and warm. For any thread.
 class ChunkPool {
  public:
-    Chunk get(std::size_t size) {
-        if (size <= kChunkSize) {
+    Chunk get() {
+        {
             const std::lock_guard lock(mutex_);
             if (!kept_.empty()) {
                 Chunk chunk = std::move(kept_.back());
@@ -38,19 +38,16 @@ class ChunkPool {
                 return chunk;
             }
         }
-        const std::size_t capacity = size <= kChunkSize ? kChunkSize : size;
         Chunk chunk;
-        chunk.memory.reset(
-            static_cast<std::byte*>(std::aligned_alloc(64, (capacity + 63) / 64 * 64)));
+        chunk.memory.reset(static_cast<std::byte*>(std::aligned_alloc(64, kChunkSize)));
         if (chunk.memory == nullptr) throw std::bad_alloc();
-        chunk.capacity = capacity;
         return chunk;
     }
 
     void put(std::vector<Chunk>& chunks) {
         const std::lock_guard lock(mutex_);
         for (Chunk& chunk : chunks) {
-            if (chunk.capacity != kChunkSize || kept_.size() == kKeptMax) continue;
+            if (kept_.size() == kKeptMax) break;
             chunk.used = 0;
             kept_.push_back(std::move(chunk));
         }
@@ -80,14 +77,12 @@ class Arena {
     const std::vector<Chunk>& chunks() const { return chunks_; }
 
     // What is left of the current chunk.
-    std::size_t room() const {
-        return chunks_.empty() ? 0 : chunks_.back().capacity - chunks_.back().used;
-    }
+    std::size_t room() const { return chunks_.empty() ? 0 : kChunkSize - chunks_.back().used; }
 
-    // `size` bytes in one piece. They follow what was reserved before, unless the chunk had no room for them.
+    // `size` bytes in one piece, at most a chunk. They follow what was reserved before, unless the chunk had no room for them.
     std::byte* reserve(std::size_t size) {
         if (room() < size) [[unlikely]]
-            chunks_.push_back(pool_.get(size));
+            chunks_.push_back(pool_.get());
         Chunk& chunk = chunks_.back();
         std::byte* place = chunk.memory.get() + chunk.used;
         chunk.used += size;
@@ -98,7 +93,7 @@ class Arena {
     // A copy, in as many pieces as chunks need: no byte of a chunk stays unused.
     void append(const std::byte* bytes, std::size_t size) {
         while (size > 0) {
-            if (room() == 0) chunks_.push_back(pool_.get(1));
+            if (room() == 0) chunks_.push_back(pool_.get());
             const std::size_t part = std::min(size, room());
             std::memcpy(reserve(part), bytes, part);
             bytes += part;

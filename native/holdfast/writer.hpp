@@ -53,13 +53,14 @@ class Writer : private ForkAware {
         : queue_(std::move(queue)),
           ledgers_(std::move(directory), incarnation),
           mode_(mode),
+          salt_(incarnation.low),
           event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         if (event_.get() < 0)
             throw Error(Code::io, "cannot make an eventfd: " + errno_text(errno), errno);
         {
             const std::lock_guard lock(queue_->mutex());
             report_.durable_d = queue_->waits() ? queue_->begin_d() - 1 : last_d;
-            report_.journal_d = last_d;
+            report_.journal_d = synced_d_ = last_d;
         }
         remember();
     }
@@ -276,8 +277,9 @@ class Writer : private ForkAware {
         if (journal_.get() < 0)
             return {IoOp::journal_write, EBADF, "no journal; call use_journal() first"};
         at(Point::journal_write);
-        RoundHeader header = round_.header(round_.first_d() - 1, stable.view, stable.index,
-                                           mode_ == SyncMode::os ? kRoundUnproven : 0);
+        RoundHeader header =
+            round_.header(round_.first_d() - 1, stable.view, stable.index,
+                          mode_ == SyncMode::os ? synced_d_ : round_.first_d() - 1, salt_);
         pieces_.assign(1, {&header, sizeof header});
         for (const auto& portion : round_.portions()) {
             for (const Chunk& chunk : portion->journal().chunks())
@@ -315,6 +317,7 @@ class Writer : private ForkAware {
             return {IoOp::journal_sync, error, journal_words()};
         }
         at(Point::journal_synced);
+        written_d_ = round_.last_d();
         offset_ = end;
         journal_synced_ = true;
         return {};
@@ -341,6 +344,7 @@ class Writer : private ForkAware {
         }
         if (error == 0) error = sync_data(journal_.get(), IoOp::journal_sync);
         if (error != 0) return {IoOp::journal_sync, error, journal_words()};
+        synced_d_ = written_d_;
         return {};
     }
 
@@ -351,6 +355,7 @@ class Writer : private ForkAware {
     const std::shared_ptr<RoundQueue> queue_;
     LedgerFileTable ledgers_;
     const SyncMode mode_;
+    const u64 salt_;
     const OwnedFd event_;
     std::unique_ptr<std::thread> thread_;
 
@@ -369,6 +374,7 @@ class Writer : private ForkAware {
     std::vector<iovec> pieces_;
     std::size_t next_write_ = 0;
     bool journal_written_ = false, journal_synced_ = false;
+    u64 written_d_ = 0, synced_d_ = 0;  // of the journal; they differ in the mode `os` alone
     bool dirty_ = false;
     RoundQueue::Clock::time_point next_sync_;
 };

@@ -92,8 +92,8 @@ class LedgerFileTable {
         std::vector<UnsyncedLedger> out;
         const std::lock_guard lock(mutex_);
         std::vector<LedgerFile*> dirty;
-        for (auto& [ledger, file] : files_) {
-            if (file->written != file->synced) dirty.push_back(file.get());
+        for (LedgerFile* file : open_) {
+            if (file->written != file->synced) dirty.push_back(file);
         }
         std::sort(dirty.begin(), dirty.end(), [](const LedgerFile* a, const LedgerFile* b) {
             return a->dirty_since < b->dirty_since;
@@ -138,13 +138,14 @@ class LedgerFileTable {
         const auto found = files_.find(ledger);
         if (found == files_.end()) return 0;
         const u64 written = found->second->written;
+        std::erase(open_, found->second.get());
         files_.erase(found);
         return written;
     }
 
     std::size_t open_count() {
         const std::lock_guard lock(mutex_);
-        return files_.size();
+        return open_.size();
     }
 
  private:
@@ -159,8 +160,11 @@ class LedgerFileTable {
     };
 
     void drop(u64 ledger) {
-        files_.erase(ledger);
         generations_.erase(ledger);
+        const auto found = files_.find(ledger);
+        if (found == files_.end()) return;
+        std::erase(open_, found->second.get());
+        files_.erase(found);
     }
 
     std::string path(const LedgerFile& file, const char* ending) const {
@@ -174,34 +178,34 @@ class LedgerFileTable {
         return directory_ + name;
     }
 
+    // The open files of this ledger; they are opened if they are not.
     IoFailure find(const LedgerWrite& write, LedgerFile*& out) {
-        u32 generation = 0;
         {
             const std::lock_guard lock(mutex_);
-            const auto found = files_.find(write.ledger);
-            if (found != files_.end()) {
-                out = found->second.get();
-                out->used = ++moment_;
-                return {};
+            std::unique_ptr<LedgerFile>& place = files_[write.ledger];
+            if (place == nullptr) {
+                place = std::make_unique<LedgerFile>();
+                place->ledger = write.ledger;
+                place->written = place->synced = write.offset;
+                const auto other = generations_.find(write.ledger);
+                if (other != generations_.end()) place->generation = other->second;
             }
-            const auto other = generations_.find(write.ledger);
-            if (other != generations_.end()) generation = other->second;
+            out = place.get();
+            out->used = ++moment_;
+            if (out->data.get() >= 0) return {};
         }
-        auto file = std::make_unique<LedgerFile>();
-        file->ledger = write.ledger;
-        file->generation = generation;
-        file->written = file->synced = write.offset;
         at(Point::ledger_open);
         if (IoFailure failure = make_room()) return failure;
-        const bool fresh = write.offset == kFileHeaderSize && generation == 0;
-        if (IoFailure failure = open(*file, ".data", FileKind::ledger_data, fresh, file->data))
+        const bool fresh = write.offset == kFileHeaderSize && out->generation == 0;
+        OwnedFd data, index;
+        if (IoFailure failure = open(*out, ".data", FileKind::ledger_data, fresh, data))
             return failure;
-        if (IoFailure failure = open(*file, ".index", FileKind::ledger_index, fresh, file->index))
+        if (IoFailure failure = open(*out, ".index", FileKind::ledger_index, fresh, index))
             return failure;
         const std::lock_guard lock(mutex_);
-        file->used = ++moment_;
-        out = file.get();
-        files_[write.ledger] = std::move(file);
+        out->data = std::move(data);
+        out->index = std::move(index);
+        open_.push_back(out);
         return {};
     }
 
@@ -231,22 +235,23 @@ class LedgerFileTable {
     // has an open file for is never told.
     IoFailure make_room() {
         const std::lock_guard lock(mutex_);
-        if (files_.size() < open_max_) return {};
-        const auto rank = [](const LedgerFile& file) {
-            return std::pair(file.written != file.synced, file.used);
-        };
-        auto oldest = files_.begin();
-        for (auto each = files_.begin(); each != files_.end(); ++each) {
-            if (rank(*each->second) < rank(*oldest->second)) oldest = each;
-        }
-        LedgerFile& file = *oldest->second;
+        if (open_.size() < open_max_) return {};
+        const auto oldest =
+            std::min_element(open_.begin(), open_.end(), [](const auto* a, const auto* b) {
+                return std::pair(a->written != a->synced, a->used) <
+                       std::pair(b->written != b->synced, b->used);
+            });
+        LedgerFile& file = **oldest;
         if (file.written != file.synced) {
             int& error = file.sync_error;
             if (error == 0) error = sync_data(file.data.get(), IoOp::ledger_sync);
             if (error == 0) error = sync_data(file.index.get(), IoOp::ledger_sync);
             if (error != 0) return {IoOp::ledger_sync, error, path(file, ".data")};
+            file.synced = file.written;
         }
-        files_.erase(oldest);
+        file.data = OwnedFd();
+        file.index = OwnedFd();
+        open_.erase(oldest);
         return {};
     }
 
@@ -261,7 +266,9 @@ class LedgerFileTable {
     bool writing_ = false;
     u64 moment_ = 0;
     std::vector<u64> leaving_;
-    std::unordered_map<u64, std::unique_ptr<LedgerFile>> files_;
+    std::unordered_map<u64, std::unique_ptr<LedgerFile>>
+        files_;                      // all that were written, until they are forgotten
+    std::vector<LedgerFile*> open_;  // those of them that are open
     std::unordered_map<u64, u32> generations_;
 };
 

@@ -28,10 +28,13 @@ static void test_round_trip() {
     const std::string journal = world.journal("journal1");
     const auto rounds = rounds_of(journal);
     CHECK(rounds.size() == report.rounds && journal.size() == report.journal_offset);
-    CHECK(rounds.back().fields.last_d == 60 && rounds.back().fields.flags == 0);
+    CHECK(rounds.back().fields.last_d == 60);
     CHECK(rounds.back().fields.stable_view == 5 && rounds.back().fields.stable_index == 6);
     std::size_t frames = 0;
-    for (const RoundSeen& each : rounds) frames += each.frames.size();
+    for (const RoundSeen& each : rounds) {
+        frames += each.frames.size();
+        CHECK(each.fields.synced_d == each.fields.first_d - 1);
+    }
     CHECK(frames == 60 && world.log.pending_bytes() == 0);
     // Something large, and something in another journal.
     world.use_journal("journal2");
@@ -201,7 +204,8 @@ static void test_mode_os() {
     arm_fault(mask("journal_sync"), 1, EIO, 1);
     const auto begin = std::chrono::steady_clock::now();
     world.wait_durable(world.publish(1, "x"));
-    CHECK(rounds_of(world.journal("journal1"))[0].fields.flags == kRoundUnproven);
+    world.wait_durable(world.publish(1, "y"));
+    CHECK(rounds_of(world.journal("journal1")).back().fields.synced_d == 0);  // proves nothing yet
     world.check_ledgers();
     CHECK(world.wait_failure().failure.op == IoOp::journal_sync);
     CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::seconds(1));
@@ -224,6 +228,8 @@ static void test_mode_os() {
     world.writer->stop(true);
     CHECK(world.writer->poll().failure.op == IoOp::journal_sync);
     world.check_ledgers();
+    const u64 synced = rounds_of(world.journal("journal5"), 6).back().fields.synced_d;
+    CHECK(synced == 4);  // the stop before
 }
 
 // stop(true) writes what waits; stop(false) leaves it to the next writer.

@@ -30,6 +30,7 @@ inline std::vector<RoundSeen> rounds_of(const std::string& file, u64 first_d = 1
         RoundSeen round{get<RoundFields>(payload, 0), begin, {}};
         CHECK(payload.size() == sizeof(RoundFields) && at == begin + sizeof(RoundHeader));
         CHECK(round.fields.first_d == first_d && round.fields.previous_d == first_d - 1);
+        CHECK(round.fields.synced_d < first_d && round.fields.salt == kIncarnation.low);
         const std::size_t end = at + round.fields.bytes;
         while (at < end) {
             round.frames.push_back(block_at(file, at, kFrameBlock, first_d).substr(16));

@@ -371,7 +371,7 @@ class Round:
     @property
     def writes(self) -> list[tuple[int, int, bytes, int, bytes]]: ...
     def journal(
-        self, previous_d: int, stable_view: int, stable_index: int, proven: bool = True
+        self, previous_d: int, stable_view: int, stable_index: int, synced_d: int, salt: int
     ) -> bytes: ...
 
 class Log:
