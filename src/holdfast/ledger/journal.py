@@ -59,7 +59,7 @@ from holdfast.ledger.layout import (
 WINDOW = 1 << 20
 """How much is read at once."""
 
-_ROUND = struct.Struct("<7Q")
+_ROUND = struct.Struct("<8Q")
 _FRAME_POSITION = struct.Struct("<QQ")
 _FRAME_HEAD = struct.Struct("<HBBIQ")
 _FRAME_MAGIC = 0x5246
@@ -148,9 +148,8 @@ def parse_round(data: bytes | memoryview, salt: int) -> RoundHeader | None:
     block = open_block(data[:ROUND_HEADER])
     if isinstance(block, str) or block[0] != BlockKind.ROUND or block[3] != _ROUND.size:
         return None
-    previous_d, first_d, last_d, view, index, size, flags = _ROUND.unpack_from(data, BLOCK_HEADER)
-    synced_d = 0 if flags else previous_d
-    if first_d != block[1] or not previous_d < first_d <= last_d:
+    previous_d, first_d, last_d, view, index, size, synced_d, found = _ROUND.unpack_from(data, BLOCK_HEADER)
+    if found != salt or first_d != block[1] or not previous_d < first_d <= last_d or synced_d >= first_d:
         return None
     return RoundHeader(previous_d, first_d, last_d, Position(view, index), size, synced_d)
 

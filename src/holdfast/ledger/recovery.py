@@ -52,17 +52,6 @@ FILES_MAX = 64
 """How many ledger files are open at once while they are redone."""
 
 
-@dataclass(frozen=True)
-class Captured:
-    """A machine's state at one event, ready to be written."""
-
-    d: int
-    position: Position
-    parts: list[bytes]
-    ledgers: dict[int, tuple[int, int]]
-    """Every ledger file that is part of the state: its data size and entries."""
-
-
 class Machine(Protocol):
     """What a store recovers into, and makes snapshots of."""
 
@@ -295,7 +284,7 @@ async def cut_ledgers(disk: Disk, extents: dict[LedgerFile, Extent], needed: set
                 changed += 1
             continue
         limit = extent.size if part == "data" else extent.index_size
-        if size > limit and extent.entries:
+        if size > limit:
             file = await disk.open(path)
             try:
                 await file.truncate(limit)

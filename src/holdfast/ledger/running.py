@@ -409,8 +409,8 @@ class Running:
         again = self._suspect or self._progress.journal_d == self._journal_mended_at
         if again and number not in FULL:
             raise Closed(
-                f"the journal failed twice, in two files ({where}: {os.strerror(number)}): nothing can be made "
-                "durable any more. Look at the disk and start again; nothing that was confirmed is lost"
+                f"the journal failed twice, in two files ({where}: {os.strerror(number)}): nothing can be "
+                "made durable any more. Look at the disk and start again; nothing confirmed is lost"
             )
         if not self._journaling.is_waiting(self._progress):
             try:

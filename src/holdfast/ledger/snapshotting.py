@@ -62,8 +62,8 @@ def summary(
         journal_offset=start.offset,
         journal_d=start_d,
         ledgers=[
-            (ledger, generations.get(ledger, 0), *(extent if isinstance(extent, tuple) else (extent, 0)))
-            for ledger, extent in sorted(captured.ledgers.items())
+            (ledger, generations.get(ledger, 0), size, entries)
+            for ledger, (size, entries) in sorted(captured.ledgers.items())
         ],
     )
 

@@ -112,7 +112,8 @@ class Space:
         await remove(self._disk, RESERVE)
         file = await self._disk.open(RESERVE, create=True)
         try:
-            await file.preallocate(self.reserve_bytes)
+            if self.reserve_bytes:
+                await file.preallocate(self.reserve_bytes)
             self.reserved = True
         except OSError as error:
             with contextlib.suppress(OSError):

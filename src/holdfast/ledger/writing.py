@@ -350,8 +350,8 @@ class SimWriter:
         where = f"the journal at offset {self._offset}"
         if self._journal is None:
             raise _Failure("journal_write", errno.EBADF, "no journal; call use_journal() first")
-        stable = self._stable
-        data = found.journal(found.first_d - 1, stable.view, stable.index, self._mode != "os")
+        stable, synced_d = self._stable, self._synced_d if self._mode == "os" else found.first_d - 1
+        data = found.journal(found.first_d - 1, stable.view, stable.index, synced_d, self._salt)
         try:
             await write_all(self._journal, self._offset, data)
         except OSError as error:
