@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -144,7 +144,8 @@ class Broker:
             clock,
             self,
             at=recovered.position,
-            unclean=not recovered.clean,
+            # In a cluster nothing above stable was ever shown, and the state must not know who crashed.
+            unclean=not recovered.clean and transfer is None,
             transfer=transfer,
         )
         self.admin = Admin(self)
@@ -178,7 +179,7 @@ class Broker:
         random: Randomness | None = None,
         group: Group | None = None,
         transfer: Transfer | None = None,
-        upto: Position | None = None,
+        upto: Position | Literal["stable"] | None = None,
     ) -> Broker:
         """Recover what the directory holds and begin to serve. Simulations bring their own world."""
         clock, random = clock or SystemClock(), random or SystemRandomness()
