@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,25 @@ def complains(*arguments: str, data: bytes = b"", status: int = 1) -> str:
 
 def answer(*arguments: str, status: int = 0) -> Any:
     return json.loads(run(*arguments, "--json", status=status).stdout)
+
+
+def sessions() -> list[str]:
+    """The sessions on the page of the command line, in their order."""
+    page = (Path(__file__).parent.parent / "docs/cli.md").read_text(encoding="utf-8")
+    return re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+def follow(session: str) -> None:
+    """Every step is done, and says what the page says; `...` stands for anything."""
+    path = f"{Path(COMMAND).parent}:{os.environ['PATH']}"
+    for step in session.split("$ ")[1:]:
+        line, _, expected = step.partition("\n")
+        done = subprocess.run(
+            ["sh", "-c", line], env=os.environ | {"PATH": path}, capture_output=True, timeout=30
+        )
+        assert (done.returncode, done.stderr) == (0, b""), (line, done.stderr)
+        pattern = ".*".join(map(re.escape, expected.split("...")))
+        assert re.fullmatch(pattern, done.stdout.decode()), (line, done.stdout)
 
 
 def made(name: str = "orders", *messages: bytes) -> str:

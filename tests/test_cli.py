@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import signal
 import subprocess
 import time
@@ -19,11 +18,13 @@ from command import (
     answer,
     complains,
     dead_with_two_taken_and_one_half_written,
+    follow,
     in_a_process,
     made,
     overwrite,
     run,
     says,
+    sessions,
 )
 from holdfast import Queue
 from holdfast.cli import main, output, parsing
@@ -293,17 +294,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_session_on_the_page_is_true() -> None:
-    page = (Path(__file__).parent.parent / "docs/cli.md").read_text(encoding="utf-8")
-    (session,) = re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    path = f"{Path(COMMAND).parent}:{os.environ['PATH']}"
-    for step in session.split("$ ")[1:]:
-        line, _, expected = step.partition("\n")
-        done = subprocess.run(
-            ["sh", "-c", line], env=os.environ | {"PATH": path}, capture_output=True, timeout=30
-        )
-        assert (done.returncode, done.stderr) == (0, b""), line
-        pattern = ".*".join(map(re.escape, expected.split("...")))
-        assert re.fullmatch(pattern, done.stdout.decode()), (line, done.stdout)
+    follow(sessions()[0])
     assert Queue.list() == []
 
 

@@ -90,9 +90,9 @@ def cpu_name() -> str:
     return platform.machine()
 
 
-def machine() -> dict[str, Any]:
+def machine(distributions: Sequence[str] = DISTRIBUTIONS) -> dict[str, Any]:
     versions: dict[str, str] = {}
-    for name in DISTRIBUTIONS:
+    for name in distributions:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

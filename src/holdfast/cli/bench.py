@@ -10,12 +10,14 @@ from holdfast.cli.parsing import Subparsers
 def add(nouns: Subparsers) -> None:
     noun = nouns.add_parser("bench", help="measure it, beside its peers")
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
-    # No options of its own: what follows the name, --help included, is the benchmark's to read.
-    parser = verbs.add_parser(
-        "queue", help="beside the usual ways between two processes", add_help=False, prefix_chars="\0"
-    )
-    parser.add_argument("rest", nargs=argparse.REMAINDER)
-    parser.set_defaults(run=bench_queue)
+    for name, summary, run in (
+        ("queue", "beside the usual ways between two processes", bench_queue),
+        ("broker", "beside a plain program with the same rounds, and at scale", bench_broker),
+    ):
+        # No options of its own: what follows the name, --help included, is the benchmark's to read.
+        parser = verbs.add_parser(name, help=summary, add_help=False, prefix_chars="\0")
+        parser.add_argument("rest", nargs=argparse.REMAINDER)
+        parser.set_defaults(run=run)
 
 
 def bench_queue(options: argparse.Namespace) -> int:
@@ -24,3 +26,9 @@ def bench_queue(options: argparse.Namespace) -> int:
     )  # brings multiprocessing and more, which no other command should wait for
 
     return queue.main(options.rest)
+
+
+def bench_broker(options: argparse.Namespace) -> int:
+    from holdfast.bench import broker
+
+    return broker.main(options.rest)

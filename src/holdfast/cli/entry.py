@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 
 import holdfast
-from holdfast.cli import bench, demo, doctor, queue
+from holdfast.cli import bench, demo, doctor, queue, subscription, topic
 from holdfast.cli.parsing import Usage
+from holdfast.cli.places import joined
 
 DESCRIPTION = """\
 Messages between processes that survive kill -9.
@@ -19,7 +20,14 @@ Messages between processes that survive kill -9.
   holdfast queue put orders hello  put a message into it
   holdfast queue get orders        get it out again
   holdfast queue stat orders       what it holds and who is attached
-  holdfast doctor                  is this machine fit for it? are the queues sound?"""
+  holdfast doctor                  is this machine fit for it? are the queues sound?
+
+And on disk, in a data directory:
+
+  holdfast topic create orders --data DIR
+  holdfast topic produce orders hello --data DIR
+  holdfast topic consume orders --subscription billing --data DIR
+  holdfast doctor DIR              is it sound?"""
 
 
 def build() -> argparse.ArgumentParser:
@@ -30,6 +38,8 @@ def build() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"holdfast {holdfast.__version__}")
     nouns = parser.add_subparsers(title="nouns", metavar="NOUN", required=True)
     queue.add(nouns)
+    topic.add(nouns)
+    subscription.add(nouns)
     doctor.add(nouns)
     bench.add(nouns)
     demo.add(nouns)
@@ -39,7 +49,7 @@ def build() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command `holdfast`."""
     parser = build()
-    options, rest = parser.parse_known_args(argv)
+    options, rest = parser.parse_known_args(joined(sys.argv[1:] if argv is None else argv))
     # Older Pythons take an optional argument for absent when an option stands in front of it.
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "data", "") is None:
         options.data = rest.pop()

@@ -54,16 +54,24 @@ def mode(text: str) -> int:
 def command(
     parent: Subparsers, name: str, summary: str, description: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    """A command with the options that all have. `run` answers with the exit status."""
-    parser = parent.add_parser(
-        name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    shared = parser.add_argument_group("everywhere")
-    shared.add_argument("--json", action="store_true", help="answer in JSON")
+    """A command with the options that all have who look at segments. `run` answers with the exit status."""
+    parser, shared = bare_command(parent, name, summary, description, run)
     shared.add_argument(
         "--directory",
         metavar="DIR",
         help="where the segments stand (default $HOLDFAST_RUNTIME_DIR, else /dev/shm)",
     )
-    parser.set_defaults(run=run)
     return parser
+
+
+def bare_command(
+    parent: Subparsers, name: str, summary: str, description: str, run: Callable[[argparse.Namespace], int]
+) -> tuple[argparse.ArgumentParser, argparse._ArgumentGroup]:
+    """A command that only has `--json`, and the group for what else it shares with its neighbours."""
+    parser = parent.add_parser(
+        name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    shared = parser.add_argument_group("everywhere")
+    shared.add_argument("--json", action="store_true", help="answer in JSON")
+    parser.set_defaults(run=run)
+    return parser, shared

@@ -1,0 +1,125 @@
+"""The data directory that a command works on: which one, opened by this process alone."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import difflib
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.parsing import Subparsers, Usage, bare_command
+from holdfast.errors import NotFound
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+
+VARIABLE = "HOLDFAST_DATA"
+MARK = "holdfast"
+"""The file that makes a directory a data directory."""
+DEFAULT = "persistent://public/default/"
+"""What a topic's name begins with when nothing else is said."""
+
+Work = Callable[["Broker", argparse.Namespace], Awaitable[int]]
+
+
+def data_command(
+    parent: Subparsers, name: str, summary: str, description: str, work: Work, makes: bool = False
+) -> argparse.ArgumentParser:
+    """A command on an open broker. With `makes`, the directory is made if it is not there."""
+
+    def run(options: argparse.Namespace) -> int:
+        return asyncio.run(served(options, work, makes))
+
+    parser, shared = bare_command(parent, name, summary, description, run)
+    shared.add_argument(
+        "--data",
+        dest="data_directory",
+        metavar="DIR",
+        help=f"the data directory (default ${VARIABLE}); no broker may have it open",
+    )
+    return parser
+
+
+async def served(options: argparse.Namespace, work: Work, makes: bool) -> int:
+    from holdfast.broker import (
+        Broker,
+    )  # brings the core of the broker, for which no other command should wait
+
+    directory = data_directory(options.data_directory)
+    if not makes:
+        require_data(directory)
+    async with Broker.open(directory) as broker:
+        return await work(broker, options)
+
+
+def data_directory(given: str | None) -> Path:
+    """The one that was named, else the one of the environment."""
+    named = given if given is not None else os.environ.get(VARIABLE)
+    if not named:
+        raise Usage(f"which data directory? Say --data DIR, or set ${VARIABLE}")
+    return Path(named)
+
+
+def is_data(directory: Path) -> bool:
+    return (directory / MARK).is_file()
+
+
+def require_data(directory: Path) -> None:
+    """Looking must not make a directory."""
+    if not directory.exists():
+        raise NotFound(
+            f"there is no directory {directory}; `holdfast topic create` makes it with a first topic"
+        )
+    if not is_data(directory):
+        raise NotFound(
+            f"{directory} is not a data directory: it has no file {MARK!r}; `holdfast topic create` makes "
+            "one of an empty directory"
+        )
+
+
+def short(topic: str) -> str:
+    """The name as people write it."""
+    return topic.removeprefix(DEFAULT)
+
+
+def find_topic(broker: Broker, name: str) -> str:
+    """The topic's full name.
+
+    Raises:
+        NotFound: there is none; the text names those whose names are near.
+    """
+    from holdfast.broker.names import topic_name
+
+    full, known = topic_name(name), broker.admin.topics()
+    if full in known:
+        return full
+    raise NotFound(
+        f"there is no topic {short(full)}; {nearest(short(full), list(map(short, known)), 'topic')}"
+    )
+
+
+def find_subscription(broker: Broker, topic: str, name: str) -> tuple[str, str]:
+    """The topic's full name, and the subscription's.
+
+    Raises:
+        NotFound: there is no such topic or no such subscription; the text names those that are near.
+    """
+    full = find_topic(broker, topic)
+    known = broker.admin.subscriptions(full)
+    if name in known:
+        return full, name
+    raise NotFound(f"{short(full)} has no subscription {name}; {nearest(name, known, 'subscription')}")
+
+
+def nearest(name: str, known: list[str], noun: str) -> str:
+    """Words for what might have been meant."""
+    if not known:
+        return f"there is no {noun} at all: `holdfast {noun} create` makes one"
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    shown = ", ".join(known[:5])
+    return f"there is {shown}" + (f" and {len(known) - 5} more" if len(known) > 5 else "")

@@ -1,0 +1,300 @@
+"""`holdfast topic produce|consume|peek`: the messages of a topic."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.data import data_command, find_topic
+from holdfast.cli.messages import data_record, dump, write
+from holdfast.cli.output import age_words, plural, print_json
+from holdfast.cli.parsing import Subparsers, Usage, count, seconds, size
+from holdfast.cli.places import moment, place
+from holdfast.errors import Timeout
+
+if TYPE_CHECKING:
+    from holdfast._core import TopicMessage
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.consumer import Consumer, Reader
+
+PRODUCE = """\
+Publishes a message, or several, and returns when they are on the disk. The data
+is the argument, or a file, or stdin.
+
+  holdfast topic produce orders hello              the five bytes "hello"
+  holdfast topic produce orders --file photo.jpg   the file as one message
+  date | holdfast topic produce orders             all of stdin as one message
+  holdfast topic produce orders --lines < log      every line a message, without its newline
+  holdfast topic produce orders --lines --separator : < log
+                                                   "smith:nails" is the message "nails" with the key "smith"
+
+Such a topic must be there, unless --create makes it."""
+
+CONSUME = """\
+Writes messages to stdout as they are; in a terminal, and with --lines, a newline
+follows each. Ends when there is nothing left, unless --timeout waits for more.
+
+With --subscription it is a consumer: each message is acknowledged after it was
+written, and the next call goes on behind it. A subscription that is new begins
+at --start. Without --subscription it reads from --start and leaves no trace."""
+
+PEEK = """\
+Messages from a place on, whoever has acknowledged them: nothing changes. A
+message that retention has dropped is not there any more."""
+
+RUN = 1000
+"""Messages that are published, or acknowledged, together."""
+STUCK_S = 60.0
+"""There is a backlog and nothing comes: that is a fault, and no reason to wait for ever."""
+
+
+def add(verbs: Subparsers) -> None:
+    parser = data_command(verbs, "produce", "publish messages", PRODUCE, produce, makes=True)
+    parser.add_argument("name", metavar="TOPIC")
+    parser.add_argument("data", nargs="?", metavar="DATA", help="the message")
+    parser.add_argument("--file", metavar="FILE", help="a file as one message; - is stdin")
+    parser.add_argument("--lines", action="store_true", help="every line of stdin as a message")
+    parser.add_argument("--separator", metavar="TEXT", help="with --lines: a key stands in front of it")
+    parser.add_argument("--count", type=count, default=1, metavar="N", help="publish it so many times")
+    parser.add_argument("--key", metavar="KEY", help="the key of all of them")
+    parser.add_argument(
+        "--property",
+        dest="properties",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="may be repeated",
+    )
+    parser.add_argument(
+        "--event-time", type=moment, metavar="TIME", help="such as 2026-11-15T08:30:00Z or -2h"
+    )
+    parser.add_argument("--producer", metavar="NAME", help="the producer's name; deduplication goes by it")
+    parser.add_argument("--create", action="store_true", help="make the topic if it is not there")
+
+    parser = data_command(verbs, "consume", "get messages", CONSUME, consume)
+    parser.add_argument("name", metavar="TOPIC")
+    parser.add_argument(
+        "--subscription", metavar="NAME", help="acknowledge what was written, as this subscription"
+    )
+    parser.add_argument(
+        "--start",
+        type=place,
+        default="earliest",
+        metavar="PLACE",
+        help="earliest, latest, a message id or a time; of a subscription that is there: where it stands",
+    )
+    parser.add_argument("--count", type=count, metavar="N", help="at most so many (default: all)")
+    parser.add_argument("--timeout", type=seconds, metavar="S", help="wait so long for each further one")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--hex", action="store_true", help="as hexadecimal digits, one message per line")
+    shape.add_argument("--lines", action="store_true", help="a newline after each")
+
+    parser = data_command(verbs, "peek", "look at messages", PEEK, peek)
+    parser.add_argument("name", metavar="TOPIC")
+    parser.add_argument(
+        "--start",
+        type=place,
+        default="earliest",
+        metavar="PLACE",
+        help="earliest (default), a message id or a time",
+    )
+    parser.add_argument("--count", type=count, default=10, metavar="N", help="at most so many (default 10)")
+    parser.add_argument("--bytes", type=size, default=64, metavar="SIZE", help="of each (default 64)")
+
+
+# -- produce ------------------------------------------------------------------------------------------
+
+
+async def produce(broker: Broker, options: argparse.Namespace) -> int:
+    if sum((options.data is not None, options.file is not None, options.lines)) > 1:
+        raise Usage("DATA, --file and --lines exclude each other")
+    if options.separator is not None and (
+        not options.lines or options.key is not None or not options.separator
+    ):
+        raise Usage("--separator needs --lines, some text, and no --key")
+    if not options.create:
+        find_topic(broker, options.name)
+    properties = properties_of(options.properties)
+    done, last = 0, None
+    async with broker.producer(options.name, name=options.producer) as producer:
+        for key, run in runs(options):
+            ids = await producer.send_many(run, key=key, properties=properties, event_time=options.event_time)
+            done, last = done + len(ids), ids[-1]
+    if options.json:
+        print_json({"published": done, "last": None if last is None else str(last)})
+    else:
+        print(f"published {plural(done, 'message')}" + ("" if last is None else f", the last is {last}"))
+    return 0
+
+
+def properties_of(given: Sequence[str]) -> dict[str, str] | None:
+    pairs = [each.partition("=") for each in given]
+    for whole, (name, equals, _) in zip(given, pairs, strict=True):
+        if not name or not equals:
+            raise Usage(f"--property {whole}: say NAME=VALUE")
+    return {name: value for name, _, value in pairs} or None
+
+
+def runs(options: argparse.Namespace) -> Iterator[tuple[str | None, list[bytes]]]:
+    """What is published together: one call has one key."""
+    if not options.lines:
+        left, data = options.count, whole(options)
+        while left > 0:
+            yield options.key, [data] * min(RUN, left)
+            left -= RUN
+        return
+    lines = (line.removesuffix(b"\n") for line in sys.stdin.buffer for _ in range(options.count))
+    if options.separator is None:
+        while run := list(islice(lines, RUN)):
+            yield options.key, run
+        return
+    separator = os.fsencode(options.separator)
+    for line in lines:
+        key, found, data = line.partition(separator)
+        yield (key.decode(errors="replace"), [data]) if found else (None, [line])
+
+
+def whole(options: argparse.Namespace) -> bytes:
+    if options.data is not None:
+        return os.fsencode(options.data)
+    if options.file not in (None, "-"):
+        return Path(options.file).read_bytes()
+    if sys.stdin.isatty():
+        print("the message, please; Ctrl-D ends it", file=sys.stderr)
+    return sys.stdin.buffer.read()
+
+
+# -- consume ------------------------------------------------------------------------------------------
+
+
+async def consume(broker: Broker, options: argparse.Namespace) -> int:
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "stdout is closed; nothing was consumed")
+    full = find_topic(broker, options.name)
+    left = sys.maxsize if options.count is None else options.count
+    queue = min(RUN, left)
+    if options.subscription is None:
+        async with broker.reader(full, start=options.start, receiver_queue=queue) as reader:
+            await read(reader, left, options)
+        return 0
+    async with broker.consumer(
+        full, options.subscription, start=options.start, receiver_queue=queue, receipts=True
+    ) as consumer:
+        await take(broker, full, consumer, left, options)
+    return 0
+
+
+async def read(reader: Reader, left: int, options: argparse.Namespace) -> None:
+    while left > 0 and (options.timeout is not None or await reader.has_more()):
+        messages = await some(reader, left, options)
+        for message in messages:
+            write(rendered(message, options))
+        left -= len(messages)
+        if not messages:
+            return
+
+
+async def take(
+    broker: Broker, topic: str, consumer: Consumer, left: int, options: argparse.Namespace
+) -> None:
+    """What was written is acknowledged, also when a write fails in the middle."""
+    while left > 0:
+        behind = broker.admin.subscription_stats(topic, consumer.subscription).backlog
+        if options.timeout is None and behind == 0:
+            return
+        messages = await some(consumer, left, options)
+        if not messages:
+            return
+        written = 0
+        try:
+            for message in messages:
+                write(rendered(message, options))
+                written += 1
+        finally:
+            if written:
+                await consumer.ack_many(messages[:written])
+        left -= written
+
+
+async def some(receiver: Consumer | Reader, left: int, options: argparse.Namespace) -> list[TopicMessage]:
+    """Up to a run of messages; none when the time is over."""
+    try:
+        return await receiver.receive_many(
+            min(RUN, left), timeout=STUCK_S if options.timeout is None else options.timeout
+        )
+    except Timeout:
+        if options.timeout is None:
+            raise
+        return []
+
+
+def rendered(message: TopicMessage, options: argparse.Namespace) -> bytes:
+    data = bytes(message.data)
+    if options.json:
+        record = {**record_of(message), **data_record(data)}
+        return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+    if options.hex:
+        return data.hex().encode() + b"\n"
+    return data + (b"\n" if options.lines or sys.stdout.isatty() else b"")
+
+
+# -- looking ------------------------------------------------------------------------------------------
+
+
+async def peek(broker: Broker, options: argparse.Namespace) -> int:
+    full = find_topic(broker, options.name)
+    messages = await broker.admin.examine(full, options.start, options.count)
+    return show(messages, options, "no message there")
+
+
+def show(messages: Sequence[TopicMessage], options: argparse.Namespace, nothing: str) -> int:
+    for message in messages:
+        data = bytes(message.data)
+        shown = data[: options.bytes]
+        if options.json:
+            print_json({**record_of(message), **data_record(shown, len(shown) == len(data))})
+        else:
+            print("\n".join([head(message, len(data)), *dump(shown)]))
+            if len(shown) < len(data):
+                print(f"  … {len(data) - len(shown):,} more bytes")
+    if not messages and not options.json:
+        print(nothing)
+    return 0
+
+
+def record_of(message: TopicMessage) -> dict[str, Any]:
+    """All but the data, for JSON."""
+    return {
+        "id": str(message.id),
+        "time": message.publish_time.isoformat() if message.publish_time else None,
+        "event_time": message.event_time.isoformat() if message.event_time else None,
+        "key": text_of(message.key),
+        "properties": dict(message.properties or {}),
+        "producer": message.producer,
+        "sequence": message.sequence,
+        "redelivered": message.redelivery_count,
+        "size": len(message.data),
+    }
+
+
+def head(message: TopicMessage, length: int) -> str:
+    parts = [str(message.id), f"{length:,} bytes"]
+    if message.publish_time:
+        age = max(0.0, (datetime.now(UTC) - message.publish_time).total_seconds())
+        parts.append(f"published {age_words(age)} ago")
+    if message.key:
+        parts.append(f"key {text_of(message.key)}")
+    parts += [f"{name}={value}" for name, value in (message.properties or {}).items()]
+    return "  ".join(parts)
+
+
+def text_of(key: str | bytes | None) -> str | None:
+    return key.decode(errors="backslashreplace") if isinstance(key, bytes) else key

@@ -1,0 +1,200 @@
+"""`holdfast subscription ls|create|stats|peek|skip|reset|expire|clear|rm`: where readers of a topic stand."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from holdfast.cli import stream
+from holdfast.cli.data import data_command, find_subscription, find_topic, short
+from holdfast.cli.output import plural, print_json, table
+from holdfast.cli.parsing import Subparsers, count, size
+from holdfast.cli.places import message_id, moment, place, span
+from holdfast.cli.topic import SUBSCRIPTION_HEAD, subscription_row
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.stats import SubscriptionStats
+
+PEEK = """\
+The next messages that the subscription has not acknowledged, without taking
+them: nothing changes."""
+
+RESET = """\
+The subscription goes on from another place, forwards or backwards. What it had
+acknowledged behind that place comes again; what stands before it does not.
+
+  --to-message 7:42                the message with this id comes next
+  --to-time 2026-11-15T08:30:00Z   what was published at that time or later
+  --to-time -2h                    the last two hours
+  --earliest                       everything that the topic still has
+  --latest                         only what is published from now on"""
+
+
+def add(nouns: Subparsers) -> None:
+    noun = nouns.add_parser("subscription", help="subscriptions of a topic: list, make, look, move, remove")
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    parser = data_command(
+        verbs, "ls", "the subscriptions", "The subscriptions of a topic, or of all of them.", ls
+    )
+    parser.add_argument("topic", nargs="?", metavar="TOPIC")
+
+    parser = data_command(
+        verbs,
+        "create",
+        "make a subscription",
+        "Makes a durable subscription of a topic that is there.",
+        create,
+    )
+    named(parser)
+    parser.add_argument(
+        "--start",
+        type=place,
+        default="latest",
+        metavar="PLACE",
+        help="earliest, latest, a message id or a time (default latest)",
+    )
+
+    named(data_command(verbs, "stats", "where it stands", "Everything about one subscription.", stats))
+
+    parser = data_command(verbs, "peek", "look at its next messages", PEEK, peek)
+    named(parser)
+    parser.add_argument("--count", type=count, default=10, metavar="N", help="at most so many (default 10)")
+    parser.add_argument("--bytes", type=size, default=64, metavar="SIZE", help="of each (default 64)")
+
+    parser = data_command(
+        verbs, "skip", "pass over its next entries", "Acknowledges the next N entries, unread.", skip
+    )
+    named(parser)
+    parser.add_argument("number", type=count, metavar="N")
+
+    parser = data_command(verbs, "reset", "go on from another place", RESET, reset)
+    named(parser)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-message", dest="to", type=message_id, metavar="L:E", help="a message id")
+    where.add_argument("--to-time", dest="to", type=moment, metavar="TIME", help="a time, or -2h")
+    where.add_argument("--earliest", dest="to", action="store_const", const="earliest", help="the beginning")
+    where.add_argument("--latest", dest="to", action="store_const", const="latest", help="the end")
+
+    parser = data_command(
+        verbs,
+        "expire",
+        "pass over what is old",
+        "Acknowledges what was published longer ago than that.",
+        expire,
+    )
+    named(parser)
+    parser.add_argument("--older-than", type=span, required=True, metavar="SPAN", help="such as 30s, 2h, 7d")
+
+    named(
+        data_command(verbs, "clear", "pass over all of it", "Acknowledges the whole backlog, unread.", clear)
+    )
+
+    parser = data_command(verbs, "rm", "remove subscriptions", "Removes subscriptions; messages stay.", rm)
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("names", nargs="+", metavar="SUBSCRIPTION")
+
+
+def named(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("name", metavar="SUBSCRIPTION")
+
+
+async def ls(broker: Broker, options: argparse.Namespace) -> int:
+    topics = broker.admin.topics() if options.topic is None else [find_topic(broker, options.topic)]
+    found = [
+        (topic, each) for topic in topics for each in broker.admin.topic_stats(topic).subscriptions.values()
+    ]
+    if options.json:
+        print_json([{"topic": topic, **asdict(each)} for topic, each in found])
+    elif not found:
+        print("no subscriptions")
+    elif options.topic is None:
+        rows = [(short(topic), *subscription_row(each)) for topic, each in found]
+        print("\n".join(table(("TOPIC", *SUBSCRIPTION_HEAD), rows)))
+    else:
+        print("\n".join(table(SUBSCRIPTION_HEAD, [subscription_row(each) for _, each in found])))
+    return 0
+
+
+async def create(broker: Broker, options: argparse.Namespace) -> int:
+    full = find_topic(broker, options.topic)
+    await broker.admin.create_subscription(full, options.name, start=options.start)
+    return tell(broker, full, options, "created")
+
+
+async def stats(broker: Broker, options: argparse.Namespace) -> int:
+    full, name = find_subscription(broker, options.topic, options.name)
+    found = broker.admin.subscription_stats(full, name)
+    if options.json:
+        print_json({"topic": full, **asdict(found)})
+    else:
+        print("\n".join(stats_lines(full, found)))
+    return 0
+
+
+def stats_lines(topic: str, found: SubscriptionStats) -> list[str]:
+    return [
+        f"subscription {found.name} of {topic}",
+        f"  backlog       {plural(found.backlog, 'message')}",
+        f"  acknowledged  up to {found.mark_delete}, {found.individually_acknowledged:,} single ones behind"
+        + (f", and parts of {found.partly_acknowledged:,} batches" if found.partly_acknowledged else ""),
+        f"  next          {found.read_position}",
+        f"  resets        {found.reset_number}" + (", one under way" if found.under_revision else ""),
+    ]
+
+
+async def peek(broker: Broker, options: argparse.Namespace) -> int:
+    full, name = find_subscription(broker, options.topic, options.name)
+    messages = await broker.admin.peek(full, name, options.count)
+    return stream.show(messages, options, f"{name} has acknowledged everything")
+
+
+async def skip(broker: Broker, options: argparse.Namespace) -> int:
+    full, name = find_subscription(broker, options.topic, options.name)
+    await broker.admin.skip(full, name, options.number)
+    return tell(broker, full, options, "skipped")
+
+
+async def reset(broker: Broker, options: argparse.Namespace) -> int:
+    full, name = find_subscription(broker, options.topic, options.name)
+    await broker.admin.reset(full, name, options.to)
+    return tell(broker, full, options, "reset")
+
+
+async def expire(broker: Broker, options: argparse.Namespace) -> int:
+    full, name = find_subscription(broker, options.topic, options.name)
+    await broker.admin.expire(full, name, options.older_than)
+    return tell(broker, full, options, "expired")
+
+
+async def clear(broker: Broker, options: argparse.Namespace) -> int:
+    full, name = find_subscription(broker, options.topic, options.name)
+    await broker.admin.clear(full, name)
+    return tell(broker, full, options, "cleared")
+
+
+def tell(broker: Broker, full: str, options: argparse.Namespace, what: str) -> int:
+    """What was done, and where the subscription stands now."""
+    found = broker.admin.subscription_stats(full, options.name)
+    if options.json:
+        print_json({"topic": full, **asdict(found)})
+    else:
+        print(
+            f"{what}: {options.name} has a backlog of {plural(found.backlog, 'message')}, "
+            f"next is {found.read_position}"
+        )
+    return 0
+
+
+async def rm(broker: Broker, options: argparse.Namespace) -> int:
+    found = [find_subscription(broker, options.topic, name) for name in options.names]
+    for full, name in found:
+        await broker.admin.delete_subscription(full, name, force=True)
+        if not options.json:
+            print(f"removed {name} of {short(full)}")
+    if options.json:
+        print_json({"removed": options.names})
+    return 0

@@ -1,0 +1,267 @@
+"""`holdfast topic ls|create|stats|set|terminate|truncate|rm`: the topics of a data directory."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli import stream
+from holdfast.cli.data import data_command, find_topic, short
+from holdfast.cli.output import plural, print_json, size_words, table
+from holdfast.cli.parsing import Subparsers, count, size
+from holdfast.cli.places import span
+from holdfast.errors import Busy, Exists
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.stats import SubscriptionStats, TopicStats
+
+CREATE = """\
+Makes topics, and the data directory if it is not there. `orders` is short for
+persistent://public/default/orders. What is not said here follows the broker's
+own settings."""
+
+SET = """\
+Changes settings of a topic. `default` as a value goes back to the broker's own
+setting. Without any, shows them."""
+
+TERMINATE = """\
+Nothing more can be published; what is there can be consumed. There is no way
+back: such a topic can only be removed."""
+
+RM = """\
+Removes topics with their messages and subscriptions. Refuses while a
+subscription has not acknowledged everything, unless --force."""
+
+
+def add(nouns: Subparsers) -> None:
+    noun = nouns.add_parser("topic", help="topics of a data directory: list, make, produce, consume, remove")
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
+    data_command(verbs, "ls", "the topics", "The topics of the data directory, one per line.", ls)
+
+    parser = data_command(verbs, "create", "make topics", CREATE, create, makes=True)
+    parser.add_argument("names", nargs="+", metavar="TOPIC")
+    parser.add_argument(
+        "--exist-ok", action="store_true", help="fine if it is there; nothing is changed then"
+    )
+    add_policies(parser, default=False)
+
+    parser = data_command(
+        verbs, "stats", "what a topic holds", "What a topic holds, and where its subscriptions stand.", stats
+    )
+    parser.add_argument("name", metavar="TOPIC")
+
+    parser = data_command(verbs, "set", "change settings of a topic", SET, change)
+    parser.add_argument("name", metavar="TOPIC")
+    add_policies(parser, default=True)
+
+    stream.add(verbs)
+
+    parser = data_command(verbs, "terminate", "end a topic: nothing more is published", TERMINATE, terminate)
+    parser.add_argument("name", metavar="TOPIC")
+
+    parser = data_command(
+        verbs,
+        "truncate",
+        "throw its messages away",
+        "Drops all messages; subscriptions stand at the end.",
+        truncate,
+    )
+    parser.add_argument("name", metavar="TOPIC")
+
+    parser = data_command(verbs, "rm", "remove topics", RM, rm)
+    parser.add_argument("names", nargs="+", metavar="TOPIC")
+    parser.add_argument("--force", action="store_true", help="also with a backlog")
+
+
+POLICIES: dict[str, tuple[str, Any, str, str]] = {
+    "retention_bytes": ("--retention-size", size, "SIZE", "keep so much of what all have acknowledged"),
+    "retention_s": ("--retention-time", span, "SPAN", "keep it so long, such as 7d"),
+    "ttl_s": ("--ttl", span, "SPAN", "what is older counts as acknowledged"),
+    "roll_bytes": ("--roll-size", size, "SIZE", "a ledger is sealed when it is so large"),
+    "roll_entries": ("--roll-entries", count, "N", "or has so many entries"),
+    "roll_age_s": ("--roll-age", span, "SPAN", "or is so old"),
+}
+"""The policy, and the option for it."""
+
+
+def add_policies(parser: argparse.ArgumentParser, default: bool) -> None:
+    group = parser.add_argument_group("settings")
+    for policy, (option, reader, metavar, words) in POLICIES.items():
+        group.add_argument(
+            option, dest=policy, type=or_default(reader) if default else reader, metavar=metavar, help=words
+        )
+    choices = ("yes", "no", "default") if default else ("yes", "no")
+    group.add_argument("--deduplication", choices=choices, help="drop what a producer sends twice")
+
+
+def or_default(reader: Any) -> Any:
+    """The word `default` is None to the broker; an option that was not given is absent."""
+
+    def read(text: str) -> Any:
+        return "default" if text == "default" else reader(text)
+
+    return read
+
+
+def policies_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Those that were given."""
+    named = (*POLICIES, "deduplication")
+    given = {name: value for name in named if (value := getattr(options, name)) is not None}
+    if "deduplication" in given:
+        given["deduplication"] = {"yes": True, "no": False}.get(given["deduplication"], "default")
+    return {name: None if value == "default" else value for name, value in given.items()}
+
+
+async def ls(broker: Broker, options: argparse.Namespace) -> int:
+    found = [broker.admin.topic_stats(name) for name in broker.admin.topics()]
+    answers: list[dict[str, Any]] = [
+        {
+            "name": each.name,
+            "entries": each.entries,
+            "size_bytes": each.size_bytes,
+            "ledgers": len(each.ledgers),
+            "subscriptions": len(each.subscriptions),
+            "backlog": max((one.backlog for one in each.subscriptions.values()), default=0),
+            "terminated": each.terminated,
+        }
+        for each in found
+    ]
+    if options.json:
+        print_json(answers)
+    elif not answers:
+        print("no topics")
+    else:
+        rows = [
+            (
+                short(each["name"]),
+                each["entries"],
+                size_words(each["size_bytes"]),
+                each["subscriptions"],
+                each["backlog"],
+                "terminated" if each["terminated"] else "open",
+            )
+            for each in answers
+        ]
+        head = ("TOPIC", "ENTRIES", "SIZE", "SUBSCRIPTIONS", "BACKLOG", "STATE")
+        print("\n".join(table(head, rows)))
+    return 0
+
+
+async def create(broker: Broker, options: argparse.Namespace) -> int:
+    made: list[str] = []
+    for name in options.names:
+        try:
+            await broker.admin.create_topic(name, **policies_of(options))
+            made.append(name)
+        except Exists:
+            if not options.exist_ok:
+                raise
+    if options.json:
+        print_json({"created": made})
+    for name in () if options.json else options.names:
+        print(f"{name}: {'created' if name in made else 'was there'}")
+    return 0
+
+
+async def stats(broker: Broker, options: argparse.Namespace) -> int:
+    found = broker.admin.topic_stats(find_topic(broker, options.name))
+    if options.json:
+        print_json(asdict(found))
+    else:
+        print("\n".join(stats_lines(found)))
+    return 0
+
+
+def stats_lines(found: TopicStats) -> list[str]:
+    ledgers = found.ledgers
+    opened = "" if not ledgers or ledgers[-1].sealed else ", the last one open"
+    lines = [
+        f"topic {found.name}: {'terminated' if found.terminated else 'open'}",
+        f"  holds         {plural_of(found.entries, 'entry', 'entries')}, {size_words(found.size_bytes)}"
+        + (f", {found.first} to {found.last}" if found.entries else ""),
+        f"  ledgers       {len(ledgers)}{opened}",
+        f"  subscriptions {len(found.subscriptions)}",
+    ]
+    if found.subscriptions:
+        rows = [subscription_row(each) for each in found.subscriptions.values()]
+        lines += ["", *table(SUBSCRIPTION_HEAD, rows)]
+    return lines
+
+
+SUBSCRIPTION_HEAD = ("SUBSCRIPTION", "BACKLOG", "ACKED TO", "NEXT", "HOLES", "RESETS")
+
+
+def subscription_row(each: SubscriptionStats) -> tuple[object, ...]:
+    return (
+        each.name,
+        each.backlog,
+        each.mark_delete,
+        each.read_position,
+        each.individually_acknowledged,
+        each.reset_number,
+    )
+
+
+def plural_of(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+async def change(broker: Broker, options: argparse.Namespace) -> int:
+    full = find_topic(broker, options.name)
+    wanted = policies_of(options)
+    if wanted:
+        await broker.admin.set_policies(full, **wanted)
+    settings = broker.admin.policies(full)
+    shown = {name: getattr(settings, name) for name in (*POLICIES, "deduplication")}
+    if options.json:
+        print_json({"name": full, **shown})
+    else:
+        print(f"topic {full}")
+        for name, value in shown.items():
+            print(f"  {name:16} {'as the broker has it' if value is None else value}")
+    return 0
+
+
+async def terminate(broker: Broker, options: argparse.Namespace) -> int:
+    full = find_topic(broker, options.name)
+    last = await broker.admin.terminate(full)
+    if options.json:
+        print_json({"terminated": full, "last": str(last)})
+    else:
+        left = broker.admin.topic_stats(full).entries
+        print(f"terminated; {plural_of(left, 'entry', 'entries')} can still be read")
+    return 0
+
+
+async def truncate(broker: Broker, options: argparse.Namespace) -> int:
+    full = find_topic(broker, options.name)
+    before = broker.admin.topic_stats(full).entries
+    await broker.admin.truncate(full)
+    if options.json:
+        print_json({"truncated": full, "entries": before})
+    else:
+        print(f"threw away {plural_of(before, 'entry', 'entries')}")
+    return 0
+
+
+async def rm(broker: Broker, options: argparse.Namespace) -> int:
+    names = [find_topic(broker, name) for name in options.names]
+    for full in names:
+        behind = [
+            f"{each.name} ({plural(each.backlog, 'message')})"
+            for each in broker.admin.topic_stats(full).subscriptions.values()
+            if each.backlog
+        ]
+        if behind and not options.force:
+            raise Busy(
+                f"{short(full)} has subscriptions with a backlog: {', '.join(behind)}; --force removes it "
+                "all the same"
+            )
+        await broker.admin.delete_topic(full, force=True)
+        if not options.json:
+            print(f"removed {short(full)}")
+    if options.json:
+        print_json({"removed": names})
+    return 0

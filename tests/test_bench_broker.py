@@ -1,0 +1,157 @@
+"""The broker's benchmark runs, fills tables and JSON, and judges what it measured. Never how fast it is."""
+
+from __future__ import annotations
+
+import json
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.bench import broker, broker_figures, broker_report
+from holdfast.bench.broker_figures import (
+    PLAIN,
+    Condition,
+    Cost,
+    Holes,
+    Opening,
+    Report,
+    Seek,
+    Throughput,
+    goals_of,
+)
+from holdfast.bench.broker_peers import PEERS, Plain, missing
+from holdfast.bench.broker_stations import Sample, Setting, Station
+from holdfast.bench.figures import OURS, Spread
+from holdfast.bench.rounds import BenchError
+
+
+def run(arguments: list[str], tmp_path: Path) -> dict[str, Any]:
+    where = tmp_path / "disk"
+    where.mkdir()
+    arguments = [*arguments, "--quick", "--batch", "10", "--where", str(where)]
+    assert broker.main([*arguments, "--json", str(tmp_path / "out.json")]) == 0
+    assert list(where.iterdir()) == []
+    content: dict[str, Any] = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert content["failed"] == {}
+    return content
+
+
+def test_a_tiny_run_of_publish_and_consume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = run(["--only", "throughput,peers", "--sizes", "100,1k", "--seconds", "0.01"], tmp_path)
+    cells = {(cell["size"], cell["contestant"], cell["measure"]): cell for cell in content["throughput"]}
+    for size in (100, 1024):
+        for measure in ("publish", "consume", "consume and ack", "ack with receipt", "both at once"):
+            assert cells[size, OURS, measure]["median"] > 0
+        assert cells[size, PLAIN, "publish"]["median"] > 0
+        ours, plain = (cells[size, name, "publish"]["samples"][0] for name in (OURS, PLAIN))
+        assert ours["rounds"] > 0
+        assert ours["rounds"] == plain["rounds"]  # the same rounds
+        assert plain["messages"] == ours["messages"]
+        assert abs(plain["round_bytes"] - ours["round_bytes"]) <= ours["rounds"]  # of the same size
+    for name, (_, module, batches) in PEERS.items():
+        assert (name in content["absent"]) == (missing(module) is not None)
+        assert ((100, name, "publish") in cells) == (batches and missing(module) is None)
+    table = capsys.readouterr().out
+    assert "1 KiB, entries/s (MB/s)" in table
+    assert "holdfast / plain program" in table
+    assert any("of the plain program" in goal["text"] for goal in content["goals"])
+
+
+def test_a_tiny_run_at_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = run(["--only", "cost,backlog,holes", "--backlogs", "100000,300000"], tmp_path)
+    assert {cost["crowd"] for cost in content["costs"]} == {
+        "",
+        "entries of backlog",
+        "holes",
+        "idle topics",
+        "idle subscriptions",
+        "idle consumers",
+    }
+    assert all(cost["cpu_us"]["median"] > 0 for cost in content["costs"])
+    stops = {(each["entries"], each["stop"]) for each in content["openings"]}
+    assert stops == {(entries, stop) for entries in (100, 300) for stop in ("clean", "killed")}
+    assert all(each["redone"] > 0 for each in content["openings"] if each["stop"] == "killed")
+    assert {each["by"] for each in content["seeks"]} == {"id", "time"}
+    assert [each["number"] for each in content["holes"]] == [1000, 1000]
+    table = capsys.readouterr().out
+    for words in ("µs per entry beside", "opening after a stop", "seek, and the first", "holes"):
+        assert words in table
+
+
+def test_the_plain_program_writes_what_it_was_told(tmp_path: Path) -> None:
+    plain = Plain(Setting(tmp_path, 100, 10, 1))
+    sample = plain.rounds(40, 4, 4 * 4096)
+    assert (sample.messages, sample.rounds, sample.round_bytes) == (40, 4, 4 * 4096)
+    assert (tmp_path / "journal").read_bytes() == (tmp_path / "ledger").read_bytes()
+    assert (tmp_path / "journal").stat().st_size == 4 * 4096
+    assert plain.consume(3).messages == 30
+    plain.close()
+
+
+class Fails:
+    """A contestant that cannot do what it is asked."""
+
+    def publish(self) -> None:
+        raise RuntimeError("no")
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_contestant_that_fails_is_named() -> None:
+    with Station(get_context("spawn"), "fails", Fails) as station:
+        with pytest.raises(BenchError, match="RuntimeError: no"):
+            station.call("publish")
+        station.kill()
+
+
+# -- goals --------------------------------------------------------------------------------------------
+
+
+def made_up(share: float, growth: float, seconds: float, memory: int) -> Report:
+    made = Report({"cpu": "?", "cores": 2, "kernel": "6", "python": "3"}, {})
+    made.machine.update(others_share=0, file_system="ext4")
+    made.settings.update(rounds=1, batch=1000, window=4)
+    size = Throughput(1024)
+    size.add(OURS, "publish", Sample(1000, 1 / share, 0.1, 10, 1 << 20, 1 if share > 0.7 else 0))
+    size.add(PLAIN, "publish", Sample(1000, 1.0, 0.1, 10, 1 << 20))
+    size.singles[OURS] = [(100.0, 200.0)]
+    made.throughput = [size]
+    for crowd, times in (("", 1.0), ("holes", growth)):
+        samples = {name: [Sample(1000, 1.0, 0.001 * times)] for name in ("publish", "consume and ack")}
+        made.costs.append(Cost(Condition(crowd, 1000 if crowd else 0), samples))
+    for entries, bytes_ in ((1000, 0), (10_000_000, memory)):
+        made.openings.append(Opening(entries, "killed", Spread.of([seconds]), 5, bytes_))
+        made.seeks.append(Seek(entries, "id", 10.0 if entries == 1000 else 10.0 * growth, 20.0))
+    made.holes = [Holes(1_000_000, "at random", memory)]
+    return made
+
+
+def test_goals_are_judged_by_the_figures() -> None:
+    good = goals_of(made_up(share=0.71, growth=1.1, seconds=1.9, memory=9_000_000))
+    assert len(good) == 8
+    assert all(goal.met for goal in good)
+    bad = made_up(share=0.69, growth=1.6, seconds=2.1, memory=90_000_000)
+    assert [goal.text for goal in goals_of(bad)] == [goal.text for goal in good]
+    assert not any(goal.met for goal in goals_of(bad))
+    assert broker_report.text(bad).count("MISSED") == 8
+    assert json.dumps(broker_report.as_json(bad))
+
+
+def test_nothing_is_judged_that_was_not_measured() -> None:
+    assert goals_of(Report({}, {})) == []
+
+
+def test_shares_are_taken_round_by_round() -> None:
+    found = Throughput(1024)
+    for ours, plain in ((1.0, 2.0), (4.0, 4.0)):
+        found.add(OURS, "publish", Sample(100, 1 / ours, 0.0))
+        found.add(broker_figures.PLAIN, "publish", Sample(100, 1 / plain, 0.0))
+    assert found.shares() == [0.5, 1.0]
+
+
+def test_only_with_an_unknown_part_says_so() -> None:
+    with pytest.raises(SystemExit, match="there is no such part"):
+        broker.main(["--quick", "--only", "carrier pigeon"])
