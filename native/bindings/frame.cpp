@@ -137,12 +137,95 @@ i64 to_i64(PyObject* number) {
     return value;
 }
 
-void frame_event(FrameWriter& frame, u8 kind, u8 version, nb::bytes body) {
-    frame.event(kind, version, view_of_bytes(body.ptr()));
+// Memory in which a bytes object can stand: its header before the data, its end mark behind.
+constexpr ByteMemory kBytesMemory{PyObject_Realloc, PyObject_Free, offsetof(PyBytesObject, ob_sval),
+                                  1};
+
+// Makes a bytes object of such memory, in place.
+PyObject* bytes_in_place(void* base, std::size_t size) {
+    PyObject* out = reinterpret_cast<PyObject*>(PyObject_InitVar(
+        static_cast<PyVarObject*>(base), &PyBytes_Type, static_cast<Py_ssize_t>(size)));
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // only the field's name is
+    reinterpret_cast<PyBytesObject*>(out)->ob_shash = -1;
+#pragma GCC diagnostic pop
+    PyBytes_AS_STRING(out)[size] = 0;
+    return out;
 }
 
-void frame_publish(FrameWriter& frame, u64 topic, u64 session, u64 epoch, std::string_view producer,
-                   nb::handle entries) {
+// A frame writer whose large frames become bytes objects without being copied, and come back as memory for later frames
+// once nobody but this builder has them: a fresh megabyte from the system costs more than filling it.
+class FrameBuilder {
+ public:
+    FrameBuilder() = default;
+    FrameBuilder(const FrameBuilder&) = delete;
+    ~FrameBuilder() {
+        for (const Lent& each : lent_) Py_DECREF(each.bytes);
+    }
+
+    // To add to; it has memory, if some is free.
+    FrameWriter& writer() {
+        if (writer_.capacity() == 0) reuse();
+        return writer_;
+    }
+    const FrameWriter& look() const { return writer_; }
+
+    nb::object take(u64 time_ns) {
+        const std::string_view frame = writer().finish(time_ns);
+        if (frame.size() < kLendMin) {
+            nb::object out = checked(to_bytes(frame));
+            writer_.clear();
+            return out;
+        }
+        lent_.reserve(lent_.size() + 1);
+        const std::size_t size = frame.size(), capacity = writer_.capacity();
+        nb::object out = nb::steal(bytes_in_place(writer_.release(), size));
+        lend(out, capacity);
+        return out;
+    }
+
+ private:
+    static constexpr std::size_t kLendMin = std::size_t{32} << 10;  // below it a copy is cheaper
+    static constexpr std::size_t kLentMax = 8;
+    static constexpr std::size_t kLentBytesMax = 2 * kFrameSizeMax;
+
+    struct Lent {
+        PyObject* bytes;
+        std::size_t capacity;
+    };
+
+    void lend(const nb::object& bytes, std::size_t capacity) {
+        if (capacity > kLentBytesMax) return;
+        lent_.push_back({bytes.inc_ref().ptr(), capacity});
+        lent_bytes_ += capacity;
+        while (lent_.size() > kLentMax || lent_bytes_ > kLentBytesMax) {
+            Py_DECREF(lent_.front().bytes);
+            lent_bytes_ -= lent_.front().capacity;
+            lent_.erase(lent_.begin());
+        }
+    }
+
+    void reuse() {
+        for (auto each = lent_.begin(); each != lent_.end(); ++each) {
+            if (Py_REFCNT(each->bytes) != 1) continue;  // somebody reads it
+            writer_.adopt(each->bytes, each->capacity);
+            lent_bytes_ -= each->capacity;
+            lent_.erase(each);
+            return;
+        }
+    }
+
+    FrameWriter writer_{kBytesMemory};
+    std::vector<Lent> lent_;  // the oldest first
+    std::size_t lent_bytes_ = 0;
+};
+
+void frame_event(FrameBuilder& frame, u8 kind, u8 version, nb::bytes body) {
+    frame.writer().event(kind, version, view_of_bytes(body.ptr()));
+}
+
+void frame_publish(FrameBuilder& frame, u64 topic, u64 session, u64 epoch,
+                   std::string_view producer, nb::handle entries) {
     const Items items(entries, "entries is a sequence of (sequence, span, bytes)");
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -153,7 +236,8 @@ void frame_publish(FrameWriter& frame, u64 topic, u64 session, u64 epoch, std::s
             throw nb::type_error("an entry to publish is a tuple (sequence, span, bytes)");
         bytes += view_of_bytes(PyTuple_GET_ITEM(item, 2)).size();
     }
-    FrameWriter::Publish publish(frame, topic, session, epoch, producer, items.size(), bytes);
+    FrameWriter::Publish publish(frame.writer(), topic, session, epoch, producer, items.size(),
+                                 bytes);
     for (std::size_t i = 0; i < items.size(); ++i) {
         PyObject* item = items[i];
         const i64 span = to_i64(PyTuple_GET_ITEM(item, 1));
@@ -208,8 +292,8 @@ class Given {
             for (const std::string_view payload : group) bytes += payload.size();
             const i64 number = sequence_ + static_cast<i64>(i);
             use(number, group.size(), writer.size_bound(group.size(), bytes), [&](ByteBuffer& out) {
-                return group.size() == 1 ? writer.add(out, number, group[0])
-                                         : writer.add_batch(out, number, group);
+                return batch_ == 1 ? writer.add(out, number, group[0])
+                                   : writer.add_batch(out, number, group);
             });
         }
     }
@@ -223,14 +307,14 @@ class Given {
     MessageShape shape_;
 };
 
-std::size_t frame_publish_messages(FrameWriter& frame, u64 topic, u64 session, u64 epoch,
+std::size_t frame_publish_messages(FrameBuilder& frame, u64 topic, u64 session, u64 epoch,
                                    std::string_view producer, i64 sequence, nb::handle payloads,
                                    u64 publish_time_ms, nb::handle key, nb::handle ordering_key,
                                    nb::handle properties, u64 event_time_ms, std::size_t batch) {
     const Given given(producer, sequence, payloads, publish_time_ms, key, ordering_key, properties,
                       event_time_ms, batch);
     const EntryWriter writer(given.shape());
-    FrameWriter::Publish publish(frame, topic, session, epoch, producer, given.entries(),
+    FrameWriter::Publish publish(frame.writer(), topic, session, epoch, producer, given.entries(),
                                  given.bytes() + given.entries() * writer.size_bound(0, 0));
     given.each(writer, [&](i64 number, std::size_t span, std::size_t bound, auto write) {
         publish.entry(number, span, bound, write);
@@ -253,12 +337,6 @@ nb::list encode_messages(nb::handle payloads, std::string_view producer, i64 seq
         write(entry);
         out.append(checked(to_bytes(entry.view())));
     });
-    return out;
-}
-
-nb::object frame_take(FrameWriter& frame, u64 time_ns) {
-    nb::object out = checked(to_bytes(frame.finish(time_ns)));
-    frame.clear();
     return out;
 }
 
@@ -339,7 +417,7 @@ void bind_entry_info(nb::module_& module) {
 }  // namespace
 
 void bind_frame(nb::module_& module) {
-    nb::class_<FrameWriter>(module, "Frame")
+    nb::class_<FrameBuilder>(module, "Frame")
         .def(nb::init<>())
         .def("event", &frame_event, nb::arg("kind"), nb::arg("version"), nb::arg("body"))
         .def("publish", &frame_publish, nb::arg("topic"), nb::arg("session"), nb::arg("epoch"),
@@ -349,9 +427,9 @@ void bind_frame(nb::module_& module) {
              nb::arg("publish_time_ms"), nb::kw_only(), nb::arg("key").none() = nb::none(),
              nb::arg("ordering_key").none() = nb::none(), nb::arg("properties").none() = nb::none(),
              nb::arg("event_time_ms") = 0, nb::arg("batch") = 1)
-        .def("take", &frame_take, nb::arg("time_ns"))
-        .def_prop_ro("count", &FrameWriter::count)
-        .def_prop_ro("size", &FrameWriter::size);
+        .def("take", &FrameBuilder::take, nb::arg("time_ns"))
+        .def_prop_ro("count", [](const FrameBuilder& frame) { return frame.look().count(); })
+        .def_prop_ro("size", [](const FrameBuilder& frame) { return frame.look().size(); });
     module.def("encode_messages", &encode_messages, nb::arg("payloads"), nb::arg("producer"),
                nb::arg("sequence"), nb::arg("publish_time_ms"), nb::kw_only(),
                nb::arg("key").none() = nb::none(), nb::arg("ordering_key").none() = nb::none(),

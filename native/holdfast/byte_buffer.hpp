@@ -13,15 +13,28 @@
 
 namespace holdfast {
 
+// Where the memory of a buffer comes from. `lead` bytes before the data and `tail` bytes behind it belong to whoever gives
+// the memory: so that a finished buffer can become something else without being copied.
+struct ByteMemory {
+    void* (*resize)(void* base, std::size_t size);  // null base: new; null answer: none left
+    void (*free)(void* base);
+    std::size_t lead = 0;
+    std::size_t tail = 0;
+};
+
+inline constexpr ByteMemory kPlainMemory{
+    [](void* base, std::size_t size) { return std::realloc(base, size); },
+    [](void* base) { std::free(base); }};
+
 class ByteBuffer {
  public:
-    ByteBuffer() = default;
-    ByteBuffer(ByteBuffer&& other) noexcept { swap(other); }
+    explicit ByteBuffer(const ByteMemory& memory = kPlainMemory) : memory_(&memory) {}
+    ByteBuffer(ByteBuffer&& other) noexcept : memory_(other.memory_) { swap(other); }
     ByteBuffer& operator=(ByteBuffer&& other) noexcept {
         swap(other);
         return *this;
     }
-    ~ByteBuffer() { std::free(data_); }
+    ~ByteBuffer() { drop(); }
 
     u8* data() { return data_; }
     const u8* data() const { return data_; }
@@ -31,9 +44,9 @@ class ByteBuffer {
 
     void reserve(std::size_t capacity) {
         if (capacity <= capacity_) return;
-        void* grown = std::realloc(data_, capacity);
+        void* grown = memory_->resize(base(), memory_->lead + capacity + memory_->tail);
         if (grown == nullptr) throw std::bad_alloc();
-        data_ = static_cast<u8*>(grown);
+        data_ = static_cast<u8*>(grown) + memory_->lead;
         capacity_ = capacity;
     }
 
@@ -57,22 +70,29 @@ class ByteBuffer {
     // Back to an earlier size; nothing is freed.
     void cut(std::size_t size) { size_ = std::min(size, size_); }
 
-    // Gives back the memory that is not used.
-    void fit() {
-        if (size_ == 0) return ByteBuffer().swap(*this);
-        if (void* fitted = std::realloc(data_, size_)) {
-            data_ = static_cast<u8*>(fitted);
-            capacity_ = size_;
-        }
-    }
-
     // Empty, and memory above `keep` bytes is given back.
     void clear(std::size_t keep) {
         size_ = 0;
-        if (capacity_ > keep) ByteBuffer().swap(*this);
+        if (capacity_ > keep) drop();
+    }
+
+    // The memory, lead and all, is the caller's now; the buffer is empty and has none.
+    void* release() {
+        void* out = base();
+        data_ = nullptr;
+        size_ = capacity_ = 0;
+        return out;
+    }
+
+    // Takes over memory of its kind, of which `capacity` bytes are for data.
+    void adopt(void* base, std::size_t capacity) {
+        drop();
+        data_ = static_cast<u8*>(base) + memory_->lead;
+        capacity_ = capacity;
     }
 
     void swap(ByteBuffer& other) noexcept {
+        std::swap(memory_, other.memory_);
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);
         std::swap(capacity_, other.capacity_);
@@ -81,6 +101,12 @@ class ByteBuffer {
  private:
     static constexpr std::size_t kSizeMax = std::size_t{1} << 62;
 
+    void* base() const { return data_ == nullptr ? nullptr : data_ - memory_->lead; }
+    void drop() {
+        if (void* held = release()) memory_->free(held);
+    }
+
+    const ByteMemory* memory_;
     u8* data_ = nullptr;
     std::size_t size_ = 0;
     std::size_t capacity_ = 0;

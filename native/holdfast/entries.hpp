@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "block.hpp"
+#include "buffer_pool.hpp"
 #include "byte_buffer.hpp"
 #include "entry.hpp"
 #include "file_header.hpp"
@@ -36,7 +37,13 @@ struct EntrySlot {
 // What stands behind a run. Made once by append(), then only read.
 class EntryStore {
  public:
-    EntryStore(u64 ledger, ByteBuffer&& blocks) : ledger_(ledger), blocks_(std::move(blocks)) {}
+    // The buffer goes to `pool`, if there is one, when the last run is gone.
+    EntryStore(u64 ledger, ByteBuffer&& blocks, std::shared_ptr<BufferPool> pool = nullptr)
+        : ledger_(ledger), blocks_(std::move(blocks)), pool_(std::move(pool)) {}
+    EntryStore(const EntryStore&) = delete;
+    ~EntryStore() {
+        if (pool_) pool_->put(std::move(blocks_));
+    }
 
     u64 ledger() const { return ledger_; }
     std::string_view blocks() const { return blocks_.view(); }
@@ -66,11 +73,10 @@ class EntryStore {
         return BlockFault::none;
     }
 
-    void reserve(std::size_t entries) { slots_.reserve(entries); }
-
  private:
     u64 ledger_;
     ByteBuffer blocks_;
+    std::shared_ptr<BufferPool> pool_;
     std::vector<EntrySlot> slots_;
 };
 

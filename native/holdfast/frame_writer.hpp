@@ -23,10 +23,11 @@ inline void require_entry_size(std::size_t size) {
 
 class FrameWriter {
  public:
-    FrameWriter() { begin(); }
+    explicit FrameWriter(const ByteMemory& memory = kPlainMemory) : buffer_(memory) {}
 
     u32 count() const { return count_; }
-    std::size_t size() const { return buffer_.size(); }
+    std::size_t size() const { return std::max(buffer_.size(), sizeof(FrameHeader)); }
+    std::size_t capacity() const { return buffer_.capacity(); }
 
     void event(u8 kind, u8 version, std::string_view body) {
         Addition addition(*this, kind, version);
@@ -40,6 +41,7 @@ class FrameWriter {
 
     // The whole frame, valid until the next call.
     std::string_view finish(u64 time_ns) {
+        begin();
         const FrameHeader header{kFrameMagic, kFrameVersion, 0, count_, time_ns};
         std::memcpy(buffer_.data(), &header, sizeof header);
         return buffer_.view();
@@ -48,8 +50,15 @@ class FrameWriter {
     // Empty again.
     void clear() {
         buffer_.clear(kKeep);
-        begin();
+        count_ = 0;
     }
+
+    // The same, and the memory of the frame is the caller's; adopt() gives some for the next.
+    void* release() {
+        count_ = 0;
+        return buffer_.release();
+    }
+    void adopt(void* base, std::size_t capacity) { buffer_.adopt(base, capacity); }
 
  private:
     static constexpr std::size_t kKeep = 2 * kFrameSizeMax;
@@ -58,7 +67,7 @@ class FrameWriter {
     class Addition {
      public:
         Addition(FrameWriter& frame, u8 kind, u8 version)
-            : frame_(frame), start_(frame.buffer_.size()), kind_(kind), version_(version) {
+            : frame_(frame), start_(frame.begin()), kind_(kind), version_(version) {
             frame_.buffer_.extend(sizeof(EventHeader));
         }
         Addition(const Addition&) = delete;
@@ -94,9 +103,10 @@ class FrameWriter {
         bool kept_ = false;
     };
 
-    void begin() {
-        buffer_.extend(sizeof(FrameHeader));
-        count_ = 0;
+    // Room for the header, if nothing is there yet; answers where the next event begins.
+    std::size_t begin() {
+        if (buffer_.size() == 0) buffer_.extend(sizeof(FrameHeader));
+        return buffer_.size();
     }
 
     ByteBuffer buffer_;

@@ -146,9 +146,8 @@ class LedgerFiles {
     }
 
     // A run that begins with the block at `at`; none, with the reason, if that is not the right block.
-    static std::optional<EntryRun> read_at(const LedgerFile& file, const ReadRequest& request,
-                                           u64 at, std::size_t size, std::size_t count,
-                                           Fault& fault) {
+    std::optional<EntryRun> read_at(const LedgerFile& file, const ReadRequest& request, u64 at,
+                                    std::size_t size, std::size_t count, Fault& fault) {
         auto store = load(file, request, at, size, fault);
         if (!store) return std::nullopt;
         RunEnd end = fill(*store, request.entry, count);
@@ -171,20 +170,24 @@ class LedgerFiles {
     }
 
     // What the file holds of these bytes; null if it would have to wait.
-    static std::shared_ptr<EntryStore> load(const LedgerFile& file, const ReadRequest& request,
-                                            u64 at, std::size_t size, Fault& fault) {
+    std::shared_ptr<EntryStore> load(const LedgerFile& file, const ReadRequest& request, u64 at,
+                                     std::size_t size, Fault& fault) {
         if (size > kUnasked) {  // no number from a file decides how much memory is taken
             const u64 end = file.data().size();
             size = std::min<u64>(size, end > at ? end - at : 0);
         }
-        ByteBuffer blocks;
+        ByteBuffer blocks = pool_->get(size);
         const auto got = file.data().read(blocks.extend(size), size, at, request.from);
         fault.starved = !got || (*got < size && request.from != ReadFrom::disk);
+        blocks.cut(got.value_or(0));
+        if (blocks.size() < size / 2) {  // a run does not hold on to much more than it is
+            ByteBuffer large = std::exchange(blocks, ByteBuffer());
+            blocks.append(large.view());
+            pool_->put(std::move(large));
+        }
         if (!got) return nullptr;
-        blocks.cut(*got);
-        if (*got < size / 2) blocks.fit();
         const u64 label = request.label != 0 ? request.label : request.name.ledger;
-        return std::make_shared<EntryStore>(label, std::move(blocks));
+        return std::make_shared<EntryStore>(label, std::move(blocks), pool_);
     }
 
     // What the block that begins here takes, if its header can be believed so far; else 0.
@@ -216,7 +219,7 @@ class LedgerFiles {
     }
 
     // Where entry `wanted` begins, by the chain from the nearest sound block before it.
-    static u64 locate(const LedgerFile& file, u64 wanted, const Fault& fault) {
+    u64 locate(const LedgerFile& file, u64 wanted, const Fault& fault) {
         u64 entry = 0;
         u64 at = kFileHeaderSize;
         for (u64 back = 1; back < wanted && back <= kStepBackMax; back *= 2) {
@@ -244,7 +247,7 @@ class LedgerFiles {
     }
 
     // The offset that the index gives for this entry, if the right block stands there; else 0.
-    static u64 sound_at(const LedgerFile& file, u64 entry) {
+    u64 sound_at(const LedgerFile& file, u64 entry) {
         const auto offsets = *file.offsets(entry, 1, ReadFrom::disk);
         if (offsets.empty() || !is_offset(offsets[0])) return 0;
         ReadRequest request{{}, 1, 0, entry, 1, 64 << 10, ReadFrom::disk};
@@ -255,6 +258,7 @@ class LedgerFiles {
     const std::string folder_;
     const Incarnation incarnation_;
     const std::size_t open_max_;
+    const std::shared_ptr<BufferPool> pool_ = std::make_shared<BufferPool>();
     std::mutex mutex_;
     std::map<LedgerName, Held> open_;
     std::list<LedgerName> recent_;  // the last used first
