@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast import _core
 from holdfast.broker import parts
@@ -52,7 +53,7 @@ def journaled(log: _core.Log) -> list[tuple[int, int, bytes]]:
     """(view, index, frame) of what waits to be written."""
     frames = []
     while (taken := log.take_round()) is not None:
-        data = taken.journal(taken.first_d - 1, 0, 0)
+        data = taken.journal(taken.first_d - 1, 0, 0, synced_d=0, salt=0)
         at, end = 0, len(data)
         while at + 32 <= end:
             _, kind, _, size, *_ = struct.unpack_from("<HBBIQQII", data, at)
@@ -177,3 +178,24 @@ class Rig:
             machine.redo(view, index, frame)
         machine.check()
         return self.fed(machine)
+
+
+def refused(
+    rig: Rig, event: Event, error: type[HoldfastError], match: str | None = None, member: Member = ME
+) -> Any:
+    """The event is refused, takes no D, and leaves everything as it was."""
+    before, d, frames = rig.everything(), rig.machine.log.next_d, len(rig.journal)
+    with pytest.raises(error, match=match) as caught:
+        rig.do(event, member)
+    assert rig.machine.log.next_d == d
+    assert len(rig.journal) == frames
+    assert rig.everything() == before, "a refusal changed something"
+    return caught.value
+
+
+def nothing_happens(rig: Rig, event: Event) -> Any:
+    """The event is answered, and takes no D."""
+    d = rig.machine.log.next_d
+    outcome = rig.do(event)
+    assert rig.machine.log.next_d == d
+    return outcome

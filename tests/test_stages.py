@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from broker_events import ME, SECOND, Publish, Rig, frame_of
+from broker_events import ME, SECOND, Publish, Rig, frame_of, refused
 from holdfast.broker.events import (
     LedgerRoll,
     SinkCommit,
@@ -51,13 +49,6 @@ def staged(rig: Rig, stage: bytes, topic: TopicState, entries: list[bytes]) -> R
     at = parts[topic.id].count if topic.id in parts else 0
     done = rig.do(StageAppend(stage, topic.id, at, entries))
     return stage, topic.id, done.count, done.digest
-
-
-def refused(rig: Rig, event: Any, error: type[HoldfastError], match: str | None = None) -> None:
-    before, d = rig.everything(), rig.machine.log.next_d
-    with pytest.raises(error, match=match):
-        rig.do(event)
-    assert (rig.everything(), rig.machine.log.next_d) == (before, d)
 
 
 def test_nobody_sees_a_stage(rig: Rig, topic: TopicState) -> None:
