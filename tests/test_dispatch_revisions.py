@@ -264,6 +264,28 @@ def test_one_read_of_each_kind_is_in_flight() -> None:
     run(scenario)
 
 
+def test_a_new_owner_epoch_drops_what_was_being_read() -> None:
+    async def scenario(world: World) -> None:
+        inbox = world.join(5)
+        await world.settle()
+        world.topic.gate.shut = True
+        world.dispatcher.flow(inbox.id, 5)
+        await world.settle()
+        world.dispatcher.redeliver(inbox.id, [1])
+        await world.settle()
+        world.cursor.owner_epoch += 1
+        world.dispatcher.owned()
+        world.dispatcher.owned()
+        world.topic.gate.open()
+        await world.settle()
+        stats = world.dispatcher.stats()
+        assert stats.revision == (0, 1, 0)
+        assert stats.reads_dropped == 2
+        assert sorted(inbox.ordinals) == sorted([0, 1, 2, 3, 4, 1, 5, 6, 7, 8])
+
+    run(scenario)
+
+
 def test_a_half_read_run_survives_an_advance() -> None:
     """The position had passed over it: it is read again, as it was not handed out."""
 

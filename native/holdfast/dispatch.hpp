@@ -369,7 +369,9 @@ class Dispatch {
             throw Error(Code::misuse, "the subscription has no consumer " + std::to_string(id));
         return found->second;
     }
-    PendingList& list_of(Holder holder) { return consumers_[holder].pending; }
+    PendingList& list_of(Holder holder) {
+        return holder == kDelayed ? pending_.delayed() : consumers_[holder].pending;
+    }
 
     bool may_take(const DispatchConsumer& each) const {
         return each.permits > 0 && (unacked_max_ == 0 || each.pending.messages < unacked_max_);
@@ -434,12 +436,9 @@ class Dispatch {
     bool let_go(u64 ordinal) {
         const PendingNode* node = pending_.find(ordinal);
         if (node == nullptr) return false;
-        if (node->holder == kDelayed) {
-            pending_.undelay(ordinal);
-            return false;
-        }
-        pending_.remove(list_of(node->holder), ordinal);
-        return true;
+        const Holder holder = node->holder;
+        pending_.remove(list_of(holder), ordinal);
+        return holder != kDelayed;
     }
 
     // Visits each ordinal of a range, or each of the table that lies in it, whatever is less.

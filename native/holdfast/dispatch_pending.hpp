@@ -36,6 +36,7 @@ class PendingTable {
     u64 size() const { return index_.size(); }
     bool contains(u64 ordinal) const { return index_.find(ordinal) != OrdinalMap::kNothing; }
     const PendingList& delayed() const { return delayed_; }
+    PendingList& delayed() { return delayed_; }
 
     const PendingNode* find(u64 ordinal) const {
         const u32 at = index_.find(ordinal);
@@ -88,7 +89,6 @@ class PendingTable {
         add(delayed_, kDelayed, ordinal, messages, due_ns);
         due_.push({due_ns, ordinal});
     }
-    void undelay(u64 ordinal) { remove(delayed_, ordinal); }
 
     // The moment at which the next delayed entry is due; 0: there is none.
     u64 next_due() {
@@ -103,7 +103,7 @@ class PendingTable {
         for (u64 due = next_due(); due != 0 && due <= now_ns; due = next_due()) {
             const u64 ordinal = due_.top().ordinal;
             due_.pop();
-            undelay(ordinal);
+            remove(delayed_, ordinal);
             visit(ordinal);
         }
     }

@@ -197,12 +197,14 @@ static void test_delays_and_timeouts() {
     CHECK(table.count_of(5) == 4);
     table.reset(100);
     hand(table, 0, 3, 1, 50);
-    hand(table, 3, 3, 1, 60);
+    hand(table, 3, 3, 2, 60);
     CHECK(table.oldest_ns(one) == 50 && table.expire(one, 49) == 0);
     table.release(1, 2);
     CHECK(table.expire(one, 50) == 2 && table.oldest_ns(one) == 60);
     const std::vector<u64> four{4};
-    table.nack(one, four, growing, 60);
+    CHECK(table.nack(one, four, growing, 60) == 1);
+    table.shrink(4, 1);  // acknowledged in part while it waits
+    table.check();
     table.release(4, 5);  // acknowledged while it waited
     CHECK(table.next_due() == 0 && table.take_due(1000) == 0);
     table.check();

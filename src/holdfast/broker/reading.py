@@ -82,7 +82,7 @@ class Reading:
         self._current: dict[Kind, Read] = {}
         self._tasks: dict[Kind, asyncio.Task[None]] = {}
         """Those that are current; a revision leaves them behind."""
-        self._left_behind: set[asyncio.Task[None]] = set()
+        self._left_behind: dict[asyncio.Task[None], None] = {}  # in order: a simulation repeats itself
         self._stopped = False
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = 0.0
@@ -120,7 +120,7 @@ class Reading:
         for read in self._current.values():
             self._put_back(read)
         self._current.clear()
-        self._left_behind.update(self._tasks.values())
+        self._left_behind.update(dict.fromkeys(self._tasks.values()))
         self._tasks.clear()
 
     def stop(self) -> None:
@@ -128,7 +128,7 @@ class Reading:
         self._stopped = True
         if self._retry is not None:
             self._retry.cancel()
-        self._left_behind.update(self._tasks.values())
+        self._left_behind.update(dict.fromkeys(self._tasks.values()))
         self._tasks.clear()
         self._current.clear()
         for task in self._left_behind:
@@ -153,7 +153,7 @@ class Reading:
         task.add_done_callback(lambda done: self._ended(kind, done))
 
     def _ended(self, kind: Kind, task: asyncio.Task[None]) -> None:
-        self._left_behind.discard(task)
+        self._left_behind.pop(task, None)
         if self._tasks.get(kind) is task:
             self._put_back(self._current.pop(kind, None))
             del self._tasks[kind]

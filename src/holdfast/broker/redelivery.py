@@ -37,8 +37,11 @@ class Redelivery:
         self._timed.pop(consumer, None)
 
     def given(self, consumer: Timed) -> None:
-        """The consumer holds something."""
-        if consumer.ack_timeout_ns and self._timer is None:
+        """The consumer was just given something."""
+        if not consumer.ack_timeout_ns:
+            return
+        due_ns = self._clock.monotonic_ns() + consumer.ack_timeout_ns
+        if self._timer is None or due_ns < self._at_ns:
             self.arm()
 
     def arm(self) -> None:
