@@ -13,6 +13,7 @@ from holdfast.broker.events import (
     ConsumerGone,
     ConsumerJoin,
     DeduplicationForget,
+    Event,
     Fence,
     LedgerRoll,
     LedgersGone,
@@ -108,6 +109,21 @@ def test_events_survive_encoding() -> None:
         again = decode(event.kind, event.version, event.encode())
         assert again == event
         assert type(again) is type(event)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ProducerOpen(1, "p", "greedy", ME),  # type: ignore[arg-type]
+        ConsumerJoin(1, "c", "shared", "high", ME),  # type: ignore[arg-type]
+        Reset(1, b"t", 0, 1 << 70),
+        TopicCreate("x", "not bytes"),  # type: ignore[arg-type]
+        SubscriptionCreate(1, "s", 0, {"a": object()}),  # type: ignore[dict-item]
+    ],
+)
+def test_what_members_could_not_read_is_never_sent(event: Event) -> None:
+    with pytest.raises(Misuse, match=type(event).__name__):
+        event.encode()
 
 
 def test_an_event_of_an_older_program_lacks_the_last_fields() -> None:
@@ -239,7 +255,13 @@ def test_policies(rig: Rig) -> None:
     assert nothing_happens(rig, PolicySet(topic.id, Policies(ttl_s=5.0))).changed is False
     rig.do(PolicySet(topic.id, Policies(retention_bytes=-1, retention_s=0)))
     assert topic.policies == Policies(retention_bytes=-1, retention_s=0)
-    for bad in (Policies(ttl_s=-1), Policies(roll_bytes=0), Policies(retention_s=-2.0)):
+    for bad in (
+        Policies(ttl_s=-1),
+        Policies(roll_bytes=0),
+        Policies(retention_s=-2.0),
+        Policies(retention_s=float("nan")),
+        Policies(ttl_s=float("inf")),
+    ):
         refused(rig, PolicySet(topic.id, bad), Misuse, "cannot be")
         refused(rig, TopicCreate(topic_name("other"), bytes(16), bad), Misuse, "cannot be")
 

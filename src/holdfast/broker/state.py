@@ -21,6 +21,7 @@ Invariants, asserted by `check()`: I40 and I41 of the ledgers and acknowledgemen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite
 from typing import Literal
 
 import msgspec
@@ -63,7 +64,7 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
         for name, value in self.fields().items():
             if value is None or (name.startswith("retention_") and value == -1):
                 continue
-            if value < 0 or (value == 0 and name.startswith("roll_")):
+            if not isfinite(value) or value < 0 or (value == 0 and name.startswith("roll_")):
                 raise Misuse(f"{name} cannot be {value}")
 
 

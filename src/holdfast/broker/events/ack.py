@@ -23,6 +23,7 @@ class Ack(Event, frozen=True):
     """
 
     kind: ClassVar[int] = 32
+    guarded: ClassVar[bool] = False  # it is made by the dispatcher, many times a second
 
     subscription: int
     reset_number: int

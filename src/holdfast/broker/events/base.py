@@ -57,6 +57,8 @@ class Event(msgspec.Struct, array_like=True, frozen=True):
     version: ClassVar[int] = 1
     durable: ClassVar[bool] = True
     """It gets a D and goes to the journal, unless it changed nothing."""
+    guarded: ClassVar[bool] = True
+    """Its fields come from users: `encode` looks at them."""
 
     @property
     def urgent(self) -> bool:
@@ -64,8 +66,19 @@ class Event(msgspec.Struct, array_like=True, frozen=True):
         return True
 
     def encode(self) -> bytes:
-        """Its body."""
-        return _encoder.encode(self)
+        """Its body.
+
+        Raises:
+            Misuse: a field is not what it should be. Later would be too late: a member stops at an event that
+                it cannot read.
+        """
+        try:
+            body = _encoder.encode(self)
+            if self.guarded:
+                _decoders[self.kind].decode(body)
+        except (msgspec.MsgspecError, OverflowError, TypeError) as error:
+            raise Misuse(f"this is no {type(self).__name__}: {error}") from error
+        return body
 
     def apply(self, state: BrokerState, context: Context) -> Any:
         """Do it. Answers the outcome.
