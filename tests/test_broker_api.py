@@ -471,3 +471,44 @@ def test_bad_arguments_are_named(tmp_path: Path) -> None:
             broker.admin.subscription_stats("orders", "billing")
 
     on_broker(tmp_path, work)
+
+
+def test_who_gives_up_while_joining_leaves_no_session_behind(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_subscription("orders", "billing")
+        joining = asyncio.create_task(broker.consumer("orders", "billing").open())
+        await asyncio.sleep(0)
+        joining.cancel()
+        opening = asyncio.create_task(broker.producer("orders", access="exclusive").open())
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([joining, opening])
+        assert joining.cancelled()
+        assert opening.cancelled()
+        await broker.engine.settle()
+        await broker.engine.settle()  # the sessions were opened, and are closed by now
+        async with broker.consumer("orders", "billing"), broker.producer("orders", access="exclusive") as p:
+            waiting = asyncio.create_task(_opened(broker, "w", "wait-for-exclusive"))
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await p.send(b"still mine")
+        async with broker.producer("orders"):
+            pass
+
+    on_broker(tmp_path, work)
+
+
+def test_what_is_under_way_when_the_broker_closes_gets_its_answer(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with holdfast.Broker.open(tmp_path) as broker:
+            p = broker.producer("orders")
+            await p.open()
+            sending = [asyncio.create_task(p.send(b"%d" % n)) for n in range(20)]
+            await asyncio.sleep(0)
+        ids = [await each for each in sending]
+        assert len(set(ids)) == 20
+        with pytest.raises(holdfast.Closed, match="closed"):
+            await p.send(b"late")
+
+    asyncio.run(main())

@@ -176,7 +176,7 @@ class Admin:
         where, subscription = self._subscription(topic, name)
         target = await self._broker.place(where, to)
         dispatcher = self._broker.dispatcher(where, subscription)
-        await dispatcher.reset(target, timeout or self._broker.options.reset_timeout_s)
+        await dispatcher.reset(target, self._broker.options.reset_timeout_s if timeout is None else timeout)
 
     async def skip(self, topic: str, name: str, count: int) -> None:
         """Acknowledge the next `count` entries of the backlog."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -18,8 +18,10 @@ from holdfast.broker.dispatcher import Dispatcher
 from holdfast.broker.engine import Engine, Transfer
 from holdfast.broker.events import (
     Ack,
+    Event,
     LedgerTrim,
     Notice,
+    ProducerClose,
     ProducerGone,
     ProducerOpened,
     ProducerReady,
@@ -56,6 +58,9 @@ from holdfast.group import (
 )
 from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
 from holdfast.ledger.store import Recovered, Store, StoreOptions
+
+CLOSE_S = 30.0
+"""How long a closing broker waits for what is under way to settle: then it is not told any more."""
 
 
 class Opening:
@@ -221,16 +226,13 @@ class Broker:
         reason = Closed("the broker was closed")
         for topic in self.topics.values():
             self._close_dispatchers(topic, reason)
-        failed = self.engine.ended
-        if failed is None:
-            await self.group.leave()
-            await self._settled_all()
+        with contextlib.suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self.engine.settle()
+                await self.group.leave()
+        clean = self.engine.ended is None
         self.engine.end(reason)
-        await self.store.close(clean=failed is None)
-
-    async def _settled_all(self) -> None:
-        """What was delivered is to become durable before the last snapshot."""
-        await self.store.flush()
+        await self.store.close(clean=clean)
 
     # -- producers, consumers, readers -----------------------------------------------------------------
 
@@ -407,13 +409,31 @@ class Broker:
             if each is dispatcher:
                 del topic.volatile[name]
 
+    async def enter(self, event: Event, leave: Callable[[int], Event]) -> Any:
+        """Open a session. If the caller gives up meanwhile, the session does not stay behind."""
+        future = self.engine.submit(event)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda done: self._undo(done, leave))
+            raise
+
+    def _undo(self, opened: asyncio.Future[Any], leave: Callable[[int], Event]) -> None:
+        if not opened.cancelled() and opened.exception() is None and self.engine.ended is None:
+            self.engine.submit(leave(opened.result().session))
+
     async def admitted(self, opened: ProducerOpened) -> ProducerOpened | ProducerReady:
         """Wait until a producer that asked for exclusive access has it."""
         if not opened.waiting:
             return opened
-        ready: ProducerReady = await self._admitted(opened.session)
-        self._waiting.pop(opened.session, None)
-        return ready
+        try:
+            return await self._admitted(opened.session)
+        except asyncio.CancelledError:
+            if self.engine.ended is None:
+                self.engine.submit(ProducerClose(opened.session))
+            raise
+        finally:
+            self._waiting.pop(opened.session, None)
 
     def _admitted(self, session: int) -> asyncio.Future[ProducerReady]:
         if session not in self._waiting:
@@ -476,7 +496,9 @@ class Broker:
                 if gone is not None:
                     self._close_dispatchers(gone, Closed(f"{gone.name} was deleted"))
             case ProducerReady():
-                self._admitted(notice.session).set_result(notice)
+                ready = self._admitted(notice.session)
+                if not ready.done():
+                    ready.set_result(notice)
             case ProducerGone():
                 waiting = self._waiting.pop(notice.session, None)
                 if waiting is not None and not waiting.done():

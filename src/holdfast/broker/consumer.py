@@ -225,7 +225,7 @@ class Receiver:
         dispatcher = self._serving()
         assert self._topic is not None
         target = await self._broker.place(self._topic, to)
-        await dispatcher.reset(target, timeout or self._broker.options.reset_timeout_s)
+        await dispatcher.reset(target, self._broker.options.reset_timeout_s if timeout is None else timeout)
 
 
 class Consumer(Receiver):
@@ -285,9 +285,8 @@ class Consumer(Receiver):
         self.name = self.name or f"consumer-{broker.random.token(4).hex()}"
         if self._durable:
             subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
-            joined = await broker.engine.submit(
-                ConsumerJoin(subscription.id, self.name, self.type, self._priority, broker.group.member)
-            )
+            event = ConsumerJoin(subscription.id, self.name, self.type, self._priority, broker.group.member)
+            joined = await broker.enter(event, ConsumerLeave)
             self._session = joined.session
             self._dispatcher = broker.dispatcher(topic, subscription)
         else:

@@ -44,6 +44,9 @@ class Ledgers(Protocol):
     def set_stable(self, position: Position) -> None:
         """Everything up to here is stable."""
 
+    async def flush(self) -> None:
+        """Wait until everything that was applied is durable."""
+
 
 class Observer(Protocol):
     """Who is told what became true."""
@@ -159,6 +162,16 @@ class Engine(Listener):
         self._require_open()
         self._frame.publish(topic, session, epoch, producer, entries)
         return self._request()
+
+    async def settle(self) -> None:
+        """Wait until everything that was submitted so far has its answer.
+
+        Raises:
+            Closed: the engine ended meanwhile.
+        """
+        self._flush()
+        await self._group.drain()
+        await self._store.flush()
 
     async def room(self) -> None:
         """Wait while the disk is behind: whoever publishes without waiting for receipts waits here."""

@@ -7,11 +7,12 @@ What grows is looked at when it has grown; what ages is looked at every few seco
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker.events import Event, LedgerRoll, StageDrop
+from holdfast.broker.events import Event, LedgerRoll, SinkForget, StageDrop
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -62,8 +63,11 @@ class Housekeeping:
         while True:
             await self._broker.clock.sleep(self._broker.options.housekeeping_s)
             for topic in list(self._broker.topics.values()):
-                await self._look_at(topic)
-            for event in self._old_stages():
+                with contextlib.suppress(
+                    HoldfastError
+                ):  # a reset came between, or the end: the next turn looks
+                    await self._look_at(topic)
+            for event in self._old():
                 self._submit(event)
 
     async def _look_at(self, topic: Topic) -> None:
@@ -79,11 +83,16 @@ class Housekeeping:
                     await self._broker.expire(topic, subscription, ttl_s)
         self.acknowledged(topic)
 
-    def _old_stages(self) -> Iterable[Event]:
-        oldest = self._broker.clock.now_ns() - int(self._broker.options.stage_age_s * 1e9)
-        for stage in list(self._broker.machine.state.stages.values()):
+    def _old(self) -> Iterable[Event]:
+        """Stages that nobody came back to, and sinks that have not committed for long."""
+        now, state, options = self._broker.clock.now_ns(), self._broker.machine.state, self._broker.options
+        oldest = now - int(options.stage_age_s * 1e9)
+        for stage in list(state.stages.values()):
             if stage.time < oldest:
                 yield StageDrop(stage.id, older_than=oldest)
+        oldest = now - int(options.sink_age_s * 1e9)
+        if any(sink.time < oldest for sink in state.sinks.last.values()):
+            yield SinkForget(oldest)
 
     def _once(self, what: str, topic: int, event: Event) -> None:
         """One of a kind under way per topic: growth is noticed many times before the first is applied."""

@@ -54,3 +54,5 @@ class BrokerOptions:
     """After that a reset whose outcome is unknown is fenced off."""
     stage_age_s: float = 24 * 3600.0
     """A stage that nobody committed in that time is dropped."""
+    sink_age_s: float = 90 * 24 * 3600.0
+    """How far a sink has come is forgotten so long after its last commit: a batch sent again then is new."""

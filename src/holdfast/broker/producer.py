@@ -77,7 +77,7 @@ class Producer:
         topic = await broker.ensure_topic(self._topic_name)
         self.name = self._wanted_name or f"{broker.options.cluster}-{broker.random.token(6).hex()}"
         event = ProducerOpen(topic.state.id, self.name, self._access, broker.group.member)
-        opened = await broker.admitted(await broker.engine.submit(event))
+        opened = await broker.admitted(await broker.enter(event, ProducerClose))
         self._topic, self._session, self._epoch = topic.state.id, opened.session, opened.epoch
         self.last_sequence = opened.last_sequence
         self._sequence = opened.last_sequence + 1
