@@ -133,7 +133,8 @@ nb::tuple append(LogObject& self, u64 topic, const nb::sequence& entries) {
     std::vector<nb::bytes> keep;
     std::vector<Bytes> views;
     for (nb::handle each : entries) {
-        keep.push_back(nb::cast<nb::bytes>(each));
+        if (!PyBytes_Check(each.ptr())) throw nb::type_error("entries are bytes");
+        keep.push_back(nb::borrow<nb::bytes>(each));
         views.push_back(view_of(keep.back()));
     }
     const Place place = self.log.append(topic, views);
