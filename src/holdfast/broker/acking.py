@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast._core import Dispatch, TopicMessage, group_acks
+from holdfast._core import Batch, Dispatch, TopicMessage, group_acks
 from holdfast.broker.dispatch_types import Cursor, Submit
 from holdfast.broker.events import Ack
 from holdfast.errors import HoldfastError, Outdated
@@ -61,7 +61,7 @@ class Acking:
 
     # -- what consumers say ----------------------------------------------------------------------------
 
-    def messages(self, messages: Sequence[TopicMessage], receipt: bool) -> Receipt | None:
+    def messages(self, messages: Batch | Sequence[TopicMessage], receipt: bool) -> Receipt | None:
         """Acknowledge messages as they were delivered, whole entries and parts of batches."""
         ranges, parts, outdated = group_acks(messages, self._revision.reset_number)
         turn = self._collect()

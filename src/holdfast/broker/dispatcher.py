@@ -248,7 +248,7 @@ class Dispatcher:
 
     # -- acknowledgements ------------------------------------------------------------------------------
 
-    def ack(self, messages: Sequence[TopicMessage], receipt: bool = False) -> Receipt | None:
+    def ack(self, messages: Batch | Sequence[TopicMessage], receipt: bool = False) -> Receipt | None:
         """Acknowledge messages. All of a turn leave as one event.
 
         With `receipt` the answer is a future that is done when they are durable; it raises `Outdated` when

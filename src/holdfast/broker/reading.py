@@ -216,11 +216,18 @@ class Reading:
         wanted = min(wanted, self._topic.visible - start)
         if wanted <= 0:
             return None
-        for first, end in self._acking.covered(start, start + wanted):
-            if end - first >= LONG_RUN and first > start:
-                wanted = first - start
-                break
+        wanted = self._before_long_run(start, wanted)
         return Read("sequential", revision, start, wanted, [], self._clock.monotonic_ns())
+
+    def _before_long_run(self, start: int, wanted: int) -> int:
+        """How much to read so as not to read through a long run of what is acknowledged."""
+        acks = self._cursor.acks
+        if wanted - (acks.count(start + wanted) - acks.count(start)) < LONG_RUN:
+            return wanted
+        for first, end in acks.acked_in(start, start + wanted):
+            if end - first >= LONG_RUN and first > start:
+                return first - start
+        return wanted
 
     async def _complete(self, read: Read, entries: Entries) -> None:
         self._retry_s = 0.0
