@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast._core import Log, at
 from holdfast.errors import Closed, HoldfastError, NoSpace
@@ -199,7 +199,7 @@ class Running:
     # -- what the store is asked -----------------------------------------------------------------------
 
     def start(self) -> None:
-        self._spawn(self._serve(), "serve")
+        self._spawn(self._serve, "serve")
 
     def admit(self, size: int) -> None:
         self._require_alive()
@@ -249,8 +249,9 @@ class Running:
         """With `clean`: after a last snapshot, if that is possible in time."""
         whole = False
         if clean and self._failed is None:
-            with contextlib.suppress(HoldfastError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._finish(), PATIENCE_S)
+            with contextlib.suppress(HoldfastError, OSError):  # TimeoutError is one
+                async with asyncio.timeout(PATIENCE_S):
+                    await self._finish()
                 whole = True
         for task in self._tasks:
             task.cancel()
@@ -275,14 +276,14 @@ class Running:
 
     # -- following the writer --------------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         task = asyncio.get_running_loop().create_task(self._guard(work), name=f"holdfast-store-{name}")
         self._tasks.append(task)
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         """What a task of the store lets escape ends the store: nobody else would see it."""
         try:
-            await work
+            await work()
         except HoldfastError as error:
             self._fail(error)
         except OSError as error:
@@ -306,7 +307,7 @@ class Running:
         await self._journaling.begin(self.writer)
         self.writer.start(self._told)
         self.writer.wake()
-        self._spawn(self._keep_snapshots(), "snapshots")
+        self._spawn(self._keep_snapshots, "snapshots")
         await self._mind()
 
     def _told(self) -> None:
@@ -355,8 +356,9 @@ class Running:
 
     @staticmethod
     async def _pause(event: asyncio.Event, seconds: float) -> None:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(event.wait(), seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):  # not wait_for, which may swallow a cancellation
+                await event.wait()
         event.clear()
 
     async def _look(self) -> None:

@@ -320,8 +320,9 @@ class SimWriter:
         self._round = self._log.take_round()
         self._journal_done, self._writes_done = False, 0
         if self._round is not None and not self._round.urgent and self._mode != "always":
-            with contextlib.suppress(asyncio.TimeoutError):  # until something else comes
-                await asyncio.wait_for(self._work.wait(), PATIENCE_S)
+            with contextlib.suppress(TimeoutError):  # until something else comes
+                async with asyncio.timeout(PATIENCE_S):
+                    await self._work.wait()
 
     def _switch(self) -> None:
         if self._next is None:
