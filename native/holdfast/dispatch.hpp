@@ -26,6 +26,8 @@ namespace holdfast {
 
 enum class DispatchMode : u8 { single, shared };  // single: Exclusive and Failover
 
+inline constexpr u64 kPermitsMax = u64{1} << 48;  // more is as good as without end
+
 struct DispatchConsumer {
     u64 id = 0;  // rises with every consumer that joins: the order of joining
     int priority = 0;
@@ -103,7 +105,9 @@ class Dispatch {
     }
 
     void flow(u64 id, u64 permits) {
-        consumers_[slot_of(id)].permits += static_cast<std::int64_t>(permits);
+        std::int64_t& sum = consumers_[slot_of(id)].permits;
+        sum = std::min(sum + static_cast<std::int64_t>(std::min(permits, kPermitsMax)),
+                       static_cast<std::int64_t>(kPermitsMax));
     }
 
     // What it was promised before counts no more.

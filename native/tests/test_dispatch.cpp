@@ -90,6 +90,9 @@ static void test_permits() {
     CHECK(table.wanted() == 0);  // the debt comes first
     table.flow(one, 1);
     CHECK(table.wanted() == 1);
+    table.flow(one, ~u64{0});
+    table.flow(one, ~u64{0});
+    CHECK(table.wanted() == kPermitsMax);
 }
 
 static void test_batches_in_part_acknowledged() {
