@@ -363,7 +363,7 @@ class Recovery:
         for file, extent in self.base.meta.extents().items():
             name, index = f"{file.stem}.data", f"{file.stem}.index"
             if sizes.get(name, -1) < extent.size:
-                what = f"ends at {sizes[name]}" if name in sizes else "is missing"
+                what = f"ends at offset {sizes[name]}" if name in sizes else "is missing"
                 raise Corrupt(
                     f"{file.data_path} {what}, and its first {extent.size} bytes were confirmed; "
                     "restore a backup"
