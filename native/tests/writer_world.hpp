@@ -45,6 +45,12 @@ inline std::vector<RoundSeen> rounds_of(const std::string& file, u64 first_d = 1
     return out;
 }
 
+// How long a test waits for what must happen; tests of broken writers shorten it.
+inline int patience_ms() {
+    const char* told = std::getenv("HOLDFAST_TEST_PATIENCE_MS");
+    return told != nullptr ? std::atoi(told) : 20'000;
+}
+
 class World {
  public:
     explicit World(SyncMode mode = SyncMode::group, u64 topics = 3) {
@@ -88,7 +94,7 @@ class World {
             const WriterReport report = writer->poll();
             if (report.failure || done(report)) return report;
             pollfd ready{writer->event_fd(), POLLIN, 0};
-            CHECK(::poll(&ready, 1, 20'000) == 1);
+            CHECK(::poll(&ready, 1, patience_ms()) == 1);
         }
     }
 
