@@ -339,6 +339,7 @@ def test_places_are_read() -> None:
 
 def test_which_directory(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"there is no directory {cli.data}" in cli.complains("topic", "ls")
+    assert f"there is no directory {cli.data}" in cli.complains("topic", "produce", "orders", "x")
     assert not cli.data.exists()
     cli.data.mkdir()
     assert "is not a data directory" in cli.complains("subscription", "ls")

@@ -17,8 +17,8 @@ from holdfast.ledger.acks import AckState
 
 SIZE = 100
 """Bytes of a payload here: what an entry costs besides its bytes is what might grow."""
-ENTRIES = 100_000
-"""Of one measurement."""
+ENTRIES = 500_000
+"""Of one measurement: enough for a snapshot in each, whose cost is part of it."""
 SEEKS = 200
 BURDEN = 48 << 20
 """Bytes of journal behind the last snapshot when it is killed: three quarters of what there can be."""

@@ -28,10 +28,10 @@ Work = Callable[["Broker", argparse.Namespace], Awaitable[int]]
 def data_command(
     parent: Subparsers, name: str, summary: str, description: str, work: Work, makes: bool = False
 ) -> argparse.ArgumentParser:
-    """A command on an open broker. With `makes`, the directory is made if it is not there."""
+    """A command on an open broker. The directory is made if `makes`, or the option --create, says so."""
 
     def run(options: argparse.Namespace) -> int:
-        return asyncio.run(served(options, work, makes))
+        return asyncio.run(served(options, work, makes or getattr(options, "create", False)))
 
     parser, shared = bare_command(parent, name, summary, description, run)
     shared.add_argument(

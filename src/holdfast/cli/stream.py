@@ -57,7 +57,7 @@ STUCK_S = 60.0
 
 
 def add(verbs: Subparsers) -> None:
-    parser = data_command(verbs, "produce", "publish messages", PRODUCE, produce, makes=True)
+    parser = data_command(verbs, "produce", "publish messages", PRODUCE, produce)
     parser.add_argument("name", metavar="TOPIC")
     parser.add_argument("data", nargs="?", metavar="DATA", help="the message")
     parser.add_argument("--file", metavar="FILE", help="a file as one message; - is stdin")
@@ -77,7 +77,9 @@ def add(verbs: Subparsers) -> None:
         "--event-time", type=moment, metavar="TIME", help="such as 2026-11-15T08:30:00Z or -2h"
     )
     parser.add_argument("--producer", metavar="NAME", help="the producer's name; deduplication goes by it")
-    parser.add_argument("--create", action="store_true", help="make the topic if it is not there")
+    parser.add_argument(
+        "--create", action="store_true", help="make the topic, and the directory, if they are not there"
+    )
 
     parser = data_command(verbs, "consume", "get messages", CONSUME, consume)
     parser.add_argument("name", metavar="TOPIC")
