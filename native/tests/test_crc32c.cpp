@@ -1,4 +1,5 @@
 // CRC32C against the published vectors, and each of its ways against the others.
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <string_view>
@@ -35,18 +36,35 @@ static void test_published_vectors() {  // RFC 3720, B.4
     CHECK(crc32c(0, nullptr, 0) == 0);
 }
 
-static void test_hardware_equals_table() {
+static void test_every_way_equals_table() {
     std::mt19937_64 random(1);
     std::vector<unsigned char> bytes(3 * 4096 * 5 + 997);
     for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
     for (int i = 0; i < 4000; ++i) {
-        // Sizes around the joints of the three streams as well as small and random ones, at any alignment.
-        const std::size_t joints[] = {0, 8, 768, 3 * 4096, 2 * 3 * 4096, 3 * 4096 + 768};
+        // Sizes around the joints of every way as well as small and random ones, at any alignment.
+        const std::size_t joints[] = {0,        8,    56,           248,          312,
+                                      504,      768,  3 * 4096 - 8, 2 * 3 * 4096, 3 * 4096 + 768,
+                                      256 + 63, 1016, 256 * 9 - 8};
         const std::size_t size =
-            i % 2 == 0 ? random() % 20000 : joints[random() % 6] + random() % 17;
+            i % 2 == 0 ? random() % 20000 : joints[random() % std::size(joints)] + random() % 17;
         const std::size_t offset = random() % (bytes.size() - size);
+        const unsigned char* at = &bytes[offset];
         const u32 crc = static_cast<u32>(random());
-        CHECK(crc32c(crc, &bytes[offset], size) == by_table(crc, &bytes[offset], size));
+        const u32 expected = by_table(crc, at, size);
+        CHECK(crc32c(crc, at, size) == expected);
+        if (crc_detail::kHardware) CHECK(~crc_detail::hardware_update(~crc, at, size) == expected);
+        if (crc_detail::kFolding && size >= crc_detail::kFoldMin)
+            CHECK(~crc_detail::folding_update(~crc, at, size) == expected);
+    }
+}
+
+// No way reads beyond its bytes: the sanitizer would see it in memory of exactly that size.
+static void test_exact_memory() {
+    for (std::size_t size = 0; size < 1200; ++size) {
+        const std::vector<unsigned char> bytes(size, 0x5a);
+        CHECK(of(bytes) == by_table(0, bytes.data(), size));
+        if (crc_detail::kHardware)
+            CHECK(~crc_detail::hardware_update(~0u, bytes.data(), size) == of(bytes));
     }
 }
 
@@ -68,7 +86,9 @@ static void test_pieces_equal_whole() {
 
 int main() {
     test_published_vectors();
-    test_hardware_equals_table();
+    test_every_way_equals_table();
+    test_exact_memory();
     test_pieces_equal_whole();
-    std::printf("crc32c: %s\n", crc_detail::kHardware ? "hardware and table" : "table only");
+    std::printf("crc32c: table%s%s\n", crc_detail::kHardware ? ", hardware" : "",
+                crc_detail::kFolding ? ", folding" : "");
 }
