@@ -2,6 +2,7 @@
 
     python tests/torture.py --kills 100000
     python tests/torture.py --minutes 30 --plan "stall limit" --seed 7
+    python tests/torture.py --broker --minutes 30
 
 Prints each storm's account and, at the end, the sum. Ends with status 1 at the first fault.
 """
@@ -14,6 +15,7 @@ import sys
 import time
 from dataclasses import replace
 
+import broker_kills
 import storm
 
 COUNTS = (
@@ -38,12 +40,18 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, help="of the first storm; the next has the next (default: random)"
     )
-    parser.add_argument("--plan", choices=[plan.name for plan in storm.PLANS], help="only this kind of storm")
+    parser.add_argument("--plan", help="only this kind of storm")
+    parser.add_argument("--broker", action="store_true", help="on a broker's directory, not on a queue")
+    parser.add_argument("--keep", help="with --broker: copy the directory of a storm with faults there")
     return parser.parse_args()
 
 
 def main() -> int:
     options = parsed()
+    return torture_broker(options) if options.broker else torture_queue(options)
+
+
+def torture_queue(options: argparse.Namespace) -> int:
     plans = [plan for plan in storm.PLANS if options.plan in (None, plan.name)]
     seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
@@ -68,6 +76,29 @@ def main() -> int:
     seconds = time.monotonic() - begin
     told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
     print(f"{storms} storms from seed {seed} in {seconds:.0f} s: {told}. No fault.")
+    return 0
+
+
+def torture_broker(options: argparse.Namespace) -> int:
+    """Lives of a broker, killed one after another (see broker_kills.py)."""
+    plans = [plan for plan in broker_kills.PLANS if options.plan in (None, plan.name)]
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    wanted = sys.maxsize if options.minutes else options.kills
+    kills = storms = confirmed = 0
+    while kills < wanted and time.monotonic() < limit:
+        plan = replace(
+            plans[storms % len(plans)], kills=min(options.round, wanted - kills), seed=seed + storms
+        )
+        account = broker_kills.run(
+            replace(plan, seconds=max(1.0, min(60.0, limit - time.monotonic()))), options.keep
+        )
+        print(account.words(), flush=True)
+        storms, kills, confirmed = storms + 1, kills + account.kills, confirmed + account.confirmed
+        if account.faults:
+            print("FAULTS:", *account.faults[:20], sep="\n  ")
+            return 1
+    print(f"{storms} storms from seed {seed}: kills {kills}, confirmed {confirmed}. No fault.")
     return 0
 
 

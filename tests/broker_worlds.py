@@ -1,0 +1,173 @@
+"""Where a broker of a test lives: on real files in real time, or on a simulated disk in virtual time.
+
+In both, `holds` looks from outside whether bytes are where no crash takes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.options import BrokerOptions
+from holdfast.group import Clock, SeededRandomness, SystemClock
+from holdfast.group.sim import SimDisk, SimLoop
+from holdfast.group.sim.disk import Platter
+from holdfast.group.sim.loop import CURRENT, Life
+from holdfast.group.sim.world import SimClock
+
+T = TypeVar("T")
+OPTIONS: dict[str, Any] = {
+    "housekeeping_s": 3600.0,
+    "reset_timeout_s": 5.0,
+    "reserve_bytes": 4096,
+    "journal_bytes": 1 << 18,
+}
+
+
+class World(Protocol):
+    """Where a broker lives."""
+
+    clock: Clock
+    patience_s: float
+    """How long to wait for what must happen."""
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """To its end."""
+
+    def begin(self, work: Coroutine[Any, Any, Any], turns: int) -> None:
+        """For so many turns of the loop; then it stands still until the crash."""
+
+    async def open(self) -> Broker:
+        """On what the disk has."""
+
+    def crash(self, broker: Broker, power: bool) -> None:
+        """It is gone, between two instructions; with the power, what was not synced goes too."""
+
+    def holds(self, data: bytes) -> bool:
+        """No crash takes these bytes."""
+
+    def close(self, broker: Broker | None) -> None:
+        """The end of the world."""
+
+
+class RealWorld:
+    """Files in memory, and the mode `os`: a process that dies loses nothing that was written."""
+
+    def __init__(self, patience_s: float = 5.0, **options: Any) -> None:
+        self.clock: Clock = SystemClock()
+        self.patience_s = patience_s
+        self._options = BrokerOptions(**{**OPTIONS, "sync": "os", **options})
+        self._root = Path(tempfile.mkdtemp(prefix="holdfast-model.", dir="/dev/shm"))
+        self._lives = 0
+        self._loop = asyncio.new_event_loop()
+        self._begun: list[asyncio.Task[Any]] = []
+
+    @property
+    def path(self) -> Path:
+        return self._root / str(self._lives)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(work)
+
+    def begin(self, work: Coroutine[Any, Any, Any], turns: int) -> None:
+        self._begun.append(self._loop.create_task(work))
+
+        async def wait() -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+        self._loop.run_until_complete(wait())
+
+    async def open(self) -> Broker:
+        return await Broker.start(self.path, self._options)
+
+    def crash(self, broker: Broker, power: bool) -> None:
+        before = self.path
+        self._lives += 1
+        # The journal first: ledgers that are ahead of it are cut by the recovery.
+        shutil.copytree(before, self.path, ignore=shutil.ignore_patterns("ledgers", "lock"))
+        shutil.copytree(before / "ledgers", self.path / "ledgers")
+        (self.path / "lock").touch()
+        self._end(broker)
+        shutil.rmtree(before)
+
+    def _end(self, broker: Broker) -> None:
+        for task in self._begun:
+            task.cancel()
+
+        async def end() -> None:
+            await asyncio.gather(*self._begun, return_exceptions=True)
+            await broker.close()
+
+        self._loop.run_until_complete(end())
+        self._begun.clear()
+
+    def holds(self, data: bytes) -> bool:
+        return any(data in path.read_bytes() for path in (self.path / "journal").iterdir())
+
+    def close(self, broker: Broker | None) -> None:
+        try:
+            if broker is not None:
+                self._end(broker)
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+            shutil.rmtree(self._root)
+
+
+class SimWorld:
+    """A simulated node that is alone: what is not synced is lost, or torn."""
+
+    def __init__(self, seed: int = 1, patience_s: float = 60.0, **options: Any) -> None:
+        self.patience_s = patience_s
+        self._seed = seed
+        self._options = BrokerOptions(**{**OPTIONS, **options})
+        self._loop = SimLoop(SeededRandomness(seed, "loop"))  # type: ignore[abstract]  # it has no sockets
+        self._platter = Platter(SeededRandomness(seed, "disk"))
+        self._lives = self._opened = 0
+        self._be_born()
+
+    def _be_born(self) -> None:
+        self._lives += 1
+        self.clock: Clock = SimClock(self._loop, 0)
+        self._life = Life(f"life {self._lives}")
+        self._context = copy_context()
+        self._context.run(CURRENT.set, self._life)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        task = self._loop.create_task(work, context=self._context)
+        self._loop.run(task.done)
+        return task.result()
+
+    def begin(self, work: Coroutine[Any, Any, Any], turns: int) -> None:
+        task = self._loop.create_task(work, context=self._context)
+        end = self._loop.steps + turns
+        self._loop.run(lambda: task.done() or self._loop.steps >= end)
+
+    async def open(self) -> Broker:
+        self._opened += 1
+        random = SeededRandomness(self._seed, f"broker {self._opened}")  # tokens never repeat
+        return await Broker.start(
+            None, self._options, disk=SimDisk(self._platter), clock=self.clock, random=random
+        )
+
+    def crash(self, broker: Broker, power: bool) -> None:
+        self._loop.end(self._life)
+        if power:
+            self._platter.crash()
+        else:
+            self._platter.generation += 1
+            self._platter.locks.clear()
+        self._be_born()
+
+    def holds(self, data: bytes) -> bool:
+        return any(data in inode.durable for inode in self._platter._inodes(self._platter._root))
+
+    def close(self, broker: Broker | None) -> None:
+        self._loop.close()

@@ -1,0 +1,40 @@
+"""SIGKILL under load: at random moments, and at every named step of journal, ledgers, snapshots, recovery.
+
+After each death the next life sees every confirmed message once, in the order of its producer; every
+receipted acknowledgement holds; every reset that was reported is in force. `make torture ARGS=--broker` goes
+on for as long as you like.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import broker_kills
+from broker_judge import Account
+
+
+def sound(account: Account) -> None:
+    assert account.faults == []
+    assert account.audits > 0
+    assert account.confirmed > 0
+    assert account.receipted > 0
+
+
+@pytest.mark.parametrize("plan", broker_kills.PLANS, ids=lambda plan: plan.name)
+def test_storm(plan: broker_kills.Plan) -> None:
+    account = broker_kills.run(dataclasses.replace(plan, seconds=5.0, kills=100, seed=7))
+    sound(account)
+    assert account.kills > 10
+
+
+def test_at_every_step() -> None:
+    plan = broker_kills.Plan("every step", kills=10_000, seconds=40.0, seed=3, each_step=2)
+    account = broker_kills.run(plan)
+    sound(account)
+    missing = [point for point in broker_kills.POINTS if account.steps.get(point, 0) < 2]
+    assert missing == [], f"nobody died at {missing}: {account.words()}"
+
+
+# -- storms that must be noticed ----------------------------------------------------------------------
