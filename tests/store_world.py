@@ -42,6 +42,8 @@ class Toy:
         self.counters: dict[str, int] = {}
         self.ledgers: dict[int, list[int]] = {}
         """ledger: topic, first ordinal, entries, size."""
+        self.sealed: set[int] = set()
+        """Topics whose next publish opens a ledger."""
         self.position = Position(0, 0)
         self._attach({})
 
@@ -51,7 +53,8 @@ class Toy:
             self.log.open_session(topic, topic, f"p{topic}", 1)
 
     def state(self) -> str:
-        return json.dumps([sorted(self.counters.items()), sorted(self.ledgers.items()), self.log.next_ledger])
+        tables = [sorted(self.counters.items()), sorted(self.ledgers.items()), sorted(self.sealed)]
+        return json.dumps([*tables, self.log.next_ledger])
 
     def apply(self, position: Position, frame: bytes, redo: bool = False) -> int:
         """The last D after it."""
@@ -66,6 +69,7 @@ class Toy:
                 self.counters[value[0]] = self.counters.get(value[0], 0) + value[1]
             elif kind == SEAL:
                 self.log.seal_ledger(value)
+                self.sealed.add(value)
             elif kind == TRIM:
                 of_topic = sorted(each for each, row in self.ledgers.items() if row[0] == value)
                 for ledger in of_topic[:-1]:
@@ -73,23 +77,25 @@ class Toy:
         applied = self.log.finish()
         for topic, _, ledger, first, entries, size, _ in applied.tails:
             self.ledgers[ledger] = [topic, first, entries, size]
+            self.sealed.discard(topic)
         self.position = position
         return applied.last_d
 
     # -- what a store asks -----------------------------------------------------------------------------
 
     def load(self, parts: Iterable[bytes]) -> None:
-        d, view, index, next_ledger, time, counters, ledgers = json.loads(next(iter(parts)))
+        d, view, index, next_ledger, time, counters, ledgers, sealed = json.loads(next(iter(parts)))
         self.log = Log(d + 1, next_ledger, time)
         self.counters = dict(counters)
         self.ledgers = dict(ledgers)
+        self.sealed = set(sealed)
         self.position = Position(view, index)
         ends = {topic: first + entries for topic, first, entries, _ in sorted(self.ledgers.values())}
         self._attach(ends)
         newest = {row[0]: ledger for ledger, row in sorted(self.ledgers.items())}
         for topic, ledger in newest.items():
-            _, first, entries, size = self.ledgers[ledger]
-            self.log.open_ledger(topic, ledger, first, entries, size)
+            if topic not in self.sealed:
+                self.log.open_ledger(topic, ledger, *self.ledgers[ledger][1:])
 
     def redo(self, view: int, index: int, frame: bytes) -> None:
         self.apply(Position(view, index), frame, redo=True)
@@ -97,8 +103,9 @@ class Toy:
     def capture(self) -> Captured:
         log = self.log
         row = [log.next_d - 1, *self.position, log.next_ledger, log.time]
+        tables = [sorted(self.counters.items()), sorted(self.ledgers.items()), sorted(self.sealed)]
         parts = [
-            json.dumps([*row, sorted(self.counters.items()), sorted(self.ledgers.items())]).encode(),
+            json.dumps([*row, *tables]).encode(),
             b"x" * 5000,  # a snapshot of more than a page
         ]
         ledgers = {ledger: (row[3], row[2]) for ledger, row in self.ledgers.items()}

@@ -10,6 +10,7 @@ be looked for, and its first page is wiped before it gets its new number (I32).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from holdfast._core import at
@@ -38,6 +39,8 @@ class JournalFiles:
         """Of each file, in bytes. A round that needs more room makes its file longer."""
         self.spare = False
         """A spare is ready."""
+        self._turn = asyncio.Lock()
+        """There is one name for the spare: whoever makes, takes or returns one does so alone."""
 
     async def look(self) -> None:
         """What an earlier life left: is there a spare? Half a one is thrown away."""
@@ -49,6 +52,10 @@ class JournalFiles:
 
     async def make_spare(self) -> None:
         """Fill a file with zeros, and have it ready. Does nothing if there is one."""
+        async with self._turn:
+            await self._make_spare()
+
+    async def _make_spare(self) -> None:
         if self.spare:
             return
         await remove(self._disk, SPARE + NEW)
@@ -70,7 +77,11 @@ class JournalFiles:
 
     async def create(self, number: int) -> File:
         """The file of that number, with its header, named, ready for its first round."""
-        await self.make_spare()
+        async with self._turn:
+            return await self._create(number)
+
+    async def _create(self, number: int) -> File:
+        await self._make_spare()
         self.spare = False  # whatever goes wrong from here on: this one is not used again
         file = await self._disk.open(SPARE)
         try:
@@ -91,6 +102,10 @@ class JournalFiles:
 
     async def drop(self, number: int, reuse: bool) -> None:
         """Nobody needs this file any more. With `reuse` it may become the spare."""
+        async with self._turn:
+            await self._drop(number, reuse)
+
+    async def _drop(self, number: int, reuse: bool) -> None:
         at("journal_dropped")
         if reuse and not self.spare and await self._shorten(number):
             await self._disk.rename(journal_path(number), SPARE)
