@@ -485,8 +485,9 @@ def test_who_gives_up_while_joining_leaves_no_session_behind(tmp_path: Path) -> 
         await asyncio.wait([joining, opening])
         assert joining.cancelled()
         assert opening.cancelled()
-        await broker.engine.settle()
-        await broker.engine.settle()  # the sessions were opened, and are closed by now
+        await broker.engine.settle()  # the sessions were opened ...
+        await asyncio.sleep(0.01)
+        await broker.engine.settle()  # ... and are closed
         async with broker.consumer("orders", "billing"), broker.producer("orders", access="exclusive") as p:
             waiting = asyncio.create_task(_opened(broker, "w", "wait-for-exclusive"))
             await asyncio.sleep(0.05)

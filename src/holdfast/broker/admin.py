@@ -63,7 +63,7 @@ class Admin:
         """Delete a topic with its messages and subscriptions.
 
         Raises:
-            Busy: it has producers or consumers, and `force` was not given.
+            Busy: it has producers or subscriptions, and `force` was not given.
         """
         await self._submit(TopicDelete(self._topic(name).state.id, force))
 

@@ -19,6 +19,7 @@ from holdfast.broker.engine import Engine, Transfer
 from holdfast.broker.events import (
     Ack,
     Event,
+    LedgersGone,
     LedgerTrim,
     Notice,
     ProducerClose,
@@ -57,6 +58,7 @@ from holdfast.group import (
     SystemRandomness,
 )
 from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
+from holdfast.ledger.publication import Publications
 from holdfast.ledger.store import Recovered, Store, StoreOptions
 
 CLOSE_S = 30.0
@@ -131,6 +133,7 @@ class Broker:
         random: Randomness,
         recovered: Recovered,
         transfer: Transfer | None = None,
+        publications: Publications | None = None,
     ) -> None:
         self.machine = machine
         self.store = store
@@ -153,6 +156,7 @@ class Broker:
             unclean=not recovered.clean and transfer is None,
             transfer=transfer,
         )
+        self._publications = publications
         self.admin = Admin(self)
         self._housekeeping = Housekeeping(self)
         self._volatile = 0
@@ -208,7 +212,10 @@ class Broker:
             recovered = await store.recover(machine)
             if group is None:
                 group = LocalGroup(view_id=recovered.position.view + 1, explicit_holds=True)
-            broker = cls(machine, store, group, options, clock, random, recovered, transfer)
+            publications = None
+            if native is not None:
+                publications = Publications(native, store.incarnation, store.generation, store.rewritten)
+            broker = cls(machine, store, group, options, clock, random, recovered, transfer, publications)
             store.start(machine, broker.engine.on_durable, broker.engine.end)
             await group.start(broker.engine)
             broker._housekeeping.start()
@@ -233,6 +240,8 @@ class Broker:
         clean = self.engine.ended is None
         self.engine.end(reason)
         await self.store.close(clean=clean)
+        if clean:
+            self._housekeeping.show_all("closed")
 
     # -- producers, consumers, readers -----------------------------------------------------------------
 
@@ -471,6 +480,7 @@ class Broker:
             topic = self.topics.get(topic_id)
             if topic is not None:
                 topic.grow(end)
+                self.show(topic)
                 self._housekeeping.grown(topic)
         for notice in applied.notices:
             self._noticed(notice)
@@ -495,6 +505,11 @@ class Broker:
                 gone = self.topics.pop(notice.topic, None)
                 if gone is not None:
                     self._close_dispatchers(gone, Closed(f"{gone.name} was deleted"))
+                if self._publications is not None:
+                    self._publications.gone(notice.topic)
+            case LedgersGone():
+                if notice.topic in self.topics:
+                    self.show(self.topics[notice.topic])
             case ProducerReady():
                 ready = self._admitted(notice.session)
                 if not ready.done():
@@ -505,6 +520,12 @@ class Broker:
                     waiting.set_exception(Fenced(f"the producer does not wait any more: {notice.reason}"))
             case _:
                 pass
+
+    def show(self, topic: Topic, state: str = "live") -> None:
+        """Tell processes that read the files what they may read of a topic."""
+        if self._publications is not None:
+            of = topic.state
+            self._publications.show(of.id, of.name, of.incarnation, of.ledgers, topic.visible, state)
 
     def _look_for_done(self, subscription: int) -> None:
         """Somebody acknowledged: perhaps a ledger is done with."""

@@ -27,7 +27,7 @@ from holdfast.group import BEGINNING, Clock, Group, Listener, Member, Position, 
 FRAME_BYTES = 1 << 20
 """A frame that has grown so large leaves before the turn ends."""
 
-PENDING_BYTES = 4 << 20
+PENDING_BYTES = 16 << 20
 """How much may wait for the disk before whoever publishes has to wait too."""
 
 Missed: TypeAlias = tuple[Position, Member, bytes] | View

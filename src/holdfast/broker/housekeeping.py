@@ -59,7 +59,22 @@ class Housekeeping:
         if topic.state.ledgers.sealed_count and topic.trimmable():
             self._once("trim", topic.state.id, self._broker.trim_event(topic))
 
+    def show_all(self, state: str) -> None:
+        """Tell readers of the files of every topic that has anything to read."""
+        for topic in self._broker.topics.values():
+            if topic.visible > topic.first:
+                self._broker.show(topic, state)
+
+    async def _show_all(self) -> None:
+        """After a start, some at a time: what views say is of before, and right as far as it goes."""
+        for count, topic in enumerate(list(self._broker.topics.values()), 1):
+            if topic.visible > topic.first:
+                self._broker.show(topic)
+            if count % 20 == 0:
+                await self._broker.clock.sleep(0.001)
+
     async def _run(self) -> None:
+        await self._show_all()
         while True:
             await self._broker.clock.sleep(self._broker.options.housekeeping_s)
             for topic in list(self._broker.topics.values()):

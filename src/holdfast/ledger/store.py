@@ -81,6 +81,14 @@ class Store:
         """Drawn when the directory was made; in the header of every file."""
         return self._opened.incarnation
 
+    def generation(self, ledger: int) -> int:
+        """Of a ledger's file: readers of the files need it for its name."""
+        return self._opened.generations.get(ledger, 0)
+
+    def rewritten(self) -> int:
+        """Changes when a ledger goes on in a file of another generation."""
+        return sum(self._opened.generations.values())
+
     # -- opening ---------------------------------------------------------------------------------------
 
     @classmethod

@@ -1,0 +1,252 @@
+"""What processes that read a broker's files are told, and how they read them.
+
+Per topic two small files in `topics/`. The *view* is mapped: incarnation, first, visible, the version of the
+table. The *table* says which ledger is in which file; it is replaced as a whole, before the view names its
+version. Both are written only after `visible` has advanced, so nothing in them can be taken back.
+
+A reader plans once from them, reads nothing beyond, and looks at `first` again after it has opened its files.
+Damage below visible is damage, never a tail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast._core import Entries, LedgerFiles, TopicView, TopicViewReader, open_block, seal_block
+from holdfast.errors import Corrupt, HoldfastError, NotFound
+from holdfast.ledger.layout import BLOCK_HEADER, FORMAT, NEW, TOPICS, BlockKind, read_file_header
+from holdfast.ledger.ledgers import LedgerTable
+
+RUN_ENTRIES = 4096
+RUN_BYTES = 4 << 20
+
+
+class TableEntry(msgspec.Struct, array_like=True, frozen=True):
+    """A ledger as a reader of the files finds it."""
+
+    id: int
+    file: int
+    generation: int
+    first: int
+    """The ordinal of its entry 0. It ends where the next one begins, the last one at `visible`."""
+    opened_time: int
+
+
+class TopicTable(msgspec.Struct, array_like=True, frozen=True):
+    """The ledgers of a topic, oldest first."""
+
+    topic: int
+    name: str
+    incarnation: bytes
+    version: int
+    ledgers: tuple[TableEntry, ...]
+
+
+def table_path(name: str) -> str:
+    """Of a topic's full name: found without a list of all topics."""
+    return f"{TOPICS}/{hashlib.sha256(name.encode()).hexdigest()[:32]}.table"
+
+
+def view_path(topic: int) -> str:
+    return f"{TOPICS}/{topic:016x}.view"
+
+
+class _Shown:
+    """A topic that readers of the files can see."""
+
+    __slots__ = ("extent", "table", "view")
+
+    def __init__(self, view: TopicView, table: TopicTable) -> None:
+        self.view = view
+        self.table = table
+        self.extent: tuple[int, int, int, int] | None = None
+        """What the table was made of, in short: it is looked at for every frame that publishes."""
+
+
+class Publications:
+    """The broker's side: shows topics to readers of the files."""
+
+    def __init__(
+        self,
+        directory: str,
+        incarnation: bytes,
+        generation: Callable[[int], int],
+        rewritten: Callable[[], int],
+    ) -> None:
+        self._directory = Path(directory)
+        self._incarnation = incarnation
+        self._generation = generation
+        """Of a ledger's file."""
+        self._rewritten = rewritten
+        """How many ledgers were rewritten into files of another generation."""
+        self._shown: dict[int, _Shown] = {}
+
+    def show(
+        self,
+        topic: int,
+        name: str,
+        incarnation: bytes,
+        ledgers: LedgerTable,
+        visible: int,
+        state: str = "live",
+    ) -> None:
+        """Let readers see the topic as it is now."""
+        shown = self._shown.get(topic)
+        if shown is None:
+            shown = self._shown[topic] = _Shown(
+                TopicView(str(self._directory / view_path(topic)), topic, self._incarnation),
+                TopicTable(topic, name, incarnation, self._last_version(name), ()),
+            )
+        last = ledgers.last
+        extent = (ledgers.first, len(ledgers), 0 if last is None else last.id, self._rewritten())
+        if shown.extent != extent:
+            self._renew(shown, ledgers)
+            shown.extent = extent
+        shown.view.publish(incarnation, min(ledgers.first, visible), visible, shown.table.version, state)
+
+    def _renew(self, shown: _Shown, ledgers: LedgerTable) -> None:
+        entries = tuple(
+            TableEntry(each.id, each.file, self._generation(each.file), each.first, each.opened_time)
+            for each in ledgers
+        )
+        if shown.table.ledgers != entries or shown.table.version == 0:
+            version = shown.table.version + 1
+            shown.table = msgspec.structs.replace(shown.table, version=version, ledgers=entries)
+            self._write(shown.table)
+
+    def gone(self, topic: int) -> None:
+        """The topic was deleted: who has it open is told, and nobody finds it any more."""
+        shown = self._shown.pop(topic, None)
+        if shown is not None:
+            shown.view.publish(shown.table.incarnation, 0, 0, shown.table.version, "gone")
+            (self._directory / table_path(shown.table.name)).unlink(missing_ok=True)
+        (self._directory / view_path(topic)).unlink(missing_ok=True)
+
+    def _write(self, table: TopicTable) -> None:
+        path = self._directory / table_path(table.name)
+        new = path.with_name(path.name + NEW)
+        new.write_bytes(seal_block(BlockKind.PART, table.version, 0, msgspec.msgpack.encode(table)))
+        new.replace(path)
+
+    def _last_version(self, name: str) -> int:
+        try:
+            return read_table(self._directory, name).version
+        except HoldfastError:
+            return 0  # the first, or one that lost power: readers look at the incarnation, too
+
+
+def read_table(directory: Path, name: str) -> TopicTable:
+    """The table of a topic's full name.
+
+    Raises:
+        NotFound: there is no such topic, or nothing was ever published to it.
+        Corrupt: the bytes are none.
+    """
+    path = directory / table_path(name)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise NotFound(
+            f"{directory} shows no topic {name}; `holdfast topic ls` lists what is there"
+        ) from None
+    block = open_block(data)
+    try:
+        if isinstance(block, str) or block[0] != BlockKind.PART:
+            raise msgspec.DecodeError(f"its block is wrong ({block})")
+        table = msgspec.msgpack.decode(data[BLOCK_HEADER : BLOCK_HEADER + block[3]], type=TopicTable)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"{path} does not decode: {error}; start the broker, which writes it anew") from error
+    if table.name != name:
+        raise Corrupt(f"{path} is of {table.name}, not of {name}; start the broker, which writes it anew")
+    return table
+
+
+def _incarnation(directory: Path) -> bytes:
+    try:
+        found = read_file_header((directory / FORMAT).read_bytes())
+    except FileNotFoundError:
+        raise NotFound(f"{directory} is no broker's directory") from None
+    if found is None:
+        raise Corrupt(f"{directory / FORMAT} is damaged; run holdfast doctor")
+    return found[3]
+
+
+class TopicFiles:
+    """A topic as a process beside the broker reads it: no lock, no socket, nothing above `visible`.
+
+    Example:
+        >>> import holdfast, tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as path, holdfast.Broker.open(path) as broker:
+        ...     with broker.producer("orders") as p:
+        ...         ids = p.send_many([b"rope", b"tar"])
+        ...     files = TopicFiles(Path(path), "persistent://public/default/orders")
+        ...     first, visible = files.plan()
+        ...     print(first, visible, [len(run) for run in files.runs(first, visible)])
+        0 2 [2]
+    """
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._directory = directory
+        self._format = _incarnation(directory)
+        self._table = read_table(directory, name)
+        self._view = TopicViewReader(
+            str(directory / view_path(self._table.topic)), self._table.topic, self._format
+        )
+        self._files = LedgerFiles(os.fspath(directory), self._format)
+        self.name = name
+        self.incarnation = self._table.incarnation
+
+    def plan(self) -> tuple[int, int]:
+        """What can be read now: ordinals from the first, up to, without, the second.
+
+        Raises:
+            NotFound: the topic was deleted, or is another one under its name.
+        """
+        incarnation, first, visible, version, state = self._view.read()
+        if state == "gone" or incarnation != self.incarnation:
+            raise NotFound(f"{self.name} was deleted, and perhaps made again; open it anew")
+        if version != self._table.version:
+            self._table = read_table(self._directory, self.name)
+            if self._table.incarnation != incarnation:
+                raise NotFound(f"{self.name} was deleted, and made again; open it anew")
+        return first, visible
+
+    def runs(self, start: int, stop: int) -> Iterator[Entries]:
+        """The entries in a range that `plan` gave, as runs within ledgers.
+
+        Raises:
+            NotFound: the beginning was trimmed meanwhile; plan again.
+            Corrupt: a block below visible is damaged; the text names file and offset.
+        """
+        while start < stop:
+            entry, end = self._at(start)
+            count = min(stop, end) - start
+            run = self._files.read(
+                entry.file,
+                entry.first,
+                start - entry.first,
+                min(count, RUN_ENTRIES),
+                RUN_BYTES,
+                True,
+                entry.generation,
+                entry.id,
+            )
+            assert run is not None
+            if self.plan()[0] > start:
+                raise NotFound(f"{self.name}: entry {start} was trimmed while it was read; plan again")
+            yield run
+            start += len(run)
+
+    def _at(self, ordinal: int) -> tuple[TableEntry, int]:
+        ledgers = self._table.ledgers
+        for index in range(len(ledgers) - 1, -1, -1):
+            if ledgers[index].first <= ordinal:
+                end = ledgers[index + 1].first if index + 1 < len(ledgers) else self.plan()[1]
+                return ledgers[index], end
+        raise NotFound(f"{self.name}: entry {ordinal} was trimmed; plan again")
