@@ -44,7 +44,7 @@ class BrokerOptions:
     snapshot_bytes: int = 64 << 20
     """So much journal makes a snapshot due."""
     snapshot_s: float = 60.0
-    journal_bytes: int = 64 << 20
+    journal_bytes: int = 16 << 20
     """Of each journal file; two are there at any time."""
     reserve_bytes: int = 32 << 20
     """Kept free so that acknowledgements, deletes and snapshots go on when the disk is full."""
