@@ -115,7 +115,7 @@ MUTANTS = (
         "sync-forgotten",
         "a ledger whose sync failed is synced again, as if that meant something",
         "writer_ledgers.hpp",
-        "int& error = file.sync_error;",
+        "int& error = file->sync_error;",
         "int error = 0;",
         "writer_ledgers",
     ),

@@ -40,7 +40,7 @@ struct WriterReport {
     u64 journal_d = 0;        // the journal is synced up to here
     u64 journal_offset = 0;   // where the next round of the journal in use begins
     u64 rounds = 0;           // written so far
-    u64 journals = 0;         // how many calls of use_journal() have taken effect
+    u64 journals = 0;         // the number of the call of use_journal() that is in effect, from 1
     u64 journal_first_d = 0;  // the first D in the journal in use; 0: none yet
     IoFailure failure;
 };
@@ -128,6 +128,7 @@ class Writer : private ForkAware {
         const std::lock_guard lock(queue_->mutex());
         next_journal_ = std::move(own);
         next_offset_ = offset;
+        ++next_number_;
     }
 
     void set_stable(u64 view, u64 index) {
@@ -180,6 +181,7 @@ class Writer : private ForkAware {
                 failure = write_round(stable);
                 lock.lock();
                 settle(failure);
+                tell();
                 lock.unlock();
                 if (!failure) queue_->give_back(round_);
             } else {
@@ -188,15 +190,13 @@ class Writer : private ForkAware {
             if (!failure && dirty_ && RoundQueue::Clock::now() >= next_sync_)
                 failure = sync_dirty();
             lock.lock();
-            report_.failure = std::move(failure);
-            tell();
+            if (failure) fail(std::move(failure));
         }
         lock.unlock();
         IoFailure failure = sync_dirty();
         if (!failure) return;
         lock.lock();
-        report_.failure = std::move(failure);
-        tell();
+        fail(std::move(failure));
     }
 
     // False: the thread shall end.
@@ -231,7 +231,7 @@ class Writer : private ForkAware {
         journal_ = OwnedFd(next_journal_.release());
         offset_ = report_.journal_offset = next_offset_;
         report_.journal_first_d = 0;
-        ++report_.journals;
+        report_.journals = next_number_;
     }
 
     void take() {
@@ -252,6 +252,11 @@ class Writer : private ForkAware {
         at(Point::round_done);
         report_.durable_d = round_.settled_d();
         ++report_.rounds;
+    }
+
+    void fail(IoFailure failure) {
+        report_.failure = std::move(failure);
+        tell();
     }
 
     void tell() {
@@ -363,7 +368,7 @@ class Writer : private ForkAware {
     WriterReport report_;
     FramePosition stable_{};
     OwnedFd next_journal_;
-    u64 next_offset_ = 0;
+    u64 next_offset_ = 0, next_number_ = 0;
     bool stop_ = false, flush_ = false;
 
     // The thread's own.

@@ -1,10 +1,11 @@
 // The files of the ledgers that a writer writes to: opened when needed, kept open, closed when there are too many.
 //
 // The writer's thread opens and writes; other threads ask which ledgers have to be synced, and say when they were. The
-// lock covers the table, never a system call that may wait for the disk, except where there are too many open files and
-// none of them is synced.
+// lock covers the table, never a system call that may wait for the disk: while the writer is writing ledgers, nobody else
+// takes a file out of the table.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -47,7 +48,7 @@ class LedgerFileTable {
         : directory_(std::move(directory)), incarnation_(incarnation) {
         rlimit limit{};
         if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
-            open_max_ = std::clamp<u64>(limit.rlim_cur / 8, 8, kOpenMax);
+            open_max_ = std::clamp<u64>(limit.rlim_cur / 4, 8, kOpenMax);  // two each
     }
 
     // The writer is between begin_writes() and end_writes() while it writes ledgers.
@@ -231,31 +232,49 @@ class LedgerFileTable {
         return {};
     }
 
-    // Closes the file that was not used for longest; one that is not synced is synced first, since a failure that nobody
-    // has an open file for is never told.
+    // Closes a quarter of the files, those that were not used for longest. What is not synced is synced first, since a
+    // failure that nobody has an open file for is never told; many at once, so that one commit of the file system serves
+    // them all.
     IoFailure make_room() {
-        const std::lock_guard lock(mutex_);
-        if (open_.size() < open_max_) return {};
-        const auto oldest =
-            std::min_element(open_.begin(), open_.end(), [](const auto* a, const auto* b) {
+        std::vector<LedgerFile*> leaving, dirty;
+        {
+            const std::lock_guard lock(mutex_);
+            if (open_.size() < open_max_) return {};
+            const auto last = open_.begin() + static_cast<std::ptrdiff_t>((open_max_ + 3) / 4);
+            std::partial_sort(open_.begin(), last, open_.end(), [](const auto* a, const auto* b) {
                 return std::pair(a->written != a->synced, a->used) <
                        std::pair(b->written != b->synced, b->used);
             });
-        LedgerFile& file = **oldest;
-        if (file.written != file.synced) {
-            int& error = file.sync_error;
-            if (error == 0) error = sync_data(file.data.get(), IoOp::ledger_sync);
-            if (error == 0) error = sync_data(file.index.get(), IoOp::ledger_sync);
-            if (error != 0) return {IoOp::ledger_sync, error, path(file, ".data")};
-            file.synced = file.written;
+            leaving.assign(open_.begin(), last);
+            for (LedgerFile* file : leaving) {
+                if (file->written != file->synced) dirty.push_back(file);
+            }
         }
-        file.data = OwnedFd();
-        file.index = OwnedFd();
-        open_.erase(oldest);
+        if (dirty.size() < leaving.size()) {  // closing those that are synced is enough
+            std::erase_if(leaving, [&](LedgerFile* file) {
+                return std::find(dirty.begin(), dirty.end(), file) != dirty.end();
+            });
+            dirty.clear();
+        }
+        for (LedgerFile* file : dirty)
+            ::sync_file_range(file->data.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+        for (LedgerFile* file : dirty) {
+            int& error = file->sync_error;
+            if (error == 0) error = sync_data(file->data.get(), IoOp::ledger_sync);
+            if (error == 0) error = sync_data(file->index.get(), IoOp::ledger_sync);
+            if (error != 0) return {IoOp::ledger_sync, error, path(*file, ".data")};
+        }
+        const std::lock_guard lock(mutex_);
+        for (LedgerFile* file : leaving) {
+            file->synced = file->written;
+            file->data = OwnedFd();
+            file->index = OwnedFd();
+            std::erase(open_, file);
+        }
         return {};
     }
 
-    static constexpr u64 kOpenMax = 1024;
+    static constexpr u64 kOpenMax = 4096;
 
     const std::string directory_;
     const Incarnation incarnation_;

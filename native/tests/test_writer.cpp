@@ -272,6 +272,51 @@ static void test_redo() {
     CHECK(world.journal("journal1").empty());
 }
 
+// Frames of all sizes, as fast as they come, while the store asks for what is to be synced and changes journals.
+static void test_busy() {
+    World world;
+    u64 seed = 99, d = 0;
+    const auto random = [&seed](u64 below) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        return (seed >> 33) % below;
+    };
+    for (int i = 0; i < 1500; ++i) {
+        const u64 size = random(60) == 0 ? random(700'000) : random(4000);
+        d = world.publish(1 + random(3), std::string(size, static_cast<char>('a' + i % 26)),
+                          random(3) == 0);
+        if (random(20) == 0) {
+            for (const UnsyncedLedger& each : world.writer->ledgers().unsynced(2)) {
+                ::close(each.data);
+                ::close(each.index);
+                world.writer->ledgers().synced(each.ledger, each.size);
+            }
+        }
+        if (i % 500 == 250) world.use_journal("busy" + std::to_string(i));
+        if (random(100) == 0) world.wait_durable(d);
+        CHECK(!world.writer->poll().failure);
+    }
+    world.wait_durable(d);
+    world.check_ledgers();
+    u64 next = 1;
+    for (const char* name : {"journal1", "busy250", "busy750", "busy1250"}) {
+        const auto rounds = rounds_of(world.journal(name), next);
+        if (!rounds.empty()) next = rounds.back().fields.last_d + 1;
+    }
+    CHECK(next == d + 1);
+}
+
+// Of journals that were named and never used, the last one counts.
+static void test_journals_are_numbered() {
+    World world;
+    world.use_journal("journal2");
+    world.use_journal("journal3");
+    CHECK(world.writer->poll().journals == 0);
+    world.wait_durable(world.publish(1, "x"));
+    CHECK(world.writer->poll().journals == 3);
+    CHECK(world.journal("journal1").empty() && world.journal("journal2").empty());
+    CHECK(rounds_of(world.journal("journal3")).size() == 1);
+}
+
 static void test_misuse() {
     World world;
     CHECK_ERROR(Code::misuse, world.writer->use_journal(0, 100), "multiple of 4096");
@@ -296,5 +341,7 @@ int main() {
     test_mode_os();
     test_stop();
     test_redo();
+    test_busy();
+    test_journals_are_numbered();
     test_misuse();
 }
