@@ -14,7 +14,7 @@ import msgspec
 from holdfast.broker.admin import Admin
 from holdfast.broker.blocking import BlockingBroker, Runner
 from holdfast.broker.consumer import Consumer, Reader, Start, SubscriptionType
-from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.dispatcher import Dispatcher, DispatchOptions
 from holdfast.broker.engine import Engine, Transfer
 from holdfast.broker.events import (
     Ack,
@@ -33,6 +33,7 @@ from holdfast.broker.events import (
     SubscriptionMoved,
     TopicCreate,
     TopicGone,
+    ViewChange,
 )
 from holdfast.broker.housekeeping import Housekeeping, Limits
 from holdfast.broker.machine import Applied, Machine
@@ -159,6 +160,12 @@ class Broker:
         self._publications = publications
         self.admin = Admin(self)
         self._housekeeping = Housekeeping(self)
+        self._dispatch = DispatchOptions(
+            guard_s=options.reset_timeout_s,
+            nack_first_s=options.nack_first_s,
+            nack_most_s=options.nack_most_s,
+            unacked_max=options.unacked_max,
+        )
         self._volatile = 0
         self._waiting: dict[int, asyncio.Future[ProducerReady]] = {}
         """Producers that wait for exclusive access, by session."""
@@ -389,7 +396,9 @@ class Broker:
         """The one that serves a subscription here."""
         dispatcher = topic.dispatchers.get(subscription.id)
         if dispatcher is None:
-            dispatcher = Dispatcher(topic, subscription, self.engine.submit, self.clock, self.random)
+            dispatcher = Dispatcher(
+                topic, subscription, self.engine.submit, self.clock, self.random, self._dispatch
+            )
             topic.dispatchers[subscription.id] = dispatcher
         return dispatcher
 
@@ -400,7 +409,9 @@ class Broker:
         place = await self.place(topic, start)
         self._volatile -= 1
         subscription = VolatileSubscription(topic, self._volatile, name or f"reader-{-self._volatile}", place)
-        dispatcher = Dispatcher(topic, subscription, subscription.submit, self.clock, self.random)
+        dispatcher = Dispatcher(
+            topic, subscription, subscription.submit, self.clock, self.random, self._dispatch
+        )
         topic.dispatchers[subscription.id] = dispatcher
         if name is not None:
             topic.volatile[name] = dispatcher
@@ -487,6 +498,10 @@ class Broker:
         for event in applied.events:
             if isinstance(event, Ack):
                 self._look_for_done(event.subscription)
+            elif isinstance(event, ViewChange):
+                for topic in self.topics.values():
+                    for dispatcher in topic.dispatchers.values():
+                        dispatcher.owned()
 
     def _noticed(self, notice: Notice) -> None:
         match notice:

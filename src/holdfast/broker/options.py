@@ -52,6 +52,11 @@ class BrokerOptions:
     """How often ages are looked at: of ledgers, messages, stages."""
     reset_timeout_s: float = 30.0
     """After that a reset whose outcome is unknown is fenced off."""
+    nack_first_s: float = 1.0
+    """How long a message stays away after its first negative acknowledgement; doubles each time."""
+    nack_most_s: float = 60.0
+    unacked_max: int = 0
+    """A consumer that holds so many unacknowledged messages is given no more; 0: no limit."""
     stage_age_s: float = 24 * 3600.0
     """A stage that nobody committed in that time is dropped."""
     sink_age_s: float = 90 * 24 * 3600.0

@@ -1,0 +1,239 @@
+"""The confirm path, with a store that says what is durable only when the test lets it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.broker.engine import Engine
+from holdfast.broker.events import ProducerOpen, SubscriptionCreate, TopicCreate
+from holdfast.broker.machine import Applied, Machine
+from holdfast.errors import Closed, Exists, HoldfastError, NoSpace
+from holdfast.group import LocalGroup, Position, SystemClock
+
+ORDERS = "persistent://public/default/orders"
+
+
+class World:
+    """An engine on a local group. `durable` is what its disk does."""
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+        self.group = LocalGroup(explicit_holds=True)
+        self.settlements: list[Applied] = []
+        self.told: list[str] = []
+        self.ends: list[HoldfastError] = []
+        self.stable: list[Position] = []
+        self.engine = Engine(self.machine, self, self.group, SystemClock(), self)
+
+    # the store
+    def applied(self) -> None:
+        self.machine.log.take_round()
+
+    def set_stable(self, position: Position) -> None:
+        self.stable.append(position)
+
+    async def flush(self) -> None:
+        self.durable()
+
+    # the observer
+    def settled(self, applied: Applied) -> None:
+        self.settlements.append(applied)
+
+    def ended(self, reason: HoldfastError) -> None:
+        self.ends.append(reason)
+
+    def durable(self, d: int | None = None) -> None:
+        self.engine.on_durable(self.machine.log.next_d - 1 if d is None else d)
+
+    def submit(self, name: str, event: Any) -> asyncio.Future[Any]:
+        future = self.engine.submit(event)
+        future.add_done_callback(lambda done: self.told.append(name))
+        return future
+
+
+async def turn() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def started() -> World:
+    world = World()
+    await world.group.start(world.engine)
+    world.durable()
+    return world
+
+
+def test_nothing_is_told_before_it_is_durable() -> None:
+    """I60, I61: applied is not told; what became durable is told, in order, refusals in their place."""
+
+    async def main() -> None:
+        world = await started()
+        created = world.submit("create", TopicCreate(ORDERS, bytes(16)))
+        await turn()
+        again = world.submit("again", TopicCreate(ORDERS, bytes(16)))
+        other = world.submit("other", TopicCreate(ORDERS + "2", bytes(16)))
+        await turn()
+        assert len(world.machine.state.topics) == 2  # applied ...
+        assert world.told == []  # ... and not told, the refusal neither
+        world.durable(world.machine.log.next_d - 2)
+        await turn()
+        assert world.told == ["create"]
+        world.durable()
+        await turn()
+        assert world.told == ["create", "again", "other"]
+        assert (await created).topic == 1
+        assert (await other).topic == 2
+        with pytest.raises(Exists):
+            await again
+
+    asyncio.run(main())
+
+
+def test_what_is_published_is_seen_when_it_is_durable() -> None:
+    """I63: the end that observers are told never runs ahead of the disk."""
+
+    async def main() -> None:
+        world = await started()
+        await_topic = world.engine.submit(TopicCreate(ORDERS, bytes(16)))
+        await turn()
+        world.durable()
+        topic = (await await_topic).topic
+        opening = world.engine.submit(ProducerOpen(topic, "p", "shared", world.group.member))
+        await turn()
+        world.durable()
+        opened = await opening
+        before = len(world.settlements)
+        receipts = []
+        for number in range(3):
+            receipts.append(
+                world.engine.publish(topic, opened.session, opened.epoch, "p", number, [b"x"], time_ms=1)
+            )
+            await turn()
+        assert world.machine.state.require_topic(topic).ledgers.end == 3
+        assert len(world.settlements) == before
+        for number in range(3):
+            world.durable(world.machine.log.next_d - 3 + number)
+            await turn()
+            assert world.settlements[-1].tails == [(topic, number + 1)]
+            assert [receipt.done() for receipt in receipts] == [at <= number for at in range(3)]
+
+    asyncio.run(main())
+
+
+def test_a_frame_without_durable_events_waits_for_those_before_it() -> None:
+    async def main() -> None:
+        world = await started()
+        world.submit("create", TopicCreate(ORDERS, bytes(16)))
+        await turn()
+        refused = world.submit("refused", SubscriptionCreate(99, "s"))
+        await turn()
+        assert world.told == []
+        world.durable()
+        await turn()
+        assert world.told == ["create", "refused"]
+        assert isinstance(refused.exception(), HoldfastError)
+        world.submit("alone", SubscriptionCreate(99, "s"))
+        await turn()
+        assert world.told[-1] == "alone"  # nothing waits before it
+
+    asyncio.run(main())
+
+
+def test_the_end_is_told_to_all_that_waits() -> None:
+    """I62: in flight, in the group, and still in the turn's frame; and whoever comes later."""
+
+    async def main() -> None:
+        world = await started()
+        applied = world.submit("applied", TopicCreate(ORDERS, bytes(16)))
+        await turn()
+        waiting = world.submit("waiting", TopicCreate(ORDERS + "2", bytes(16)))
+        world.engine.end(NoSpace("the disk is full"))
+        await turn()
+        for future in (applied, waiting):
+            with pytest.raises(NoSpace, match="the disk is full"):
+                await future
+        with pytest.raises(NoSpace, match="the disk is full"):
+            world.engine.submit(TopicCreate(ORDERS, bytes(16)))
+        with pytest.raises(NoSpace):
+            await world.engine.room()
+        assert [str(reason) for reason in world.ends] == ["the disk is full"]
+        settled = len(world.settlements)
+        world.durable()
+        await turn()
+        assert len(world.settlements) == settled
+
+    asyncio.run(main())
+
+
+def test_who_does_not_wait_any_more_disturbs_nobody() -> None:
+    async def main() -> None:
+        world = await started()
+        gone = world.engine.submit(TopicCreate(ORDERS, bytes(16)))
+        stays = world.submit("stays", TopicCreate(ORDERS + "2", bytes(16)))
+        gone.cancel()
+        await turn()
+        world.durable()
+        await turn()
+        assert world.told == ["stays"]
+        assert (await stays).topic == 2
+
+    asyncio.run(main())
+
+
+def test_a_group_that_is_lost_ends_the_engine() -> None:
+    async def main() -> None:
+        world = await started()
+        future = world.submit("create", TopicCreate(ORDERS, bytes(16)))
+        await turn()
+        world.engine.on_lost("a majority is gone")
+        with pytest.raises(Closed, match="a majority is gone"):
+            await future
+
+    asyncio.run(main())
+
+
+def test_whoever_publishes_waits_while_the_disk_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        world = await started()
+        pending = [100 << 20]
+        monkeypatch.setattr(type(world.engine), "_waiting_bytes", lambda engine: pending[0])
+        waiter = asyncio.create_task(world.engine.room())
+        await turn()
+        assert not waiter.done()
+        world.engine.submit(TopicCreate(ORDERS, bytes(16)))
+        await turn()
+        world.durable()
+        await turn()
+        assert not waiter.done()  # still too much
+        pending[0] = 0
+        world.engine.submit(TopicCreate(ORDERS + "2", bytes(16)))
+        await turn()
+        world.durable()
+        await turn()
+        assert waiter.done()
+
+    asyncio.run(main())
+
+
+def confirm_early(engine: Engine) -> None:
+    """A mutant: what was applied counts as durable."""
+    engine._durable_d = 1 << 62
+
+
+def test_an_engine_that_confirms_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold = Engine._hold
+
+    def early(engine: Engine) -> None:
+        confirm_early(engine)
+        hold(engine)
+
+    monkeypatch.setattr(Engine, "_hold", early)
+    for test in (
+        test_nothing_is_told_before_it_is_durable,
+        test_what_is_published_is_seen_when_it_is_durable,
+    ):
+        with pytest.raises(AssertionError):
+            test()
