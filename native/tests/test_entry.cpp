@@ -228,6 +228,10 @@ static void test_faults_have_names() {
     // A negative payload size.
     const std::string part("\0\0\0\x0b\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 15);
     CHECK(fault_of(raw(needed + "\x58\x01", part)) == EntryFault::batch);
+    // A message that is longer than what is left of the batch.
+    CHECK(fault_of(raw(needed + "\x58\x01", std::string("\0\0\0\x02\x18\x03"
+                                                        "ab",
+                                                        8))) == EntryFault::batch);
     // Not known: field 99 of each kind, and a known number with another type. The last of two wins.
     const std::string strange =
         "\x98\x06\x07\x99\x06 12345678\x9a\x06\x02xy\x9d\x06 1234\x12\x01q\x10\x09";

@@ -141,6 +141,13 @@ static void test_damaged_index() {
         LedgerFiles files(directory(), kIncarnation);
         for (u64 entry = 0; entry < 20; ++entry) check_entries(read(files, 1, entry, 3), ledger);
     }
+    // Several in a row, so that those before it lead nowhere, too.
+    write_ledger(1, ledger);
+    std::string wrong = index;
+    for (std::size_t entry = 5; entry < 19; ++entry) wrong[kFileHeaderSize + 8 * entry] ^= 8;
+    write_file(path_of(1, "index"), wrong);
+    LedgerFiles several(directory(), kIncarnation);
+    for (u64 entry = 0; entry < 20; ++entry) check_entries(read(several, 1, entry, 3), ledger);
     // One that points to another sound block, and one to a block that a payload pretends to be.
     LedgerBytes trap;
     LedgerBytes forged;
