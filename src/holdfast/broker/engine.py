@@ -163,6 +163,23 @@ class Engine(Listener):
         self._frame.publish(topic, session, epoch, producer, entries)
         return self._request()
 
+    @property
+    def frame(self) -> Frame:
+        """This turn's, for who fills it in the core; `added` follows in the same callback.
+
+        Raises:
+            Closed: the engine has ended.
+        """
+        self._require_open()
+        return self._frame
+
+    def added(self, count: int) -> list[asyncio.Future[Any]]:
+        """So many events were put into `frame`: the futures of their outcomes, in order."""
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in range(count)]
+        self._enqueue(futures)
+        return futures
+
     async def settle(self) -> None:
         """Wait until everything that was submitted so far has its answer.
 
@@ -189,15 +206,17 @@ class Engine(Listener):
             raise type(self._ended)(str(self._ended))
 
     def _request(self) -> asyncio.Future[Any]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._futures.append(future)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._enqueue([future])
+        return future
+
+    def _enqueue(self, futures: list[asyncio.Future[Any]]) -> None:
+        self._futures += futures
         if self._frame.size >= FRAME_BYTES:
             self._flush()
         elif not self._flush_scheduled:
             self._flush_scheduled = True
-            loop.call_soon(self._flush_turn)
-        return future
+            asyncio.get_running_loop().call_soon(self._flush_turn)
 
     def _flush_turn(self) -> None:
         self._flush_scheduled = False
