@@ -11,7 +11,7 @@ At the end of the rounds, at the first place that does not continue them (D = e 
 
 | what stands at that place       | what stands behind it, here and in later files     | the end is |
 |---------------------------------|----------------------------------------------------|------------|
-| anything                        | the snapshot has seen e                            | DAMAGED    |
+| anything                        | a snapshot relies on e                             | DAMAGED    |
 | anything                        | a round that says that e was synced                | DAMAGED    |
 | zeros, or rounds of lower D     | nothing that is newer                              | CLEAN      |
 | a round that is not whole       | nothing that says so                               | TORN       |

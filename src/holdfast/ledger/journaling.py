@@ -94,12 +94,6 @@ class Journaling:
         self._used.append(number)
         writer.use_journal(file, PAGE)
 
-    async def sync(self, first: int) -> None:
-        """`sync = os`: make the rounds of these files durable before a snapshot relies on them."""
-        for number, file in sorted(self._open.items()):
-            if number >= first:
-                await file.sync()
-
     async def drop(self, before: int) -> None:
         """Files that no kept snapshot needs."""
         dropped = False

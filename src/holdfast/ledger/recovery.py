@@ -174,7 +174,7 @@ class Base:
     kept: list[Meta]
     """The older one, if there is one to fall back on, and the one in use."""
     known_d: int
-    """The highest D that any snapshot's name vouches for."""
+    """The journal must reach up to here: a snapshot says so, if only by its name."""
     files: list[int]
     notes: list[str] = field(default_factory=list)
 
@@ -204,7 +204,9 @@ async def find_base(disk: Disk, incarnation: bytes) -> Base:
             kept.insert(0, second)
         elif whole_journal:
             kept.insert(0, NOTHING)
-    return Base(newest, kept, max(found, default=0), files, notes)
+    lost = [d for d in found if d > kept[-1].d]
+    known_d = max([*lost, kept[-1].d if kept[-1].proven else 0])
+    return Base(newest, kept, known_d, files, notes)
 
 
 # -- redo ---------------------------------------------------------------------------------------------
@@ -311,6 +313,14 @@ class Recovery:
     ending: Ending = field(init=False)
     cut_at: Position | None = None
     """Events after this position are to be cut; they may stand in the middle of a round."""
+
+    @property
+    def is_cut(self) -> bool:
+        """The journal does not continue the state that was reached: it has to begin anew.
+
+        Because of `upto`; or because the snapshot has seen events that the journal lost (`sync = os`).
+        """
+        return self.cut_at is not None or self.ending.last_d < self.base.meta.d
 
     def __post_init__(self) -> None:
         self.ends = LedgerEnds(self.disk, self.incarnation, self.base.meta.extents())

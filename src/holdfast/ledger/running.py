@@ -19,6 +19,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from holdfast._core import Log, at
@@ -183,6 +184,8 @@ class Running:
         # failures in a row
         self._journal_mended_at = -1
         self._ledger_mended_at = (-1, 0)
+        self._spoiled: set[LedgerFile] = set()
+        """Ledger files whose sync has failed: they are not synced again."""
         self._suspect = False
         """`sync = os`: a sync has failed, and no snapshot has been taken since."""
         # snapshots
@@ -436,6 +439,8 @@ class Running:
             raise Closed(
                 f"{where} could not be written ({os.strerror(number)}); look at the disk and start again"
             )
+        if op == "ledger_sync":
+            self._spoiled.add(parsed[0])
         if times > 1 or op == "ledger_sync":
             await self._rewrite(parsed[0].ledger)
         self._resume()
@@ -519,8 +524,6 @@ class Running:
         start, start_d = self._start
         await self._sync_ledgers()
         at("snapshot_synced")
-        if opened.options.sync == "os":
-            await self._journaling.sync(start.journal)
         meta = snapshotting.summary(
             captured,
             start,
@@ -529,6 +532,7 @@ class Running:
             next_ledger=next_ledger,
             time_ns=time_ns,
             clean=clean,
+            proven=opened.options.sync != "os",
         )
         size = await snapshotting.publish(opened.disk, meta, captured.parts, opened.incarnation)
         opened.kept[:] = [*(old for old in opened.kept if old.d < meta.d), meta][-2:]
@@ -541,19 +545,24 @@ class Running:
 
     async def _sync_ledgers(self) -> None:
         opened = self.opened
-
-        async def rewrite(ledger: int, error: OSError) -> None:
-            if is_full(error):
-                raise error
-            await self._rewrite(ledger)
-
         for file in sorted(opened.unsynced):
-            try:
-                await opened.sync_ledger(file)
-            except OSError as error:
-                await rewrite(file.ledger, error)
+            if opened.generations.get(file.ledger, 0) == file.generation:
+                await self._sync_ledger(file.ledger, partial(opened.sync_ledger, file))
             opened.unsynced.discard(file)
-        await snapshotting.sync_ledgers(self.writer, opened.disk, rewrite)
+        await snapshotting.sync_ledgers(self.writer, opened.disk, self._sync_ledger)
+
+    async def _sync_ledger(self, ledger: int, by: Callable[[], Awaitable[None]]) -> None:
+        """Sync a ledger, once: after a failure its file is given up (I35)."""
+        file = LedgerFile(ledger, self.opened.generations.get(ledger, 0))
+        if file not in self._spoiled:
+            try:
+                await by()
+                return
+            except OSError as error:
+                self._spoiled.add(file)
+                if is_full(error):
+                    await self.opened.space.release()
+        await self._rewrite(ledger)
 
     async def _drop(self) -> None:
         """What goes wrong here costs room and nothing else: it is done again after the next snapshot."""

@@ -55,6 +55,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing was under way: the broker was closed."""
     cut: bool = False
     """Events after it were cut: nothing older may be used any more."""
+    proven: bool = True
+    """The journal was synced up to `d` when this was named; not so with `sync = os`."""
     time_ns: int
     """Log time."""
     next_ledger: int

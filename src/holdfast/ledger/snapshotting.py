@@ -49,6 +49,7 @@ def summary(
     time_ns: int,
     clean: bool = False,
     cut: bool = False,
+    proven: bool = True,
 ) -> Meta:
     """What the store has to know of a snapshot."""
     return Meta(
@@ -56,6 +57,7 @@ def summary(
         position=(captured.position.view, captured.position.index),
         clean=clean,
         cut=cut,
+        proven=proven,
         time_ns=time_ns,
         next_ledger=next_ledger,
         journal=start.journal,
@@ -89,23 +91,25 @@ def garbage(files: Iterable[LedgerFile], kept: list[Meta], current: dict[int, in
 
 
 async def sync_ledgers(
-    writer: RoundWriter, disk: Disk, rewrite: Callable[[int, OSError], Awaitable[None]]
+    writer: RoundWriter, disk: Disk, sync: Callable[[int, Callable[[], Awaitable[None]]], Awaitable[None]]
 ) -> None:
     """Everything that was written to ledgers before this call is durable after it.
 
-    A ledger whose sync fails is not synced again: `rewrite` makes it durable in another file.
+    `sync(ledger, by)` syncs one by calling `by`, or makes it durable in another file.
     """
     seen: set[int] = set()
-    while fresh := [each for each in writer.unsynced() if each.ledger not in seen]:
-        for each in fresh:
-            seen.add(each.ledger)
-            try:
-                await each.sync()
+    while batch := writer.unsynced():
+        fresh = [each for each in batch if each.ledger not in seen]
+        try:
+            for each in fresh:
+                seen.add(each.ledger)
+                await sync(each.ledger, each.sync)
                 writer.synced(each.ledger, each.size)
-            except OSError as error:
-                await rewrite(each.ledger, error)
-            finally:
+        finally:
+            for each in batch:
                 await each.close()
+        if not fresh:
+            break
     await disk.sync_directory(LEDGERS)
 
 

@@ -155,14 +155,14 @@ class Store:
             opened.unsynced |= found.ends.touched
             await opened.files.look()
             place = found.ending.next
-            if found.cut_at is not None:
+            if found.is_cut:
                 place = await self._cut(machine, place.journal + 1)
             self._journaling = Journaling(opened.disk, opened.files, place, report.last_d)
         at("recover_done")
         return report
 
     async def _cut(self, machine: Machine, number: int) -> Place:
-        """Events after this state are void: a snapshot that the old journal does not continue says so."""
+        """The journal begins anew behind this state: a snapshot says so, and what was before it is void."""
         opened = self._opened
         for file in sorted(opened.unsynced):
             await opened.sync_ledger(file)
