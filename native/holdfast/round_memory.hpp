@@ -55,7 +55,7 @@ class ChunkPool {
     }
 
  private:
-    static constexpr std::size_t kKeptMax = (std::size_t{64} << 20) / kChunkSize;
+    static constexpr std::size_t kKeptMax = (std::size_t{32} << 20) / kChunkSize;
 
     std::mutex mutex_;
     std::vector<Chunk> kept_;
