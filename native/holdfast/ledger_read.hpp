@@ -1,6 +1,6 @@
 // Reads runs of entries from ledgers' files. Any thread may call; the files that were used last stay open.
 //
-// Every block that leaves here was checked: header, kind, entry number, sum. Where the index does not lead to the right
+// Every block that leaves here was checked: header, kind, entry number, sum (I70). Where the index does not lead to the right
 // block, the block is found from the data alone, along the chain of blocks from the nearest one that is sound: blocks say
 // how long they are and are numbered without gaps. The bytes are never searched for something that looks like a block: a
 // payload can look like anything.

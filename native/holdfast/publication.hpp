@@ -10,7 +10,7 @@
 //
 // One process writes, any number read. The writer always fills the older copy: begin = its number, then the rest, then
 // end = the same number. So one copy is whole at any time, also when the writer is killed in the midst of it, and a reader
-// that sees begin = end before and after has read one state and not a mixture. The sum is for what no order can
+// that sees begin = end before and after has read one state and not a mixture (I74). The sum is for what no order can
 // promise: a disk that lost power. The newer of the whole copies counts.
 //
 // Positions are ordinals; `visible` is exclusive. Nothing at or above it may be read: a crash could take it back. The file
@@ -123,7 +123,7 @@ class ViewMapping final : private ForkAware {
         out[kViewEnd] = word(which, kViewEnd).load(std::memory_order_acquire);  // pairs with: write
         for (std::size_t i = kViewIncarnation; i < kViewEnd; ++i)
             out[i] = word(which, i).load(std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_acquire);  // pairs with: write, the fence
+        std::atomic_thread_fence(std::memory_order_acquire);  // pairs with: write
         out[kViewBegin] = word(which, kViewBegin).load(std::memory_order_relaxed);
         if (out[kViewBegin] != out[kViewEnd]) return std::nullopt;
         return out;
@@ -131,7 +131,7 @@ class ViewMapping final : private ForkAware {
 
     void write(unsigned which, const ViewCopy& copy) {
         word(which, kViewBegin).store(copy[kViewBegin], std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_release);  // pairs with: read, the fence
+        std::atomic_thread_fence(std::memory_order_release);  // pairs with: read
         for (std::size_t i = kViewIncarnation; i < kViewEnd; ++i)
             word(which, i).store(copy[i], std::memory_order_relaxed);
         word(which, kViewEnd).store(copy[kViewEnd], std::memory_order_release);  // pairs with: read

@@ -39,7 +39,7 @@ static void test_run() {
     CHECK(parse_run(7, 0, 0, "", ledger.data()).count() == 6);
 }
 
-// Every damage to a run: what is answered is right, or nothing is.
+// Every damage to a run: what is answered is right, or nothing is (I70).
 static void test_damaged_run() {
     LedgerBytes ledger;
     ledger.add(single_entry(0, "first"), 1);
@@ -159,7 +159,7 @@ static void test_handover() {
     CHECK((messages_of(first_word) == Strings{"1000:0 0"}));
 }
 
-// A sealed block around hostile bytes: whatever an entry claims, the walk stays inside it.
+// A sealed block around hostile bytes: whatever an entry claims, the walk stays inside it (I73).
 static void test_hostile_entries() {
     std::mt19937_64 random(3);
     const std::string good = batch_entry(9, {"x", "yy", "zzz"});

@@ -116,7 +116,7 @@ static void test_large_entries() {
     for (u64 entry = 0; entry < 6; ++entry) check_entries(read(files, 1, entry, 10, 100), ledger);
 }
 
-// Any bit of the index may be wrong: the answer is the same, and a note is made where it took the longer way.
+// Any bit of the index may be wrong (I71): the answer is the same, and a note is made where it took the longer way.
 static void test_damaged_index() {
     const LedgerBytes ledger = some_ledger(20);
     const std::string index =
@@ -164,7 +164,7 @@ static void test_damaged_index() {
     CHECK(files.take_notes().size() == 1);
 }
 
-// Any bit of the data may be wrong, or the file end anywhere: the entries before it are read, and so are those behind it
+// Any bit of the data may be wrong, or the file end anywhere (I72): the entries before it are read, and so are those behind it
 // that the index still finds; the one that is hit is named.
 static void test_damaged_data() {
     const LedgerBytes ledger = some_ledger(8, 11);

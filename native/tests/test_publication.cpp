@@ -76,7 +76,7 @@ static void test_damage() {
     CHECK(reader.read() == state_of(3));
 }
 
-// A writer that dies after any word of a copy leaves the state before it.
+// A writer that dies after any word of a copy leaves the state before it (I74).
 static void test_half_written() {
     ::unlink(path().c_str());
     {
