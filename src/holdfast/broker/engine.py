@@ -27,8 +27,8 @@ from holdfast.group import BEGINNING, Clock, Group, Listener, Member, Position, 
 FRAME_BYTES = 1 << 20
 """A frame that has grown so large leaves before the turn ends."""
 
-PENDING_BYTES = 16 << 20
-"""How much may wait for the disk before whoever publishes has to wait too."""
+UNDER_WAY_BYTES = 8 << 20
+"""How much of this member's frames may be unanswered before whoever publishes has to wait."""
 
 Missed: TypeAlias = tuple[Position, Member, bytes] | View
 Transfer: TypeAlias = Callable[[Position, View], Awaitable[Iterable[Missed]]]
@@ -61,12 +61,16 @@ class Observer(Protocol):
 class _Inflight:
     """A frame between its delivery and its stability."""
 
-    __slots__ = ("applied", "futures", "position")
+    __slots__ = ("applied", "futures", "position", "size")
 
-    def __init__(self, position: Position, applied: Applied, futures: list[asyncio.Future[Any]]) -> None:
+    def __init__(
+        self, position: Position, applied: Applied, futures: list[asyncio.Future[Any]], size: int
+    ) -> None:
         self.position = position
         self.applied = applied
         self.futures = futures
+        self.size = size
+        """In bytes, of an own frame; else 0."""
 
 
 class Engine(Listener):
@@ -100,6 +104,7 @@ class Engine(Listener):
         self._inflight: deque[_Inflight] = deque()
         self._unheld: deque[tuple[int, Position]] = deque()
         self._durable_d = machine.log.next_d - 1
+        self._under_way = 0
         self._room: list[asyncio.Future[None]] = []
         self._backlog: list[Missed] | None = None
         """What is delivered while the state of the cut is still on its way."""
@@ -192,14 +197,11 @@ class Engine(Listener):
 
     async def room(self) -> None:
         """Wait while the disk is behind: whoever publishes without waiting for receipts waits here."""
-        while self._ended is None and self._waiting_bytes() > PENDING_BYTES:
+        while self._ended is None and self._under_way > UNDER_WAY_BYTES:
             future = asyncio.get_running_loop().create_future()
             self._room.append(future)
             await future
         self._require_open()
-
-    def _waiting_bytes(self) -> int:
-        return self._machine.log.pending_bytes + self._group.stats().in_flight_bytes
 
     def _require_open(self) -> None:
         if self._ended is not None:
@@ -228,10 +230,12 @@ class Engine(Listener):
         futures, self._futures = self._futures, []
         frame = self._frame.take(self._clock.now_ns())
         self._sent.append(futures)
+        self._under_way += len(frame)
         try:
             self._group.mcast(frame)
         except (NoQuorum, Closed) as error:
             self._sent.pop()
+            self._under_way -= len(frame)
             for future in futures:
                 _fail(future, error)
 
@@ -257,6 +261,7 @@ class Engine(Listener):
         self._store.set_stable(pos)
         while self._inflight and self._inflight[0].position <= pos:
             frame = self._inflight.popleft()
+            self._under_way -= frame.size
             self._observer.settled(frame.applied)
             for future, outcome in zip(frame.futures, frame.applied.outcomes, strict=False):
                 if future.done():
@@ -265,7 +270,7 @@ class Engine(Listener):
                     _fail(future, outcome)
                 else:
                     future.set_result(outcome)
-        if self._room and self._waiting_bytes() <= PENDING_BYTES:
+        if self._room and self._under_way <= UNDER_WAY_BYTES:
             self._release_room()
 
     def on_lost(self, reason: str) -> None:
@@ -312,16 +317,18 @@ class Engine(Listener):
     def _apply_view(self, view: View) -> None:
         applied = self._machine.view(view, self._unclean)
         self._unclean = False
-        self._track(view.position, applied, [])
+        self._track(view.position, applied, [], 0)
 
     def _apply(self, pos: Position, member: Member, event: bytes) -> None:
         applied = self._machine.apply(pos.view, pos.index, member, event)
-        mine = member == self._group.member and self._sent
-        self._track(pos, applied, self._sent.popleft() if mine else [])
+        if member == self._group.member and self._sent:
+            self._track(pos, applied, self._sent.popleft(), len(event))
+        else:
+            self._track(pos, applied, [], 0)
 
-    def _track(self, pos: Position, applied: Applied, futures: list[asyncio.Future[Any]]) -> None:
+    def _track(self, pos: Position, applied: Applied, futures: list[asyncio.Future[Any]], size: int) -> None:
         self.position = pos
-        self._inflight.append(_Inflight(pos, applied, futures))
+        self._inflight.append(_Inflight(pos, applied, futures, size))
         self._unheld.append((applied.last_d, pos))
         self._store.applied()
         self._hold()
