@@ -124,31 +124,47 @@ class ViewMapping final : private ForkAware {
         for (std::size_t i = kViewIncarnation; i < kViewEnd; ++i)
             out[i] = word(which, i).load(std::memory_order_relaxed);
         std::atomic_thread_fence(std::memory_order_acquire);  // pairs with: write
-        out[kViewBegin] = word(which, kViewBegin).load(std::memory_order_relaxed);
+        // Acquire: who sees that a copy has begun then finds the other one whole.
+        out[kViewBegin] =
+            word(which, kViewBegin).load(std::memory_order_acquire);  // pairs with: write
         if (out[kViewBegin] != out[kViewEnd]) return std::nullopt;
         return out;
     }
 
     void write(unsigned which, const ViewCopy& copy) {
-        word(which, kViewBegin).store(copy[kViewBegin], std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_release);  // pairs with: read
+        word(which, kViewBegin)
+            .store(copy[kViewBegin], std::memory_order_release);  // pairs with: read
+        std::atomic_thread_fence(std::memory_order_release);      // pairs with: read
         for (std::size_t i = kViewIncarnation; i < kViewEnd; ++i)
             word(which, i).store(copy[i], std::memory_order_relaxed);
         word(which, kViewEnd).store(copy[kViewEnd], std::memory_order_release);  // pairs with: read
     }
 
-    // Which copy is whole and the newer one, and what it says.
+    // Which copy is whole and the newer one, and what it says. None: both were written meanwhile, or are damaged.
+    //
+    // When only one is whole, it is read again after the other was seen not to be: it may have been read a while ago, and
+    // an earlier call may have answered what the other one said before it was begun anew. A reader never goes back.
     std::optional<std::pair<unsigned, ViewCopy>> newest(u64 topic) const {
-        std::optional<std::pair<unsigned, ViewCopy>> best;
-        for (unsigned which = 0; which < 2; ++which) {
-            const auto copy = read(which);
-            if (!copy || !whole(*copy, topic)) continue;
-            if (!best || (*copy)[kViewBegin] > best->second[kViewBegin]) best.emplace(which, *copy);
+        const auto first = read_whole(0, topic);
+        const auto second = read_whole(1, topic);
+        if (first && second) {
+            const unsigned which = (*second)[kViewBegin] > (*first)[kViewBegin] ? 1 : 0;
+            return std::pair(which, which == 1 ? *second : *first);
         }
-        return best;
+        for (const unsigned which : {0u, 1u}) {
+            if (!(which == 0 ? first : second)) continue;
+            if (const auto again = read_whole(which, topic)) return std::pair(which, *again);
+        }
+        return std::nullopt;
     }
 
  private:
+    std::optional<ViewCopy> read_whole(unsigned which, u64 topic) const {
+        auto copy = read(which);
+        if (copy && !whole(*copy, topic)) copy.reset();
+        return copy;
+    }
+
     std::atomic_ref<u64> word(unsigned which, std::size_t i) const {
         return std::atomic_ref<u64>(
             reinterpret_cast<u64*>(base_ + kViewCopies)[which * kViewWords + i]);
