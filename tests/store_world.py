@@ -254,7 +254,7 @@ class World:
         return None
 
     def crash(self, survival: float | None = None) -> None:
-        """The machine goes down between two lives. Where there is a kernel, it survives."""
+        """The power goes between two lives. Real files do not notice."""
 
     def live(
         self, use: Use | None = None, close: bool | None = True, check: bool = True, **opening: Any
@@ -333,8 +333,10 @@ class SimWorld(World):
     def crash(self, survival: float | None = None) -> None:
         self.platter.crash(survival)
 
-    def die(self, use: Use, moment_s: float, survival: float | None = None, **opening: Any) -> None:
-        """A life that is ended at some moment, wherever it is."""
+    def die(
+        self, use: Use, moment_s: float, survival: float | None = None, kill: bool = False, **opening: Any
+    ) -> None:
+        """A life that is ended at some moment, wherever it is: by a power cut, or (`kill`) it alone."""
 
         async def life(disk: Disk, clock: Clock, randomness: Randomness) -> None:
             store = await Store.open(
@@ -352,7 +354,12 @@ class SimWorld(World):
 
         self.sim.boot(program, 1)
         self.sim.run(moment_s)
-        self.sim.crash(1, survival)
+        if kill:
+            node = self.sim.running.pop(1)
+            self.sim.loop.end(node.life)
+            self.platter.kill()
+        else:
+            self.sim.crash(1, survival)
 
     def close(self) -> None:
         self.sim.loop.close()

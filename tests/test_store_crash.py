@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 
 from holdfast.group import SeededRandomness
-from store_world import SMALL, TOPICS, Life, SimWorld, simulated
+from store_world import SMALL, TOPICS, Life, SimWorld, Use, simulated
 
 SEEDS = [int(os.environ["HOLDFAST_SEED"])] if "HOLDFAST_SEED" in os.environ else list(range(60))
 BUSY = replace(SMALL, snapshot_bytes=48 << 10, snapshot_s=0.5)
 """Snapshots all the time."""
 
 
-def busy(chance: SeededRandomness, frames: int = 400) -> object:
+def busy(chance: SeededRandomness, frames: int = 400) -> Use:
     """A life's work, drawn: until it is ended, or all is done."""
 
     async def use(life: Life) -> None:
@@ -46,9 +46,10 @@ def busy(chance: SeededRandomness, frames: int = 400) -> object:
     return use
 
 
-def storm(world: SimWorld, chance: SeededRandomness, lives: int) -> None:
+def storm(world: SimWorld, chance: SeededRandomness, lives: int, moment_s: float = 0.4) -> None:
+    """Lives that end by a power cut, or by SIGKILL: then what was written and not synced is still there."""
     for _ in range(lives):
-        world.die(busy(chance), moment_s=chance.between(0.0, 0.4), survival=None)  # type: ignore[arg-type]
+        world.die(busy(chance), moment_s=chance.between(0.0, moment_s), kill=chance.happens(0.5))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -75,7 +76,7 @@ def test_power_cuts_with_sync_os(seed: int) -> None:
     with simulated(seed, replace(BUSY, sync="os")) as world:
         for _ in range(6):
             world.oracle.told = 0
-            world.die(busy(chance), moment_s=chance.between(0.0, 3.0), survival=None)  # type: ignore[arg-type]
+            storm(world, chance, lives=1, moment_s=3.0)
         world.oracle.told = 0
         world.live()
 
@@ -85,9 +86,9 @@ def test_power_cuts_of_recovery(seed: int) -> None:
     """I36: a long journal, and hardly time to read it before the next cut."""
     chance = SeededRandomness(seed, "recovery")
     with simulated(seed) as world:
-        world.die(busy(chance, 200), moment_s=1.0)  # type: ignore[arg-type]
+        world.die(busy(chance, 200), moment_s=1.0)
         for _ in range(15):
-            world.die(busy(chance, 3), moment_s=chance.between(0.0, 0.08))  # type: ignore[arg-type]
+            world.die(busy(chance, 3), moment_s=chance.between(0.0, 0.08), kill=chance.happens(0.5))
 
         async def use(life: Life) -> None:
             await life.check_entries()
@@ -102,7 +103,7 @@ def test_the_storms_meet_what_they_are_for() -> None:
         chance = SeededRandomness(seed, "look")
         with simulated(seed, BUSY) as world:
             for _ in range(6):
-                world.die(busy(chance), moment_s=chance.between(0.05, 0.4))  # type: ignore[arg-type]
+                world.die(busy(chance), moment_s=chance.between(0.05, 0.4))
                 found = world.live(close=False).recovered
                 cut += found.cut_bytes > 0
                 redone += found.events > 0

@@ -28,6 +28,8 @@ class Journaling:
         self.written_bytes = 0
         """Of all rounds of this life."""
         self._counted = (0, next_place.offset)
+        self._small: set[int] = set()
+        """Files that were made when there was hardly any room."""
 
     @property
     def number(self) -> int:
@@ -36,7 +38,7 @@ class Journaling:
 
     async def begin(self, writer: RoundWriter) -> None:
         """Let the writer go on where recovery ended, or in the next file if that one is full."""
-        if self._start.offset >= self._full:
+        if self._start.offset >= self._full(self.number):
             self._start = Place(self.number + 1, PAGE)
             self._used = [self._start.journal]
             file = await self.files.create(self.number)
@@ -46,10 +48,12 @@ class Journaling:
         self._counted = (0, self._start.offset)
         writer.use_journal(file, self._start.offset)
 
-    @property
-    def _full(self) -> int:
+    def _size(self, number: int) -> int:
+        return self.files.small if number in self._small else self.files.size
+
+    def _full(self, number: int) -> int:
         """A file that has grown so far is left: before its end, so that no round makes it longer."""
-        return self.files.size - self.files.size // 8
+        return self._size(number) - self._size(number) // 8
 
     def place(self, progress: Progress) -> tuple[Place, int]:
         """Where the next round goes, and the last D before it."""
@@ -73,7 +77,8 @@ class Journaling:
 
     def room(self, progress: Progress) -> int:
         """What is left of the file in use; less a whole file if there is no spare, which is kept for acks."""
-        left = max(0, self.files.size - self.place(progress)[0].offset)
+        place, _ = self.place(progress)
+        left = max(0, self._size(place.journal) - place.offset)
         if self.files.spare or self.is_waiting(progress):
             return left
         return left - self.files.size
@@ -82,14 +87,17 @@ class Journaling:
         """It is time for the next file."""
         if progress.journals == 0 or self.is_waiting(progress):
             return False
-        return progress.journal_offset >= self._full
+        return progress.journal_offset >= self._full(self.number)
 
-    async def go_on(self, writer: RoundWriter, spoiled: bool = False) -> None:
-        """Give the writer the next file. `spoiled`: because something failed in this one."""
+    async def go_on(self, writer: RoundWriter, spoiled: bool = False, small: bool = False) -> None:
+        """Give the writer the next file. `spoiled`: something failed in this one. `small`: room is scarce."""
         if spoiled:
             self._spoiled.add(self.number)
         number = self.number + 1
-        file = await self.files.create(number)
+        small = small and not self.files.spare
+        file = await self.files.create(number, self.files.small if small else None)
+        if small:
+            self._small.add(number)
         self._open[number] = file
         self._used.append(number)
         writer.use_journal(file, PAGE)

@@ -37,6 +37,8 @@ class JournalFiles:
         self._incarnation = incarnation
         self.size = size
         """Of each file, in bytes. A round that needs more room makes its file longer."""
+        self.small = max(4 * PAGE, size // 16 // PAGE * PAGE)
+        """Of a file that is made when there is hardly any room."""
         self.spare = False
         """A spare is ready."""
         self._turn = asyncio.Lock()
@@ -53,17 +55,17 @@ class JournalFiles:
     async def make_spare(self) -> None:
         """Fill a file with zeros, and have it ready. Does nothing if there is one."""
         async with self._turn:
-            await self._make_spare()
+            await self._make_spare(self.size)
 
-    async def _make_spare(self) -> None:
+    async def _make_spare(self, size: int) -> None:
         if self.spare:
             return
         await remove(self._disk, SPARE + NEW)
         file = await self._disk.open(SPARE + NEW, create=True)
         try:
-            await file.preallocate(self.size)
-            for offset in range(0, self.size, FILL):
-                await write_all(file, offset, bytes(min(FILL, self.size - offset)))
+            await file.preallocate(size)
+            for offset in range(0, size, FILL):
+                await write_all(file, offset, bytes(min(FILL, size - offset)))
             await file.sync()
         except OSError:
             with contextlib.suppress(OSError):  # what cannot be removed now is at the next start
@@ -75,13 +77,16 @@ class JournalFiles:
         at("journal_made")
         self.spare = True
 
-    async def create(self, number: int) -> File:
-        """The file of that number, with its header, named, ready for its first round."""
-        async with self._turn:
-            return await self._create(number)
+    async def create(self, number: int, size: int | None = None) -> File:
+        """The file of that number, with its header, named, ready for its first round.
 
-    async def _create(self, number: int) -> File:
-        await self._make_spare()
+        `size` is for times of need: a file that is smaller than others, if there is no spare.
+        """
+        async with self._turn:
+            return await self._create(number, size or self.size)
+
+    async def _create(self, number: int, size: int) -> File:
+        await self._make_spare(size)
         self.spare = False  # whatever goes wrong from here on: this one is not used again
         file = await self._disk.open(SPARE)
         try:

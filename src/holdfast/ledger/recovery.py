@@ -52,6 +52,20 @@ FILES_MAX = 64
 """How many ledger files are open at once while they are redone."""
 
 
+class Captured(Protocol):
+    """A machine's state after one event."""
+
+    @property
+    def d(self) -> int: ...
+    @property
+    def position(self) -> Position: ...
+    @property
+    def parts(self) -> list[bytes]: ...
+    @property
+    def ledgers(self) -> dict[int, tuple[int, int]]:
+        """Every ledger file that belongs to it: the size of its data, and its entries."""
+
+
 class Machine(Protocol):
     """What a store recovers into, and makes snapshots of."""
 
@@ -59,6 +73,7 @@ class Machine(Protocol):
     def log(self) -> Log: ...
     def load(self, parts: Iterable[bytes]) -> None: ...
     def redo(self, view: int, index: int, frame: bytes) -> None: ...
+    def capture(self) -> Captured: ...
 
 
 @dataclass(frozen=True)
@@ -177,6 +192,8 @@ class Base:
     """The journal must reach up to here: a snapshot says so, if only by its name."""
     files: list[int]
     notes: list[str] = field(default_factory=list)
+    fell_back: bool = False
+    """A newer snapshot is damaged: what was removed before it may be gone already."""
 
     @property
     def meta(self) -> Meta:
@@ -206,7 +223,7 @@ async def find_base(disk: Disk, incarnation: bytes) -> Base:
             kept.insert(0, NOTHING)
     lost = [d for d in found if d > kept[-1].d]
     known_d = max([*lost, kept[-1].d if kept[-1].proven else 0])
-    return Base(newest, kept, known_d, files, notes)
+    return Base(newest, kept, known_d, files, notes, fell_back=bool(lost))
 
 
 # -- redo ---------------------------------------------------------------------------------------------
@@ -223,9 +240,13 @@ class LedgerEnds:
         self.extents = dict(extents)
         self.touched: set[LedgerFile] = set()
         """Written and not synced."""
+        self.absent: set[LedgerFile] = set()
+        """Ledgers of the snapshot whose files are gone: what is redone must remove them."""
 
     async def write(self, ledger: int, offset: int, data: bytes, index_offset: int, index: bytes) -> None:
         target = self._current.setdefault(ledger, LedgerFile(ledger))
+        if target in self.absent:
+            return
         first = offset == FILE_HEADER
         files = await self._files(target, create=first)
         if first:
@@ -313,14 +334,17 @@ class Recovery:
     ending: Ending = field(init=False)
     cut_at: Position | None = None
     """Events after this position are to be cut; they may stand in the middle of a round."""
+    spoiled: bool = False
+    """The journal could not be synced."""
 
     @property
     def is_cut(self) -> bool:
         """The journal does not continue the state that was reached: it has to begin anew.
 
-        Because of `upto`; or because the snapshot has seen events that the journal lost (`sync = os`).
+        Because of `upto`; because a sync of it has failed; or because the snapshot has seen events that the
+        journal lost (`sync = os`).
         """
-        return self.cut_at is not None or self.ending.last_d < self.base.meta.d
+        return self.cut_at is not None or self.spoiled or self.ending.last_d < self.base.meta.d
 
     def __post_init__(self) -> None:
         self.ends = LedgerEnds(self.disk, self.incarnation, self.base.meta.extents())
@@ -350,10 +374,12 @@ class Recovery:
             await wipe(self.disk, self.ending.newer)
             at("recover_cut")
         position = await self._redo(machine)
+        self._require_ledgers(machine)
         needed = {file for kept in self.base.kept for file in kept.extents()}
         await cut_ledgers(self.disk, self.ends.extents, needed)
         at("recover_truncated")
         await self._tidy()
+        await self._sync()
         last_d = machine.log.next_d - 1
         return Recovered(
             fresh=self.fresh,
@@ -372,6 +398,9 @@ class Recovery:
         sizes = await self.disk.sizes(LEDGERS)
         for file, extent in self.base.meta.extents().items():
             name, index = f"{file.stem}.data", f"{file.stem}.index"
+            if name not in sizes and self.base.fell_back:
+                self.ends.absent.add(file)
+                continue
             if sizes.get(name, -1) < extent.size:
                 what = f"ends at offset {sizes[name]}" if name in sizes else "is missing"
                 raise Corrupt(
@@ -440,6 +469,36 @@ class Recovery:
                 f"after {after} the state is at D {machine.log.next_d - 1}, and it should be at {d}; "
                 "another version of holdfast wrote it, or this is a defect: report it"
             )
+
+    def _require_ledgers(self, machine: Machine) -> None:
+        """Ledgers that were gone are not missed."""
+        if self.ends.absent:
+            live = machine.capture().ledgers
+            for file in sorted(self.ends.absent):
+                if file.ledger in live:
+                    raise Corrupt(f"{file.data_path} is missing; restore a backup")
+                del self.ends.extents[file]
+
+    async def _sync(self) -> None:
+        """What is going to be shown must not be taken back by a power cut.
+
+        A process that was killed may have written what it had not synced; the next round will say that all
+        before it was (I31).
+        """
+        try:
+            for number in self.base.files:
+                if number >= self.base.meta.journal:
+                    file = await self.disk.open(journal_path(number))
+                    try:
+                        await file.sync()
+                    finally:
+                        await file.close()
+        except OSError as error:
+            self.spoiled = True
+            self.base.notes.append(f"the journal could not be synced ({error}); a new one was begun")
+        for directory in (JOURNAL, SNAPSHOTS, LEDGERS, ""):
+            await self.disk.sync_directory(directory)
+        at("recover_synced")
 
     async def _tidy(self) -> None:
         """Half-written files of an earlier life."""

@@ -144,19 +144,28 @@ class Rewriter:
             self._files.append(await self._disk.open(path, create=True))
             await write_all(self._files[-1], 0, file_header(kind, self.old.ledger, self._incarnation))
 
+    async def copy_ahead(self) -> None:
+        """What is there by now: most of it, so that little is left to do while others wait."""
+        await self._copy(await self.size())
+
     async def copy(self, size: int) -> None:
         """Everything up to this size of the old data file.
 
         Raises:
             Corrupt: the old file does not have it any more.
         """
+        if fault := await self._copy(size):
+            raise Corrupt(f"{fault}, after a sync of it had failed; the journal has it: start again")
+
+    async def _copy(self, size: int) -> BlockFault | None:
         old, data, index = self._files
         async for run in runs(old, self.old.data_path, self.extent.size, self.extent.entries, size):
             if isinstance(run, BlockFault):
-                raise Corrupt(f"{run}, after a sync of it had failed; the journal has it: start again")
+                return run
             await write_all(data, run.offset, run.data)
             await write_all(index, FILE_HEADER + INDEX_ENTRY * run.first_entry, run.index)
             self.extent = Extent(run.offset + len(run.data), run.first_entry + run.count)
+        return None
 
     async def size(self) -> int:
         """Of the old data file."""

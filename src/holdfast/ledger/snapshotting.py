@@ -13,30 +13,16 @@ ledgers that the events in between removed (I39).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
 
 from holdfast._core import at
-from holdfast.group import Disk, Position
+from holdfast.group import Disk
 from holdfast.ledger import snapshot
 from holdfast.ledger.journaling import Journaling
 from holdfast.ledger.layout import LEDGERS, SNAPSHOTS, LedgerFile, Place, snapshot_path
 from holdfast.ledger.reading import LedgerReader
+from holdfast.ledger.recovery import Captured
 from holdfast.ledger.snapshot import Meta
 from holdfast.ledger.writing import RoundWriter
-
-
-class Captured(Protocol):
-    """A machine's state after one event."""
-
-    @property
-    def d(self) -> int: ...
-    @property
-    def position(self) -> Position: ...
-    @property
-    def parts(self) -> list[bytes]: ...
-    @property
-    def ledgers(self) -> dict[int, tuple[int, int]]:
-        """Every ledger file that belongs to it: the size of its data, and its entries."""
 
 
 def summary(

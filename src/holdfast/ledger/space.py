@@ -114,6 +114,8 @@ class Space:
         try:
             if self.reserve_bytes:
                 await file.preallocate(self.reserve_bytes)
+                await file.sync()
+                await self._disk.sync_directory("")  # recovery may need it, too
             self.reserved = True
         except OSError as error:
             with contextlib.suppress(OSError):

@@ -15,6 +15,7 @@ Needs from below: a `Disk`, and for the core's writer the path of the same direc
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Literal
@@ -26,9 +27,10 @@ from holdfast.ledger import journals, recovery, snapshotting
 from holdfast.ledger.journaling import Journaling
 from holdfast.ledger.journals import JournalFiles
 from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, Place, journal_path
+from holdfast.ledger.opened import Machine, Opened, StoreOptions, StoreStats
 from holdfast.ledger.reading import DiskReader, LedgerReader, NativeReader
 from holdfast.ledger.recovery import Recovered, Recovery
-from holdfast.ledger.running import Machine, Opened, Running, StoreOptions, StoreStats
+from holdfast.ledger.running import Running
 from holdfast.ledger.snapshot import Meta
 from holdfast.ledger.space import Space, no_space
 from holdfast.ledger.writing import NativeWriter, RoundWriter, SimWriter
@@ -74,7 +76,7 @@ class Store:
             self._reader = NativeReader(native, opened.incarnation)
         self._journaling: Journaling | None = None
         self._running: Running | None = None
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def incarnation(self) -> bytes:
@@ -282,9 +284,12 @@ class Store:
 
         Without `clean`, and after a failure, it only stops: the next start recovers.
         """
-        if self._closed:
-            return
-        self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(clean), name="holdfast-close")
+        await asyncio.shield(self._closing)  # who is cancelled here leaves it to its end
+
+    async def _close(self, clean: bool) -> None:
+        """The lock goes last: until then somebody of this life may still write."""
         try:
             if self._running is not None:
                 await self._running.stop(clean)
@@ -292,6 +297,6 @@ class Store:
             await self._lock.release()
 
     def _alive(self) -> Running:
-        if self._closed or self._running is None:
+        if self._closing is not None or self._running is None:
             raise Closed("the store is not running: it was closed, or not started")
         return self._running

@@ -44,7 +44,7 @@ class Progress(NamedTuple):
     journal_offset: int
     """Where the next round goes, in the journal in use."""
     journals: int
-    """How many calls of `use_journal` have taken effect."""
+    """Which call of `use_journal` is in effect, from 1; 0: none yet."""
     rounds: int
     failure: tuple[str, int, str] | None
     """The operation, its errno, and where. The writer stands still."""
@@ -202,6 +202,7 @@ class SimWriter:
         self._journal: File | None = None
         self._offset = 0
         self._next: tuple[File, int] | None = None
+        self._calls = 0
         self._left: list[File] = []
         self._stable = BEGINNING
         self._journals = 0
@@ -246,6 +247,7 @@ class SimWriter:
 
     def use_journal(self, file: File, offset: int) -> None:
         self._next = (file, offset)
+        self._calls += 1
 
     def resume(self) -> None:
         if self._failure is None:
@@ -330,7 +332,7 @@ class SimWriter:
         if self._sync_at_ns is not None and self._journal is not None:
             self._left.append(self._journal)
         (self._journal, self._offset), self._next = self._next, None
-        self._journals += 1
+        self._journals = self._calls
 
     async def _write_round(self, found: Round) -> None:
         if found.first_d and not self._journal_done:

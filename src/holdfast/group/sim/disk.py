@@ -156,6 +156,11 @@ class Platter:
         share = self._chance.fraction() if survival is None else survival
         self._crash_directory(self._root, share)
 
+    def kill(self) -> None:
+        """The process ends, the machine goes on: what it wrote is there, as little synced as before."""
+        self.generation += 1
+        self.locks.clear()
+
     def _crash_directory(self, directory: _Directory, share: float) -> None:
         kept = 0
         while kept < len(directory.unsynced) and self._chance.happens(share):
