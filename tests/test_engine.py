@@ -123,6 +123,23 @@ def test_what_is_published_is_seen_when_it_is_durable() -> None:
     asyncio.run(main())
 
 
+def test_stable_elsewhere_is_not_readable_here() -> None:
+    """I63: a majority of others may hold what this member's own disk does not have yet."""
+
+    async def main() -> None:
+        world = await started()
+        created = world.submit("create", TopicCreate(ORDERS, bytes(16)))
+        await turn()
+        world.engine.on_stable(world.engine.position)
+        await turn()
+        assert not created.done()
+        world.durable()
+        await turn()
+        assert created.done()
+
+    asyncio.run(main())
+
+
 def test_a_frame_without_durable_events_waits_for_those_before_it() -> None:
     async def main() -> None:
         world = await started()

@@ -259,19 +259,7 @@ class Engine(Listener):
     def on_stable(self, pos: Position) -> None:
         self.stable = pos
         self._store.set_stable(pos)
-        while self._inflight and self._inflight[0].position <= pos:
-            frame = self._inflight.popleft()
-            self._under_way -= frame.size
-            self._observer.settled(frame.applied)
-            for future, outcome in zip(frame.futures, frame.applied.outcomes, strict=False):
-                if future.done():
-                    continue  # whoever asked did not wait
-                if isinstance(outcome, HoldfastError):
-                    _fail(future, outcome)
-                else:
-                    future.set_result(outcome)
-        if self._room and self._under_way <= UNDER_WAY_BYTES:
-            self._release_room()
+        self._settle()
 
     def on_lost(self, reason: str) -> None:
         self.end(Closed(f"this broker is out of its group: {reason}; open it again"))
@@ -282,6 +270,7 @@ class Engine(Listener):
         """Everything up to D is on the disk and can be read."""
         self._durable_d = d
         self._hold()
+        self._settle()
 
     def end(self, reason: HoldfastError) -> None:
         """Answer all that waits with the reason. Nothing is settled any more."""
@@ -333,6 +322,25 @@ class Engine(Listener):
         self._store.applied()
         self._hold()
 
+    def _settle(self) -> None:
+        """Tell what is stable and here: others may be a majority before this member's own disk has it."""
+        while self._inflight:
+            frame = self._inflight[0]
+            if frame.position > self.stable or frame.applied.last_d > self._durable_d:
+                break
+            self._inflight.popleft()
+            self._under_way -= frame.size
+            self._observer.settled(frame.applied)
+            for future, outcome in zip(frame.futures, frame.applied.outcomes, strict=False):
+                if future.done():
+                    continue  # whoever asked did not wait
+                if isinstance(outcome, HoldfastError):
+                    _fail(future, outcome)
+                else:
+                    future.set_result(outcome)
+        if self._room and self._under_way <= UNDER_WAY_BYTES:
+            self._release_room()
+
     def _hold(self) -> None:
         """Say how far this member holds everything: what it applied and its disk has."""
         held: Position | None = None
@@ -351,6 +359,7 @@ class Engine(Listener):
                 self._apply(*item)
             elif item.quorate:
                 self._apply_view(item)
+        self._settle()  # what became stable meanwhile
 
 
 def _fail(future: asyncio.Future[Any], error: HoldfastError) -> None:
