@@ -96,6 +96,15 @@ MUTANTS = (
         "writer",
     ),
     Mutant(
+        "pending-too-long",
+        "a round counts as pending when it is reported",
+        "writer.hpp",
+        "queue_->discount(round_); report_.durable_d = round_.settled_d(); ++report_.rounds;",
+        "report_.durable_d = round_.settled_d(); ++report_.rounds; tell();"
+        " queue_->mutex().unlock(); usleep(1000); queue_->mutex().lock(); queue_->discount(round_);",
+        "writer",
+    ),
+    Mutant(
         "short-is-whole",
         "a short write counts as a whole one",
         "io.hpp",

@@ -65,7 +65,9 @@ class RoundObject {
         : queue_(std::move(queue)), round_(std::move(round)) {}
     RoundObject(RoundObject&&) = default;
     ~RoundObject() {
-        if (queue_ != nullptr) queue_->give_back(round_);
+        if (queue_ == nullptr) return;
+        queue_->discount(round_);
+        queue_->give_back(round_);
     }
 
     u64 first_d() const { return round_.first_d(); }

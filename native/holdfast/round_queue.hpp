@@ -67,9 +67,13 @@ class RoundQueue {
         return Round(std::move(taken));
     }
 
-    // A round that was written, or is not wanted any more, gives its memory back.
-    void give_back(Round& round) {
+    // A round does not count as pending any more. Before it is reported: who waits for room looks when it is told.
+    void discount(const Round& round) {
         bytes_.fetch_sub(round.bytes(), std::memory_order_relaxed);
+    }
+
+    // Its memory, after that.
+    void give_back(Round& round) {
         auto portions = round.release();
         for (auto& each : portions) each->clear();
         const std::lock_guard lock(mutex_);

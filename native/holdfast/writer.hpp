@@ -250,6 +250,7 @@ class Writer : private ForkAware {
         }
         if (failure) return;
         at(Point::round_done);
+        queue_->discount(round_);
         report_.durable_d = round_.settled_d();
         ++report_.rounds;
     }

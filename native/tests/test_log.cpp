@@ -40,6 +40,7 @@ static Taken take(Log& log) {
         CHECK(write.data.size() == each.size && write.index.size() == each.count * 8);
         out.writes.emplace_back(each.ledger, std::move(write));
     }
+    log.queue()->discount(round);
     log.queue()->give_back(round);
     return out;
 }

@@ -305,6 +305,17 @@ static void test_busy() {
     CHECK(next == d + 1);
 }
 
+// Whoever is told that something is durable finds that it is not pending any more: nobody tells him later.
+static void test_pending() {
+    World world;
+    for (int i = 0; i < 300; ++i) {
+        const u64 d = world.publish(1, std::string(30'000, 'x'));
+        while (world.writer->poll().durable_d < d) {
+        }
+        CHECK(world.log.pending_bytes() == 0);
+    }
+}
+
 // Of journals that were named and never used, the last one counts.
 static void test_journals_are_numbered() {
     World world;
@@ -342,6 +353,7 @@ int main() {
     test_stop();
     test_redo();
     test_busy();
+    test_pending();
     test_journals_are_numbered();
     test_misuse();
 }
