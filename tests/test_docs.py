@@ -31,14 +31,17 @@ def run_example(runtime_dir: Path, *arguments: str) -> str:
 
 
 def test_example_of_the_readme(tmp_path: Path) -> None:
-    (example,) = python_blocks(ROOT / "README.md")
-    assert len(example.splitlines()) <= 12
-    printed = run_example(tmp_path, "-c", example).strip()
+    queue, broker = python_blocks(ROOT / "README.md")
+    assert len(queue.splitlines()) <= 12
+    printed = run_example(tmp_path, "-c", queue).strip()
     assert f"prints `{printed}`" in (ROOT / "README.md").read_text()
+    data = tmp_path.parent / f"{tmp_path.name}-data"
+    printed = run_example(tmp_path, "-c", broker.replace("data/", str(data))).strip()
+    assert f"# {printed}" in broker
 
 
 def test_example_of_the_first_page(tmp_path: Path) -> None:
-    (example,) = python_blocks(ROOT / "docs/index.md")
+    example, _ = python_blocks(ROOT / "docs/index.md")
     assert run_example(tmp_path, "-c", example).splitlines() == [
         "b'two coffees'",
         "[b'one tea', b'one cake']",

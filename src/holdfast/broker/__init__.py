@@ -2,7 +2,7 @@
 
 Promises upward (the network server, Spark, programs): what was confirmed is never lost, every message of a
 subscription has one owner at a time, a reported reset holds. Needs from below: a `Group` for the one order of
-events, a `Store` for what is durable, and `Clock`, `Randomness`, `Disk`, so that a simulation can be the world.
+events, a `Store` for what is durable, and `Clock`, `Randomness`, `Disk`, so that the world can be simulated.
 """
 
 from holdfast.broker.admin import Admin

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -90,6 +90,7 @@ class SinksPart(_Struct, frozen=True, tag="sinks"):
 
 
 AnyPart: TypeAlias = BrokerPart | TopicPart | SubscriptionPart | StagePart | SinksPart
+Kept = TypeVar("Kept", bound=Part)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyPart)
@@ -160,23 +161,17 @@ def pack(state: BrokerState) -> list[bytes]:
     for topic in state.topics.values():
         state.refresh(topic)
 
-    def packed(part: Part, make: Callable[[], AnyPart]) -> bytes:
+    def packed(part: Kept, make: Callable[[Kept], AnyPart]) -> bytes:
         if part.packed is None:
-            part.packed = _encoder.encode(make())
+            part.packed = _encoder.encode(make(part))
         return part.packed
 
     return [
         _encoder.encode(broker_part(state)),
-        *(
-            packed(each, lambda each=each: topic_part(state, each))
-            for _, each in sorted(state.topics.items())
-        ),
-        *(
-            packed(each, lambda each=each: subscription_part(each))
-            for _, each in sorted(state.subscriptions.items())
-        ),
-        *(packed(each, lambda each=each: stage_part(each)) for _, each in sorted(state.stages.items())),
-        packed(state.sinks, lambda: sinks_part(state.sinks)),
+        *(packed(each, lambda topic: topic_part(state, topic)) for _, each in sorted(state.topics.items())),
+        *(packed(each, subscription_part) for _, each in sorted(state.subscriptions.items())),
+        *(packed(each, stage_part) for _, each in sorted(state.stages.items())),
+        packed(state.sinks, sinks_part),
     ]
 
 
@@ -225,7 +220,8 @@ def unpack(parts: Iterable[bytes]) -> BrokerState:
 
 def _decode(number: int, part: bytes) -> AnyPart:
     try:
-        return _decoder.decode(part)
+        decoded: AnyPart = _decoder.decode(part)
+        return decoded
     except msgspec.MsgspecError as error:
         raise Corrupt(
             f"part {number} of the snapshot does not decode: {error}; it is damaged, or from a newer program"
