@@ -134,6 +134,14 @@ class Bench:
             if (at >= topic.end or not topic.entries[at].sure) and not self.world.holds(message.data):
                 raise Wrong(f"{message.id} is shown, and a crash could take it back")
 
+    def check_ends(self) -> None:
+        """Nothing is counted as there that a crash could take back."""
+        for name, topic in self.topics.items():
+            visible = self.admin._topic(name).visible
+            for entry in topic.entries[:visible]:
+                if not entry.sure and not self.world.holds(entry.messages[0]):
+                    raise Wrong(f"{name} shows {visible} entries, and a crash could take back the last")
+
     def check(self) -> None:
         if self.wrongs:
             raise self.wrongs[0]
@@ -149,6 +157,7 @@ class Bench:
         pause_s = 0.0001
         while True:
             self.check()
+            self.check_ends()
             problem = next(self._unsettled(), None)
             if problem is None:
                 break
@@ -169,6 +178,9 @@ class Bench:
             if last is not None and str(MessageId(*last)) != stats.last:
                 yield f"{name}: the last id is {stats.last}; it is {last}"
         for where, of in self.subscriptions.items():
+            active = [client.name for client in of.clients.values() if client.active]
+            if of.clients and of.type != "shared" and len(active) != 1:
+                yield f"{where} has consumers, and {active} are active"
             stuck = of.due()
             if stuck and of.ready():
                 names = [client.name for client in of.ready()]

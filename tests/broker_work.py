@@ -29,6 +29,8 @@ class Work:
 
     def __init__(self, node: int, life: int, chance: random.Random, pause_s: float = 0.004) -> None:
         self.node, self.life, self.random, self.pause_s = node, life, chance, pause_s
+        self.rests = 0.3
+        """How often it pauses between two calls."""
         self.ending = False
         self.subscriptions = [("kept", f"each{node}"), ("kept", f"line{node}"), ("plain", f"each{node}")]
 
@@ -98,8 +100,7 @@ class Work:
                     places = [(i.ledger, i.entry) for i in ids[again:]]
                     self.note("P", topic, me, at, count, places, [i.ledger for i in ids[:again]])
                 at += count
-                if self.random.random() < 0.3:
-                    await asyncio.sleep(self.random.random() * self.pause_s)
+                await self.rest()
 
     async def consume(self, broker: Broker, topic: str, name: str, kind: Any) -> None:
         """One at a time for each subscription, so that its records are in order."""
@@ -112,6 +113,7 @@ class Work:
                     messages = list(await c.receive_many(self.random.choice((1, 4, 50)), timeout=0.05))
                 except Timeout:
                     continue
+                await self.rest()
                 if self.random.random() < 0.04 and topic == "kept":
                     await self.reset(broker, c, sub)
                     continue
@@ -146,6 +148,10 @@ class Work:
         self.note("r", sub, target)
         await (c.seek(to) if back % 2 else broker.admin.reset(sub[0], sub[1], to))
         self.note("R", sub, target)
+
+    async def rest(self) -> None:
+        if self.random.random() < self.rests:
+            await asyncio.sleep(self.random.random() * self.pause_s)
 
     async def house(self, broker: Broker) -> None:
         """Roll, trim and snapshot at all times."""

@@ -22,12 +22,16 @@ from holdfast.broker.consumer import Start
 from holdfast.ledger.ids import MessageId
 
 SUBSCRIPTIONS: dict[Where, Type] = {("a", "x"): "exclusive", ("a", "s"): "shared", ("b", "f"): "failover"}
+CONSUMERS: list[Where] = [("a", "x"), ("a", "s"), ("b", "f"), ("b", "f"), ("a", "s")]
+"""Who connects at the start, and again after a restart."""
 ROLL_ENTRIES = 16
 Sent = tuple[str, str, int, list[bytes], str | None, int]
 """Topic, producer, size of batches, messages, key, sequence number of the first."""
 some = st.integers(0, 1000)
 """Which of what is there."""
 wheres = st.sampled_from([*SUBSCRIPTIONS])
+masks = st.one_of(st.just(0), st.integers(1, 511), st.integers(1, 511))
+"""Which of some messages to acknowledge; 0: take none."""
 places = st.one_of(st.sampled_from(["earliest", "latest"]), st.tuples(st.sampled_from(["id", "time"]), some))
 
 
@@ -57,7 +61,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 await self.bench.publish(*self.next_run(topic, batch, 4, None), post=False)
             for where, type in SUBSCRIPTIONS.items():  # noqa: A001  # the word that users know
                 await self.bench.subscribe(where, type, start)
-            for queue, where in zip(queues, SUBSCRIPTIONS, strict=True):
+            for queue, where in zip([*queues, *queues], CONSUMERS, strict=False):
                 await self.bench.join(where, queue)
 
         self.run(begin())
@@ -102,6 +106,9 @@ class BrokerMachine(RuleBasedStateMachine):
         name = f"p{batch}"
         at = self.bench.sequences.get((topic, name), 0)
         return topic, name, batch, [self.bench.payload(count) for _ in range(count)], key, at
+
+    async def connect(self, topic: str, batch: int) -> None:
+        await self.bench.producer(topic, f"p{batch}", batch)
 
     batches = st.sampled_from([1, 1, 3])
 
@@ -167,6 +174,24 @@ class BrokerMachine(RuleBasedStateMachine):
         assert each is not None
         self.run(self.bench.take(each, count))
 
+    @precondition(anybody)
+    @rule(which=some, mask=masks, receipt=st.booleans())
+    def work(self, which: int, mask: int, receipt: bool) -> None:
+        self.run(self.take_and_ack(self.one(which), mask, receipt))
+
+    async def take_and_ack(self, each: Attached | None, mask: int, receipt: bool) -> None:
+        """Take some, and acknowledge some of these."""
+        if each is None or mask == 0:
+            return
+        before = len(self.bench.held)
+        for _ in range(3):  # a small queue gives few at a time
+            await self.bench.take(each, 4)
+            await self.bench.settle()
+        taken = self.bench.held[before:]
+        chosen = [held for at, held in enumerate(taken) if mask >> at & 1]
+        if chosen:
+            await self.bench.ack(each, chosen, receipt)
+
     @precondition(anything)
     @rule(which=some, what=some, count=st.integers(1, 4), receipt=st.booleans())
     def ack(self, which: int, what: int, count: int, receipt: bool) -> None:
@@ -210,11 +235,22 @@ class BrokerMachine(RuleBasedStateMachine):
 
     # -- going elsewhere -------------------------------------------------------------------------------
 
-    @rule(where=wheres, to=places, which=some, seek=st.booleans())
-    def reset(self, where: Where, to: str | tuple[str, int], which: int, seek: bool) -> None:
+    @rule(where=wheres, to=places, which=some, mask=masks, seek=st.booleans(), late=st.booleans())
+    def reset(
+        self, where: Where, to: str | tuple[str, int], which: int, mask: int, seek: bool, late: bool
+    ) -> None:
+        """After some work. With `late`, somebody acknowledges afterwards what was delivered before."""
         self.run(self.bench.flush())
-        by = self.one(which, where) if seek else None
-        self.run(self.bench.reset(where, self.place(self.bench.subscriptions[where], to), by))
+        each = self.one(which, where)
+        self.run(self.take_and_ack(each, mask, receipt=which % 3 == 0))
+        before = self.in_hand(each, which) if each is not None and late else []
+        of = self.bench.subscriptions[where]
+        self.run(self.bench.reset(where, self.place(of, to), each if seek else None))
+        if before and each in self.bench.attached:
+            if of.type == "shared":
+                self.run(self.bench.ack(each, before, receipt=which % 2 == 0))
+            else:
+                self.run(self.bench.ack_cumulative(each, before[0], receipt=which % 2 == 0))
 
     async def forward(self, where: Where, how: str, count: int) -> None:
         of, admin = self.bench.subscriptions[where], self.bench.admin
@@ -248,19 +284,21 @@ class BrokerMachine(RuleBasedStateMachine):
         else:
             self.run(self.bench.roll(topic) if how == "roll" else self.bench.trim(topic))
 
-    @rule(queue=st.sampled_from([0, 2, 100]))
-    def restart(self, queue: int) -> None:
+    @rule(queue=st.sampled_from([0, 2, 100]), which=some, mask=masks)
+    def restart(self, queue: int, which: int, mask: int) -> None:
+        self.run(self.take_and_ack(self.one(which), mask, receipt=which % 3 == 0))
         self.run(self.bench.restart())
         self.come_back(queue)
 
-    @rule(queue=st.sampled_from([0, 2, 100]), power=st.booleans())
-    def crash(self, queue: int, power: bool) -> None:
+    @rule(queue=st.sampled_from([0, 2, 100]), which=some, mask=masks, power=st.booleans())
+    def crash(self, queue: int, which: int, mask: int, power: bool) -> None:
+        self.run(self.take_and_ack(self.one(which), mask, receipt=which % 3 == 0))
         self.bench.crash(power)
         self.come_back(queue)
 
     def come_back(self, queue: int) -> None:
         """Clients connect again."""
-        for where in SUBSCRIPTIONS if queue else ():
+        for where in CONSUMERS if queue else ():
             self.run(self.bench.join(where, queue))
         self.run(None)
 
@@ -280,6 +318,8 @@ class BrokerMachine(RuleBasedStateMachine):
         chosen = self.in_hand(each, which, 3) if each is not None else []
         self.run(bench.flush())
         if how == "publish":
+            if which % 3:
+                self.run(self.connect(where[0], 1 + which % 2 * 2))  # else what is cut off is mostly that
             self.last = self.next_run(where[0], 1 + which % 2 * 2, 1 + which % 6, None)
             work = bench.publish(*self.last, post=which % 5 == 0)
         elif how == "ack" and each is not None and chosen:
@@ -292,6 +332,7 @@ class BrokerMachine(RuleBasedStateMachine):
             work = bench.admin.snapshot() if how == "snapshot" else bench.roll(where[0])
         bench.world.begin(work, turns)
         bench.check()
+        bench.check_ends()
         bench.crash(power)
         self.come_back(which % 3 * 50)
 
