@@ -167,6 +167,8 @@ class Broker:
             unacked_max=options.unacked_max,
         )
         self._volatile = 0
+        self.watchers: list[Callable[[Applied], None]] = []
+        """Told of every frame that is settled: what became of sessions, topics and subscriptions."""
         self._waiting: dict[int, asyncio.Future[ProducerReady]] = {}
         """Producers that wait for exclusive access, by session."""
         self._closed = False
@@ -502,6 +504,8 @@ class Broker:
                 for topic in self.topics.values():
                     for dispatcher in topic.dispatchers.values():
                         dispatcher.owned()
+        for watcher in self.watchers:
+            watcher(applied)
 
     def _noticed(self, notice: Notice) -> None:
         match notice:

@@ -211,6 +211,11 @@ class Dispatcher:
             self._table.flow(consumer, permits)
             self._reading.pump()
 
+    def hold(self, consumer: int) -> None:
+        """Give it nothing for now: its permits are void until `flow` gives new ones."""
+        if consumer in self._consumers:
+            self._table.drop_permits(consumer)
+
     def wake(self) -> None:
         """More of the topic may be seen."""
         self._reading.pump()

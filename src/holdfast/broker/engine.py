@@ -195,6 +195,11 @@ class Engine(Listener):
         await self._group.drain()
         await self._store.flush()
 
+    @property
+    def behind(self) -> bool:
+        """So much is under way that whoever publishes should wait in `room`."""
+        return self._under_way > UNDER_WAY_BYTES
+
     async def room(self) -> None:
         """Wait while the disk is behind: whoever publishes without waiting for receipts waits here."""
         while self._ended is None and self._under_way > UNDER_WAY_BYTES:

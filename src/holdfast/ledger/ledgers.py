@@ -125,6 +125,11 @@ class LedgerTable:
         info = self._infos[at]
         return info.first + min(max(entry, 0), info.entries) if info.id == ledger else info.first
 
+    def find(self, ledger: int) -> LedgerInfo | None:
+        """The ledger of this id, if it is kept."""
+        at = bisect_left(self._infos, ledger, key=_id)
+        return self._infos[at] if at < len(self._infos) and self._infos[at].id == ledger else None
+
     def since(self, time: int) -> list[LedgerInfo]:
         """The ledgers that can hold entries of this log time or later."""
         return self._infos[bisect_left(self._infos, time, key=_last_time) :]
