@@ -76,12 +76,16 @@ class Journaling:
         self._counted = (progress.journals, progress.journal_offset)
 
     def room(self, progress: Progress) -> int:
-        """What is left of the file in use; less a whole file if there is no spare, which is kept for acks."""
+        """What is left of the file in use, and of the spares; less one file, which is kept for acks."""
         place, _ = self.place(progress)
         left = max(0, self._size(place.journal) - place.offset)
-        if self.files.spare or self.is_waiting(progress):
-            return left
-        return left - self.files.size
+        whole = self.files.spares + self.is_waiting(progress) - 1
+        return left + whole * self.files.size
+
+    def is_half_full(self, progress: Progress) -> bool:
+        """The next file should be ready soon."""
+        place, _ = self.place(progress)
+        return place.offset >= self._size(place.journal) // 2
 
     def is_due(self, progress: Progress) -> bool:
         """It is time for the next file."""
@@ -94,7 +98,7 @@ class Journaling:
         if spoiled:
             self._spoiled.add(self.number)
         number = self.number + 1
-        small = small and not self.files.spare
+        small = small and not self.files.spares
         file = await self.files.create(number, self.files.small if small else None)
         if small:
             self._small.add(number)

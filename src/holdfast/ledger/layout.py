@@ -33,7 +33,7 @@ JOURNAL = "journal"
 LEDGERS = "ledgers"
 SNAPSHOTS = "snapshots"
 TOPICS = "topics"
-SPARE = f"{JOURNAL}/spare"
+SPARE = "spare"
 DIRECTORIES = (JOURNAL, LEDGERS, SNAPSHOTS, TOPICS)
 NEW = ".new"
 """What a file is called, behind its name, until it is whole."""

@@ -45,8 +45,8 @@ class StoreOptions:
     snapshot_s: float = 60.0
     """So does so much time, if anything happened."""
     reserve_bytes: int = 16 << 20
-    journal_bytes: int = 64 << 20
-    """Of each journal file. Two are there at any time."""
+    journal_bytes: int = 16 << 20
+    """Of each journal file. There is one in use, and mostly a spare."""
 
 
 @dataclass(frozen=True)

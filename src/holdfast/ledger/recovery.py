@@ -243,6 +243,10 @@ class LedgerEnds:
         self.absent: set[LedgerFile] = set()
         """Ledgers of the snapshot whose files are gone: what is redone must remove them."""
 
+    def generations(self) -> dict[int, int]:
+        """Of the ledgers that are in a file of another generation than 0."""
+        return {file.ledger: file.generation for file in self.extents if file.generation}
+
     async def write(self, ledger: int, offset: int, data: bytes, index_offset: int, index: bytes) -> None:
         target = self._current.setdefault(ledger, LedgerFile(ledger))
         if target in self.absent:

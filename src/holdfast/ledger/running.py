@@ -17,6 +17,7 @@ from holdfast.ledger.layout import Place
 from holdfast.ledger.mending import Mender
 from holdfast.ledger.opened import Machine, Opened, StoreStats
 from holdfast.ledger.reading import LedgerReader
+from holdfast.ledger.snapshot import Meta
 from holdfast.ledger.space import Demand, is_full
 from holdfast.ledger.writing import RoundWriter
 
@@ -24,6 +25,8 @@ TICK_S = 1.0
 """How often the disk's room and the age of the snapshot are looked at."""
 FRESH_BYTES = 32 << 20
 """After so much was admitted, the disk is asked again how much room it has."""
+SWEEP = 16
+"""Every so many snapshots all names are looked at for what nobody needs."""
 PATIENCE_S = 10.0
 """How long closing waits for the last events, and how long a snapshot that failed is not tried again."""
 
@@ -55,6 +58,7 @@ class Running:
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: HoldfastError | None = None
         self._admitted = 0
+        self._looked_at = -1
         # snapshots
         self._wanted = asyncio.Event()
         self._mender = Mender(opened, writer, journaling, reader, self._wanted.set)
@@ -66,6 +70,8 @@ class Running:
         self._taken_ns = opened.clock.monotonic_ns()
         self._snapshots = self._snapshot_bytes = 0
         self._trouble = ""
+        self._sweep = True
+        """Something may have been left that only a look at all names finds."""
 
     # -- what the store is asked -----------------------------------------------------------------------
 
@@ -242,10 +248,15 @@ class Running:
     async def _look(self) -> None:
         """How much room there is; a spare for the journal."""
         opened = self.opened
+        idle, self._looked_at = self._looked_at, self._journaling.written_bytes
         await opened.space.look()
-        if opened.files.spare:
+        if opened.space.free_bytes < opened.files.size:
+            await opened.files.shrink()
+        if opened.files.spares:
             return
         if opened.space.free_bytes > opened.files.size:
+            if not self._journaling.is_half_full(self._progress) and self._journaling.written_bytes != idle:
+                return  # a snapshot may set one free until it is needed
             try:
                 await opened.files.make_spare()
             except OSError as error:
@@ -306,23 +317,25 @@ class Running:
         start, start_d = self._start
         await self._sync_ledgers()
         at("snapshot_synced")
-        meta = snapshotting.summary(
+        meta = await asyncio.to_thread(
+            snapshotting.summary,
             captured,
             start,
             start_d,
-            opened.generations,
+            dict(opened.generations),
             next_ledger=next_ledger,
             time_ns=time_ns,
             clean=clean,
             proven=opened.options.sync != "os",
         )
         size = await snapshotting.publish(opened.disk, meta, captured.parts, opened.incarnation)
+        before = opened.kept[-1]
         opened.kept[:] = [*(old for old in opened.kept if old.d < meta.d), meta][-2:]
         self._snapshots, self._snapshot_bytes = self._snapshots + 1, size
         self._bytes_before, self._taken_ns = bytes_before, opened.clock.monotonic_ns()
         self._mender.suspect, self._trouble = False, ""
         if not opened.pins:
-            await self._drop()
+            await self._drop(before)
         await opened.space.grow(2 * size)
         self._attention.set()  # is there room for a spare now, or for more?
 
@@ -334,12 +347,20 @@ class Running:
             opened.unsynced.discard(file)
         await snapshotting.sync_ledgers(self.writer, opened.disk, self._mender.sync_ledger)
 
-    async def _drop(self) -> None:
-        """What goes wrong here costs room and nothing else: it is done again after the next snapshot."""
+    async def _drop(self, before: Meta) -> None:
+        """What goes wrong here costs room and nothing else: it is done again later, or at the next start."""
         opened = self.opened
+        kept, disk = list(opened.kept), opened.disk
         try:
-            await snapshotting.drop_all(
-                opened.disk, opened.kept, self._journaling, opened.generations, self.writer, self._reader
-            )
+            await snapshotting.drop_snapshots(disk, kept)
+            await self._journaling.drop(kept[0].journal)
+            alive = await asyncio.to_thread(kept[-1].numbers)
+            if self._sweep or self._mender.rewritten or self._snapshots % SWEEP == 0:
+                going = await snapshotting.find_garbage(disk, kept, opened.generations)
+            else:
+                going = await asyncio.to_thread(snapshotting.gone_since, before, kept[-1], opened.generations)
+            self._sweep = True
+            await snapshotting.drop_ledgers(disk, going, alive, self.writer, self._reader)
+            self._sweep = False
         except OSError as error:
             self._trouble = f"what is no longer needed could not be removed: {error}"

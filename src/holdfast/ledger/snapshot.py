@@ -13,7 +13,8 @@ and not data (I33).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -44,6 +45,9 @@ CHUNK = 1 << 20
 PART_BYTES_MAX = 1 << 30
 
 
+_ROW = struct.Struct("<4Q")
+
+
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """What the store has to know of a snapshot."""
 
@@ -64,8 +68,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """Where the journal behind it begins: the file, the offset, and the last D before that."""
     journal_offset: int
     journal_d: int
-    ledgers: list[tuple[int, int, int, int]]
-    """Every ledger: its number, generation, data size, entries; sorted."""
+    ledgers: bytes
+    """Every ledger: its number, generation, data size, entries, as four u64; sorted."""
 
     @property
     def start(self) -> Place:
@@ -75,11 +79,19 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     def at(self) -> Position:
         return Position(*self.position)
 
+    def rows(self) -> Iterator[tuple[int, int, int, int]]:
+        """(ledger, generation, data size, entries) of every ledger."""
+        return _ROW.iter_unpack(self.ledgers)
+
+    def numbers(self) -> set[int]:
+        """Of every ledger."""
+        return {row[0] for row in self.rows()}
+
     def extents(self) -> dict[LedgerFile, Extent]:
         """How far each ledger file reached, and was synced."""
         return {
             LedgerFile(ledger, generation): Extent(size, entries)
-            for ledger, generation, size, entries in self.ledgers
+            for ledger, generation, size, entries in self.rows()
         }
 
 
@@ -92,7 +104,7 @@ NOTHING = Meta(
     journal=1,
     journal_offset=PAGE,
     journal_d=0,
-    ledgers=[],
+    ledgers=b"",
 )
 """The state of a directory in which nothing has happened: what a first snapshot would say."""
 
@@ -104,6 +116,15 @@ class Snapshot:
     meta: Meta
     parts: list[bytes] = field(repr=False)
     """The machine's."""
+
+
+def pack_ledgers(ledgers: Mapping[int, tuple[int, int]], generations: Mapping[int, int]) -> bytes:
+    """`Meta.ledgers` from each ledger's (data size, entries)."""
+    pack_row = _ROW.pack
+    return b"".join(
+        pack_row(ledger, generations.get(ledger, 0), size, entries)
+        for ledger, (size, entries) in sorted(ledgers.items())
+    )
 
 
 def pack(meta: Meta, parts: Sequence[bytes], incarnation: bytes) -> list[bytes]:
@@ -149,6 +170,8 @@ def unpack(path: str, data: bytes, d: int, incarnation: bytes) -> Snapshot:
     except (IndexError, msgspec.DecodeError) as error:
         what = f"{path} at offset {FILE_HEADER}: no summary ({error}); run `holdfast doctor`"
         raise Corrupt(what) from None
+    if len(meta.ledgers) % _ROW.size:
+        raise Corrupt(f"{path} at offset {FILE_HEADER}: half a ledger; run `holdfast doctor`")
     if meta.d != d:
         raise Corrupt(f"{path} at offset {FILE_HEADER}: it says D {meta.d}; run `holdfast doctor`")
     return Snapshot(meta, parts[1:])

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from holdfast._core import at
 from holdfast.group import Disk
 from holdfast.ledger import snapshot
-from holdfast.ledger.journaling import Journaling
 from holdfast.ledger.layout import LEDGERS, SNAPSHOTS, LedgerFile, Place, snapshot_path
 from holdfast.ledger.reading import LedgerReader
 from holdfast.ledger.recovery import Captured
@@ -49,10 +48,7 @@ def summary(
         journal=start.journal,
         journal_offset=start.offset,
         journal_d=start_d,
-        ledgers=[
-            (ledger, generations.get(ledger, 0), size, entries)
-            for ledger, (size, entries) in sorted(captured.ledgers.items())
-        ],
+        ledgers=snapshot.pack_ledgers(captured.ledgers, generations),
     )
 
 
@@ -63,7 +59,7 @@ def garbage(files: Iterable[LedgerFile], kept: list[Meta], current: dict[int, in
     generation of a ledger that it knows is needed as long as a kept snapshot speaks of it.
     """
     newest = kept[-1]
-    alive = {row[0] for row in newest.ledgers}
+    alive = newest.numbers()
     needed = {file for meta in kept for file in meta.extents()}
     return [
         file
@@ -123,14 +119,22 @@ async def drop_snapshots(disk: Disk, kept: list[Meta]) -> None:
         await disk.sync_directory(SNAPSHOTS)
 
 
+async def find_garbage(disk: Disk, kept: list[Meta], current: dict[int, int]) -> list[LedgerFile]:
+    """By looking at every name in the directory: nothing is overlooked, and it takes its time."""
+    names = await disk.list(LEDGERS)
+    parsed = (LedgerFile.parse(name) for name in names)
+    return garbage(sorted({each[0] for each in parsed if each is not None}), kept, current)
+
+
+def gone_since(before: Meta, now: Meta, current: dict[int, int]) -> list[LedgerFile]:
+    """Ledgers that the snapshot before knew and this one does not: the usual case, without looking."""
+    return [LedgerFile(ledger, current.get(ledger, 0)) for ledger in sorted(before.numbers() - now.numbers())]
+
+
 async def drop_ledgers(
-    disk: Disk, kept: list[Meta], current: dict[int, int], writer: RoundWriter, reader: LedgerReader
-) -> int:
-    """Files of ledgers that were trimmed, deleted or rewritten. How many went."""
-    parsed = [LedgerFile.parse(name) for name in await disk.list(LEDGERS)]
-    found = {each[0] for each in parsed if each is not None}
-    alive = {row[0] for row in kept[-1].ledgers}
-    going = garbage(sorted(found), kept, current)
+    disk: Disk, going: Iterable[LedgerFile], alive: set[int], writer: RoundWriter, reader: LedgerReader
+) -> None:
+    """Remove files that nobody needs. `alive`: ledgers that live on, in other files."""
     for file in going:
         if file.ledger not in alive:
             writer.forget(file.ledger)
@@ -138,18 +142,3 @@ async def drop_ledgers(
         for path in (file.data_path, file.index_path):
             at("trim_unlink")
             await snapshot.remove(disk, path)
-    return len(going)
-
-
-async def drop_all(
-    disk: Disk,
-    kept: list[Meta],
-    journaling: Journaling,
-    current: dict[int, int],
-    writer: RoundWriter,
-    reader: LedgerReader,
-) -> None:
-    """What the newest snapshot has made superfluous. Names of old snapshots go before what they need."""
-    await drop_snapshots(disk, kept)
-    await journaling.drop(kept[0].journal)
-    await drop_ledgers(disk, kept, current, writer, reader)

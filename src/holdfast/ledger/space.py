@@ -35,17 +35,30 @@ class Demand:
     pending: int
     """Applied, and not yet written: it goes to the journal and to ledgers."""
     journal_room: int
-    """What is left of the journal's file in use; less a whole file if there is no spare: that is for acks."""
+    """What is left of the journal's files, in use and spare, less one whole file: that is for acks."""
     journal_bytes: int
     """Of a further file."""
+
+    @property
+    def for_ledgers(self) -> int:
+        """Entries are blocks there, and have an index."""
+        return self.size + self.size // 4
+
+    @property
+    def beyond_journal(self) -> int:
+        """What does not fit into the journal's files: the file in use grows by it, or another one is made."""
+        return max(0, self.pending + self.size - self.journal_room)
+
+    @property
+    def room(self) -> int:
+        """All that is needed now."""
+        further = self.beyond_journal + self.journal_bytes if self.beyond_journal else 0
+        return self.pending + self.for_ledgers + further + SLACK_BYTES
 
 
 def shortage(free: int, demand: Demand) -> int:
     """How many bytes are missing on a disk that has so many free; 0: there is room."""
-    ledgers = demand.pending + demand.size + demand.size // 4 + SLACK_BYTES
-    journal = demand.pending + demand.size
-    more = 0 if journal <= demand.journal_room else max(demand.journal_bytes, journal - demand.journal_room)
-    return max(0, ledgers + more - free)
+    return max(0, demand.room - free)
 
 
 class Space:
@@ -81,7 +94,7 @@ class Space:
         """
         missing = shortage(self.free_bytes, demand)
         if self.reserved and missing == 0:
-            self.free_bytes -= demand.size + demand.size // 4
+            self.free_bytes -= demand.for_ledgers + (demand.size if demand.beyond_journal else 0)
             return
         self.refused += 1
         why = f"{missing} bytes are missing" if self.reserved else "the reserve is in use"

@@ -153,7 +153,7 @@ class Store:
             await opened.space.open()
             found = Recovery(opened.disk, opened.incarnation, base, self._fresh, opened.space.release)
             report = await found.run(machine, self._upto)
-            opened.generations.update({file.ledger: file.generation for file in found.ends.extents})
+            opened.generations.update(found.ends.generations())
             opened.unsynced |= found.ends.touched
             await opened.files.look()
             place = found.ending.next
