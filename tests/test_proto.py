@@ -1,4 +1,4 @@
-"""The protocol's description: its generated code is what its sources say, and the official client agrees with it."""
+"""The protocol's description: its generated code is that of its sources, and the official client agrees."""
 
 from __future__ import annotations
 

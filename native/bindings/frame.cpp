@@ -1,4 +1,6 @@
 // Frame and parse_entry: what producers and the engine make, and what admission looks at.
+#include "frame.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string_view.h>
 
@@ -7,7 +9,6 @@
 
 #include "convert.hpp"
 #include "holdfast/entry_writer.hpp"
-#include "holdfast/frame_writer.hpp"
 #include "objects.hpp"
 
 namespace nb = nanobind;
@@ -415,6 +416,10 @@ void bind_entry_info(nb::module_& module) {
 }
 
 }  // namespace
+
+FrameWriter& writer_of(nb::handle frame) {
+    return nb::cast<FrameBuilder&>(frame).writer();
+}
 
 void bind_frame(nb::module_& module) {
     nb::class_<FrameBuilder>(module, "Frame")

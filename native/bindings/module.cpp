@@ -19,6 +19,7 @@ void bind_frame(nb::module_& module);
 void bind_entries(nb::module_& module);
 void bind_publication(nb::module_& module);
 void bind_dispatch(nb::module_& module);
+void bind_wire(nb::module_& module);
 
 namespace {
 
@@ -172,5 +173,6 @@ NB_MODULE(_core, module) {
     bind_entries(module);
     bind_publication(module);
     bind_dispatch(module);
+    bind_wire(module);
     bind_reference(module);
 }

@@ -143,6 +143,14 @@ class FrameWriter::Publish {
         row(sequence, span, bytes.size());
     }
 
+    // A chunk that is not the last one of its message: it covers no sequence number, its span is 0.
+    void chunk(i64 sequence, std::string_view bytes) {
+        entry(sequence, 1, bytes);
+        const u32 none = 0;
+        u8* row = frame_.buffer_.data() + row_ - sizeof(PublishRow);
+        std::memcpy(row + offsetof(PublishRow, span), &none, sizeof none);
+    }
+
     // For an entry that is written in place: `write` appends it to the buffer and answers its size, which is
     // `size_bound` at most.
     template <class Write>

@@ -26,6 +26,7 @@ class ProtoReader {
         : at_(reinterpret_cast<const u8*>(bytes.data())), end_(at_ + bytes.size()) {}
 
     bool bad() const { return bad_; }
+    bool ended() const { return at_ == end_; }
 
     // The tag of the next field, whose value must then be read or skipped; 0 at the end.
     u32 next() {

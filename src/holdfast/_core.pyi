@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, NamedTuple, Self, final
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -524,3 +524,63 @@ class Dispatch:
 def group_acks(
     messages: Batch | Sequence[TopicMessage], reset_number: int
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]], int]: ...
+
+# The wire protocol (native/bindings/wire.cpp)
+
+@final
+class AckIds:
+    """The ids of ACK commands, as they came."""
+
+    def __len__(self) -> int: ...
+    @property
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """Whole entries: ledger, first entry, end; in the order of arrival, neighbours joined."""
+    @property
+    def parts(self) -> list[tuple[int, int, int, int]]:
+        """Batches acknowledged in part: ledger, entry, batch size or 0, mask of what is NOT acknowledged."""
+    @property
+    def ledgers(self) -> list[int]:
+        """Those that the ids name, each once."""
+    def ordinals(self, places: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
+        """`ranges` by ordinal, in order and apart. `places`: ledger to (first ordinal, entries).
+
+        Ids of other ledgers, and beyond the entries, are left out.
+        """
+
+WireItem: TypeAlias = (
+    tuple[Literal[0], int, bytes]  # a command: its type, and all of it
+    | tuple[Literal[1], int, int, int, int, bytes]  # SENDs: producer, entries, messages, size, sequences
+    | tuple[Literal[2], int, int, int]  # a SEND that was not taken: producer, sequence, code
+    | tuple[Literal[3], int, int, AckIds, int, bool]  # ACK: consumer, cumulative, ids, request, transaction
+    | tuple[Literal[4], int, int]  # FLOW: consumer, permits
+    | tuple[Literal[5], str]  # the last one: the connection is to be closed, for this reason
+)
+
+@final
+class WireReader:
+    """The input of one connection.
+
+    Why a SEND was not taken: 1 wrong checksum, 2 unknown producer, 3 malformed, 4 in a transaction.
+    An ACK that asks for no receipt has the request -1.
+    """
+
+    def __init__(self, frame_max: int = 5_308_416) -> None: ...
+    def set_producer(self, producer_id: int, topic: int, session: int, epoch: int, name: str) -> None: ...
+    def drop_producer(self, producer_id: int) -> None: ...
+    def feed(self, data: Buffer, frame: Frame) -> list[WireItem]:
+        """Everything that is complete. Each item of kind 1 is one event that was added to `frame`, in order."""
+    frame_max: int
+    @property
+    def pending(self) -> int:
+        """Bytes that are kept: the beginning of a frame, or what had no room."""
+    @property
+    def stalled(self) -> bool:
+        """`frame` was full: feed again, b"" will do, with the next one."""
+    @property
+    def broken(self) -> bool: ...
+
+def encode_receipts(
+    producer_id: int, sequences: bytes, ledger: int, first_entry: int, duplicates: Sequence[int] = ()
+) -> bytes: ...
+def encode_deliveries(consumer_id: int, batch: Batch, consumer_epoch: int = -1) -> bytes: ...
+def frame_command(body: Buffer) -> bytes: ...
