@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "convert.hpp"
+#include "delivery.hpp"
 #include "frame.hpp"
 #include "holdfast/wire_reader.hpp"
+#include "holdfast/wire_writer.hpp"
 #include "records.hpp"
 
 namespace nb = nanobind;
@@ -121,6 +123,44 @@ nb::object ids_ordinals(const AckIds& ids, const nb::dict& places) {
                            [](const auto& each) { return tuple_of(each.first, each.second); }));
 }
 
+// -- what is sent ----------------------------------------------------------------------------------
+
+std::vector<u64> to_indexes(nb::handle sequence) {
+    std::vector<u64> out;
+    if (PyTuple_CheckExact(sequence.ptr()) && PyTuple_GET_SIZE(sequence.ptr()) == 0) return out;
+    for (nb::handle each : sequence) out.push_back(nb::cast<u64>(each));
+    return out;
+}
+
+nb::object receipts(u64 producer, nb::bytes sequences, u64 ledger, u64 first_entry,
+                    nb::handle duplicates) {
+    const std::string_view bytes = view_of_bytes(sequences.ptr());
+    if (bytes.size() % sizeof(SentEntry) != 0)
+        throw Error(Code::misuse, "these are no sequences that WireReader.feed has answered");
+    std::vector<SentEntry> sent(bytes.size() / sizeof(SentEntry));
+    if (!sent.empty()) std::memcpy(sent.data(), bytes.data(), bytes.size());
+    ByteBuffer out;
+    encode_receipts(out, producer, sent, ledger, first_entry, to_indexes(duplicates));
+    return checked(to_bytes(out.view()));
+}
+
+nb::object deliveries(u64 consumer, nb::handle batch, i64 epoch) {
+    if (!Py_IS_TYPE(batch.ptr(), &BatchType)) throw nb::type_error("deliveries are a Batch");
+    const auto* object = reinterpret_cast<const BatchObject*>(batch.ptr());
+    const Deliveries encoder(object->handover, consumer, epoch);
+    nb::object out =
+        checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(encoder.size())));
+    encoder.write(reinterpret_cast<u8*>(PyBytes_AS_STRING(out.ptr())));
+    return out;
+}
+
+nb::object framed(nb::handle body) {
+    const Given given(body);
+    ByteBuffer out;
+    frame_command(out, given.view());
+    return checked(to_bytes(out.view()));
+}
+
 }  // namespace
 
 void bind_wire(nb::module_& module) {
@@ -140,6 +180,11 @@ void bind_wire(nb::module_& module) {
         .def_prop_ro("pending", &WireReader::pending)
         .def_prop_ro("stalled", &WireReader::stalled)
         .def_prop_ro("broken", &WireReader::broken);
+    module.def("encode_receipts", &receipts, nb::arg("producer_id"), nb::arg("sequences"),
+               nb::arg("ledger"), nb::arg("first_entry"), nb::arg("duplicates") = nb::tuple());
+    module.def("encode_deliveries", &deliveries, nb::arg("consumer_id"), nb::arg("batch"),
+               nb::arg("consumer_epoch") = -1);
+    module.def("frame_command", &framed, nb::arg("body"));
 }
 
 }  // namespace holdfast::bindings

@@ -568,7 +568,7 @@ class WireReader:
     def set_producer(self, producer_id: int, topic: int, session: int, epoch: int, name: str) -> None: ...
     def drop_producer(self, producer_id: int) -> None: ...
     def feed(self, data: Buffer, frame: Frame) -> list[WireItem]:
-        """Everything that is complete. Each item of kind 1 is one event that was added to `frame`, in order."""
+        """Everything that is complete. Each item of kind 1 is one event, added to `frame` in this order."""
     frame_max: int
     @property
     def pending(self) -> int:
@@ -581,6 +581,11 @@ class WireReader:
 
 def encode_receipts(
     producer_id: int, sequences: bytes, ledger: int, first_entry: int, duplicates: Sequence[int] = ()
-) -> bytes: ...
-def encode_deliveries(consumer_id: int, batch: Batch, consumer_epoch: int = -1) -> bytes: ...
-def frame_command(body: Buffer) -> bytes: ...
+) -> bytes:
+    """SEND_RECEIPT frames of a run. `duplicates`: indexes in the run of what was not stored, in order."""
+
+def encode_deliveries(consumer_id: int, batch: Batch, consumer_epoch: int = -1) -> bytes:
+    """MESSAGE frames of all that a consumer is handed."""
+
+def frame_command(body: Buffer) -> bytes:
+    """The frame of a serialised BaseCommand."""
