@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from command import COMMAND, complains, follow, sessions
+from command import COMMAND, complains, follow, made, sessions
 from holdfast.cli import main, places
 from holdfast.ledger.ids import MessageId
 
@@ -365,10 +365,66 @@ def test_a_directory_that_a_broker_holds(orders: Cli) -> None:
     assert holder.stdout is not None
     with holder.stdin, holder.stdout:
         assert holder.stdout.readline() == b"open\n"
-        for arguments in (("topic", "ls"), ("topic", "produce", "orders", "x")):
+        mine = str(orders.data)
+        for arguments in (
+            ("topic", "ls"),
+            ("topic", "produce", "orders", "x"),
+            ("doctor", mine),
+            ("backup", mine, f"{mine}-copy"),
+        ):
             assert f"held by process {holder.pid}" in orders.complains(*arguments)
     assert holder.wait(timeout=30) == 0
     assert len(orders.answer("topic", "ls")) == 1
+
+
+def test_doctor_looks_at_a_directory(orders: Cli) -> None:
+    found = orders.answer("doctor", str(orders.data))
+    assert (found["sound"], found["clean"], found["entries"], found["findings"]) == (True, True, 5, [])
+    text = orders.says("doctor", f"{orders.data}/")
+    assert "stopped        cleanly" in text
+    assert text.endswith("verdict        sound\n")
+    assert "--recover is for queues" in orders.complains("doctor", str(orders.data), "--recover", status=2)
+    assert "is not a directory of a broker" in orders.complains("doctor", str(orders.data.parent))
+
+
+def test_doctor_finds_damage_and_says_where(orders: Cli) -> None:
+    (ledger,) = (orders.data / "ledgers").glob("*.data")
+    with ledger.open("r+b") as file:
+        file.seek(64 + 40)
+        file.write(b"\xff\xff")
+    out, err = orders.run("doctor", str(orders.data), status=1)
+    assert err == ""
+    assert f"fault          ledgers/{ledger.name} at offset 64: entry 0 is damaged" in out.decode()
+    assert out.endswith(b"verdict        damaged: 1 fault\n")
+    out, _ = orders.run("doctor", str(orders.data), "--json", status=1)
+    assert json.loads(out)["findings"][0]["offset"] == 64
+
+
+def test_a_name_may_be_a_queue_or_a_directory(orders: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(orders.data.parent)
+    assert "ledgers        1" in orders.says("doctor", "data")
+    made("data")
+    assert orders.says("doctor", "data").startswith("queue data\n")
+    assert "ledgers        1" in orders.says("doctor", "./data")
+
+
+def test_backup_and_restore(orders: Cli, tmp_path: Path) -> None:
+    copy, again = str(tmp_path / "copy"), str(tmp_path / "again")
+    orders.says("subscription", "create", "orders", "billing", "--start", "1:3")
+    said = orders.says("backup", str(orders.data), copy)
+    assert re.match(rf"backed up in {re.escape(copy)}: 1 ledger, \d+ files, .* up to event \d+\n", said)
+    assert "not empty" in orders.complains("backup", str(orders.data), copy)
+    assert orders.answer("restore", copy, again)["ledgers"] == 1
+    assert orders.says("topic", "consume", "orders", "--lines", "--data", again) == "0\n1\n2\n3\n4\n"
+    assert orders.answer("subscription", "stats", "orders", "billing", "--data", again)["backlog"] == 2
+    assert "not empty" in orders.complains("restore", copy, again)
+    assert "is not a backup" in orders.complains("restore", str(orders.data), str(tmp_path / "third"))
+    assert "is not a directory of a broker" in orders.complains(
+        "backup", str(tmp_path), str(tmp_path / "fourth")
+    )
+    (data,) = Path(copy, "ledgers").glob("*.data")
+    data.write_bytes(data.read_bytes()[:-1] + b"\xff")
+    assert "are not those of the backup" in orders.complains("restore", copy, str(tmp_path / "fifth"))
 
 
 def test_the_session_on_the_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

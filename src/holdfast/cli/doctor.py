@@ -1,4 +1,4 @@
-"""`holdfast doctor [NAME]`: what is wrong, and what will become of it."""
+"""`holdfast doctor [NAME | DIR]`: what is wrong, and what will become of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast import Recovered
-from holdfast.cli import environment, segments
+from holdfast import Queue, Recovered
+from holdfast.cli import directory, environment, segments
 from holdfast.cli.output import age_words, plural, print_json, size_words
 from holdfast.cli.parsing import Subparsers, Usage, command
 from holdfast.cli.queue import recover_now, recovered_words
@@ -24,6 +24,11 @@ what it holds, each block in dead hands and what recovery will make of it. A
 look from outside, which changes nothing; --recover then attaches, recovers,
 and says what was recovered.
 
+With DIR: is a data directory sound, which no broker has open? Every block of
+every file is read and checked; nothing is changed. What the next start deals
+with by itself is a note; a fault is something confirmed that is damaged or
+missing, with its file and place. If a queue has the same name, write ./DIR.
+
 The exit status is 0 if all is sound, 1 if something is wrong. A dead process
 is nothing wrong: whoever needs it cleans up after it."""
 
@@ -32,12 +37,18 @@ LISTED = 20
 
 
 def add(nouns: Subparsers) -> None:
-    parser = command(nouns, "doctor", "is the machine fit, are the queues sound?", DESCRIPTION, doctor)
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a queue")
+    parser = command(
+        nouns, "doctor", "is the machine fit, are queues and data directories sound?", DESCRIPTION, doctor
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a queue, or a data directory")
     parser.add_argument("--recover", action="store_true", help="then recover what the dead left in NAME")
 
 
 def doctor(options: argparse.Namespace) -> int:
+    if options.name is not None and means_directory(options):
+        if options.recover:
+            raise Usage("--recover is for queues: a broker recovers its directory when it opens it")
+        return directory.examine(options.name, options.json)
     if options.name is not None:
         return examine_queue(options)
     if options.recover:
@@ -45,9 +56,15 @@ def doctor(options: argparse.Namespace) -> int:
     return examine_machine(options)
 
 
+def means_directory(options: argparse.Namespace) -> bool:
+    """A queue comes first, where the name could be either."""
+    if not directory.is_directory(options.name):
+        return False
+    return "/" in options.name or options.name not in Queue.list(directory=options.directory)
+
+
 def examine_machine(options: argparse.Namespace) -> int:
-    directory = segments.where(options.directory)
-    checks = environment.checks(directory)
+    checks = environment.checks(segments.where(options.directory))
     fit = not any(each.status == "bad" for each in checks)
     seen = list(segments.look_at_all(options.directory)) if fit else []
     reports = [report_on(options.directory, name, each) for name, each in seen if "denied" not in each]

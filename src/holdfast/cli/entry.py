@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import holdfast
-from holdfast.cli import bench, demo, doctor, queue, subscription, topic
+from holdfast.cli import bench, demo, directory, doctor, queue, subscription, topic
 from holdfast.cli.parsing import Usage
 from holdfast.cli.places import joined
 
@@ -41,6 +41,7 @@ def build() -> argparse.ArgumentParser:
     topic.add(nouns)
     subscription.add(nouns)
     doctor.add(nouns)
+    directory.add(nouns)
     bench.add(nouns)
     demo.add(nouns)
     return parser

@@ -1,0 +1,98 @@
+"""`holdfast backup`, `holdfast restore`, and `holdfast doctor DIR`: a data directory as a whole."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.output import plural, print_json, size_words
+from holdfast.cli.parsing import Subparsers, bare_command
+
+if TYPE_CHECKING:
+    from holdfast.ledger.backup import Copied
+    from holdfast.ledger.doctor import Examination
+
+BACKUP = """\
+Copies a data directory that no broker has open to TARGET, which must not be
+there or be empty. A backup that was not finished is none, and says so."""
+
+RESTORE = """\
+Makes a data directory of a backup. DIR must not be there or be empty. Every
+byte is checked on the way, and the whole directory at the end."""
+
+LISTED = 20
+"""Findings that are told one by one; the others are only counted."""
+
+
+def add(nouns: Subparsers) -> None:
+    parser, _ = bare_command(nouns, "backup", "copy a data directory", BACKUP, backup)
+    parser.add_argument("source", metavar="DIR")
+    parser.add_argument("target", metavar="TARGET")
+
+    parser, _ = bare_command(nouns, "restore", "make a data directory of a backup", RESTORE, restore)
+    parser.add_argument("source", metavar="BACKUP")
+    parser.add_argument("target", metavar="DIR")
+
+
+def backup(options: argparse.Namespace) -> int:
+    from holdfast.ledger import backup as library
+
+    return tell(library.backup(options.source, options.target), options, "backed up")
+
+
+def restore(options: argparse.Namespace) -> int:
+    from holdfast.ledger import backup as library
+
+    return tell(library.restore(options.source, options.target), options, "restored")
+
+
+def tell(copied: Copied, options: argparse.Namespace, done: str) -> int:
+    if options.json:
+        print_json({"source": options.source, "target": options.target, **asdict(copied)})
+    else:
+        ledgers, files = plural(copied.ledgers, "ledger"), plural(copied.files, "file")
+        size = size_words(copied.bytes)
+        print(f"{done} in {options.target}: {ledgers}, {files}, {size}, up to event {copied.last_d:,}")
+    return 0
+
+
+def is_directory(name: str) -> bool:
+    """A queue's name has no slash: whatever has one, or is a directory here, is meant as one."""
+    return "/" in name or name in (".", "..") or Path(name).is_dir()
+
+
+def examine(path: str, json: bool) -> int:
+    """The answer of `holdfast doctor DIR`: its exit status is 1 if anything that was confirmed is damaged."""
+    from holdfast.ledger import doctor as library
+
+    found = library.examine(path)
+    if json:
+        print_json(found.record())
+    else:
+        print("\n".join(lines(found)))
+    return 0 if found.sound else 1
+
+
+def lines(found: Examination) -> list[str]:
+    again = found.last_d - found.snapshot_d
+    stopped = (
+        "cleanly"
+        if found.clean
+        else f"not cleanly: {plural(again, 'event')} to be done again at the next start"
+    )
+    told = [
+        f"directory      {found.directory}, {found.incarnation}",
+        f"stopped        {stopped}",
+        f"snapshots      {found.snapshots}, the newest after event {found.snapshot_d:,}",
+        f"journal        {plural(found.journal_files, 'file')}, {plural(found.journal_rounds, 'round')} behind "
+        f"the snapshot, up to event {found.last_d:,}; {found.spares} spare",
+        f"ledgers        {found.ledgers:,} with {found.entries:,} entries, {size_words(found.ledger_bytes)}",
+    ]
+    for name, texts in (("note", found.notes), ("fault", found.faults)):
+        told += [f"{name:14} {text}" for text in texts[:LISTED]]
+        if len(texts) > LISTED:
+            told.append(f"{'':14} and {len(texts) - LISTED:,} more")
+    verdict = "sound" if found.sound else f"damaged: {plural(len(found.faults), 'fault')}"
+    return [*told, f"verdict        {verdict}"]
