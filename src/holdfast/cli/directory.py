@@ -86,8 +86,8 @@ def lines(found: Examination) -> list[str]:
         f"directory      {found.directory}, {found.incarnation}",
         f"stopped        {stopped}",
         f"snapshots      {found.snapshots}, the newest after event {found.snapshot_d:,}",
-        f"journal        {plural(found.journal_files, 'file')}, {plural(found.journal_rounds, 'round')} behind "
-        f"the snapshot, up to event {found.last_d:,}; {found.spares} spare",
+        f"journal        {plural(found.journal_files, 'file')}, {plural(found.journal_rounds, 'round')} "
+        f"behind the snapshot, up to event {found.last_d:,}; {found.spares} spare",
         f"ledgers        {found.ledgers:,} with {found.entries:,} entries, {size_words(found.ledger_bytes)}",
     ]
     for name, texts in (("note", found.notes), ("fault", found.faults)):
