@@ -120,6 +120,7 @@ class Rig:
             *state.subscriptions.values(),
             *state.stages.values(),
             state.sinks,
+            state.namespaces,
         ):
             part.packed = None
         counters = msgspec.structs.replace(parts.broker_part(state), view=0, index=0, time=0)

@@ -17,6 +17,9 @@ from holdfast.broker.events import (
     Fence,
     LedgerRoll,
     LedgerTrim,
+    NamespaceCreate,
+    NamespaceDelete,
+    NamespaceUpdate,
     PolicySet,
     ProducerClose,
     ProducerOpen,
@@ -28,6 +31,9 @@ from holdfast.broker.events import (
     StageOpen,
     SubscriptionCreate,
     SubscriptionDelete,
+    TenantCreate,
+    TenantDelete,
+    TenantUpdate,
     TopicCreate,
     TopicDelete,
     TopicTerminate,
@@ -87,6 +93,7 @@ class Storm:
                 self.revision,
                 self.stage,
                 self.stage,
+                self.namespace,
                 lambda: self.session(member),
                 lambda: self.session(member),
                 lambda: SubscriptionCreate(
@@ -95,6 +102,33 @@ class Storm:
             ]
         )
         return make()
+
+    def namespace(self) -> Event:
+        rng, known = self.rng, self.rig.machine.state.namespaces
+        tenant = rng.choice(["public", "t", "u"])
+        name = rng.choice([f"{tenant}/{rng.choice('mn')}", self.pick(known.policies, "x/y")])
+        policies = Policies(
+            retention_bytes=rng.choice([None, 100]),
+            ttl_s=rng.choice([None, 5.0]),
+            deduplication=rng.choice([None, True, False]),
+        )
+        choices: list[Event] = [
+            TenantCreate(tenant, rng.choices("ab", k=2)),
+            TenantUpdate(tenant, rng.choices("abc", k=2), ["c"]),
+            NamespaceCreate(name, policies),
+            NamespaceUpdate(name, policies, rng.choice([None, ["ttl_s"], ["deduplication"]])),
+        ]
+        if rng.random() < 0.25:
+            choices = [
+                TenantDelete(tenant, rng.random() < 0.2),
+                NamespaceDelete(name, rng.random() < 0.2),
+                NamespaceDelete(name),
+            ]
+        return rng.choice(choices)
+
+    def topic_name(self) -> str:
+        name = self.rng.choice("wxyz")
+        return topic_name(name if self.rng.random() < 0.7 else f"t/n/{name}")
 
     def publish(self) -> Publish:
         rng, state = self.rng, self.rig.machine.state
@@ -117,13 +151,13 @@ class Storm:
         )
         ledger = (table.open_ledger or 0) if table else 3
         choices: list[Event] = [
-            TopicCreate(topic_name(rng.choice("wxyz")), rng.randbytes(16), policies),
-            TopicCreate(topic_name(rng.choice("wxyz")), rng.randbytes(16), policies),
+            TopicCreate(self.topic_name(), rng.randbytes(16), policies),
+            TopicCreate(self.topic_name(), rng.randbytes(16), policies, managed=rng.random() < 0.5),
             LedgerRoll(topic, ledger),
             LedgerRoll(topic, ledger),
             LedgerTrim(topic, rng.choice([0, 100]), rng.choice([0, 1 << 35])),
             LedgerTrim(topic),
-            PolicySet(topic, policies),
+            PolicySet(topic, policies, rng.choice([None, ["deduplication"], ["retention_s"]])),
             DeduplicationForget(topic, rng.choice("pqr")),
         ]
         if rng.random() < 0.1:

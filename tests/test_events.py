@@ -89,6 +89,12 @@ def test_numbers_of_kinds_are_for_ever() -> None:
         62: "StageDrop",
         63: "SinkCommit",
         64: "SinkForget",
+        70: "TenantCreate",
+        71: "TenantUpdate",
+        72: "TenantDelete",
+        73: "NamespaceCreate",
+        74: "NamespaceUpdate",
+        75: "NamespaceDelete",
     }
 
 

@@ -304,14 +304,14 @@ def test_only_what_changed_is_encoded_again() -> None:
     session = rig.filled(topics[1], 5)
     first = rig.machine.capture().parts
     second = rig.machine.capture().parts
-    assert [a is b for a, b in zip(first, second, strict=True)] == [False] + [True] * 7
+    assert [a is b for a, b in zip(first, second, strict=True)] == [False] + [True] * 8
     rig.do(Ack(subscriptions[1].id, 0, [(1, 2)]))
     third = rig.machine.capture().parts
-    assert [a is b for a, b in zip(second[1:], third[1:], strict=True)] == [True] * 4 + [False] + [True] * 2
+    assert [a is b for a, b in zip(second[1:], third[1:], strict=True)] == [True] * 5 + [False] + [True] * 2
     name = topics[1].producers[session].name
     rig.do(Publish(topics[1].id, session, [b"x"], producer=name))
     fourth = rig.machine.capture().parts
-    assert [a is b for a, b in zip(third[1:], fourth[1:], strict=True)] == [True, False] + [True] * 5
+    assert [a is b for a, b in zip(third[1:], fourth[1:], strict=True)] == [True] * 2 + [False] + [True] * 5
 
 
 def test_capture_tells_the_ledgers() -> None:
@@ -366,9 +366,11 @@ def test_load_checks_everything() -> None:
     with pytest.raises(Corrupt, match="twice"):
         Machine().load([good[0], *good])
     with pytest.raises(Corrupt):
-        Machine().load([*good[:1], *good[2:]])  # the subscription's topic is missing
+        Machine().load([*good[:2], *good[3:]])  # the subscription's topic is missing
     with pytest.raises(Corrupt):
-        Machine().load([*good, good[1]])
+        Machine().load([*good, good[2]])
+    with pytest.raises(Corrupt, match="behind"):
+        Machine().load([good[0], *good[2:], good[1]])
     for number, part in enumerate(good):
         for cut in range(len(part)):
             with pytest.raises(Corrupt):

@@ -50,6 +50,43 @@ class TopicName(NamedTuple):
         return cls(*parts)
 
 
+def tenant_name(name: str) -> str:
+    """A tenant's name as it is.
+
+    Raises:
+        Misuse: it is none.
+    """
+    if not _PART.fullmatch(name):
+        raise Misuse(f"{name!r} cannot name a tenant: use letters, digits and . = : - _")
+    return checked_name(name, "a tenant")
+
+
+def namespace_name(name: str) -> str:
+    """A namespace's name, `tenant/namespace`, as it is.
+
+    Example:
+        >>> namespace_name("shop/eu")
+        'shop/eu'
+
+    Raises:
+        Misuse: it is none.
+    """
+    parts = name.split("/")
+    if len(parts) != 2 or not all(_PART.fullmatch(part) for part in parts):
+        raise Misuse(f"{name!r} cannot name a namespace; it looks like tenant/namespace")
+    return checked_name(name, "a namespace")
+
+
+def namespace_of(topic: str) -> str:
+    """The namespace of a topic's full name.
+
+    Example:
+        >>> namespace_of("persistent://shop/eu/orders")
+        'shop/eu'
+    """
+    return "/".join(topic.removeprefix("persistent://").split("/", 2)[:2])
+
+
 def topic_name(name: str) -> str:
     """The full name of a topic.
 

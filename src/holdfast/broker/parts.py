@@ -15,6 +15,7 @@ from holdfast import _core
 from holdfast.broker.state import (
     BrokerState,
     Consumer,
+    Namespaces,
     Part,
     Policies,
     Producer,
@@ -23,6 +24,7 @@ from holdfast.broker.state import (
     StageState,
     StageTopic,
     SubscriptionState,
+    Tenant,
     TopicState,
 )
 from holdfast.errors import Corrupt, HoldfastError
@@ -89,7 +91,14 @@ class SinksPart(_Struct, frozen=True, tag="sinks"):
     last: dict[str, Sink]
 
 
-AnyPart: TypeAlias = BrokerPart | TopicPart | SubscriptionPart | StagePart | SinksPart
+class NamespacesPart(_Struct, frozen=True, tag="namespaces"):
+    """Stands before the topics, which inherit from it. A snapshot without it has what is always there."""
+
+    tenants: dict[str, Tenant]
+    policies: dict[str, Policies]
+
+
+AnyPart: TypeAlias = BrokerPart | TopicPart | SubscriptionPart | StagePart | SinksPart | NamespacesPart
 Kept = TypeVar("Kept", bound=Part)
 
 _encoder = msgspec.msgpack.Encoder()
@@ -156,6 +165,10 @@ def sinks_part(sinks: Sinks) -> SinksPart:
     return SinksPart(dict(sorted(sinks.last.items())))
 
 
+def namespaces_part(namespaces: Namespaces) -> NamespacesPart:
+    return NamespacesPart(dict(sorted(namespaces.tenants.items())), dict(sorted(namespaces.policies.items())))
+
+
 def pack(state: BrokerState) -> list[bytes]:
     """Every part. Only those that have changed since the last time are encoded."""
     for topic in state.topics.values():
@@ -168,6 +181,7 @@ def pack(state: BrokerState) -> list[bytes]:
 
     return [
         _encoder.encode(broker_part(state)),
+        packed(state.namespaces, namespaces_part),
         *(packed(each, lambda topic: topic_part(state, topic)) for _, each in sorted(state.topics.items())),
         *(packed(each, subscription_part) for _, each in sorted(state.subscriptions.items())),
         *(packed(each, stage_part) for _, each in sorted(state.stages.items())),
@@ -183,6 +197,7 @@ def digest(state: BrokerState) -> bytes:
         hasher.update(_encoder.encode(part))
 
     add(broker_part(state))
+    add(namespaces_part(state.namespaces))
     for _, topic in sorted(state.topics.items()):
         state.refresh(topic)
         add(topic_part(state, topic))
@@ -237,6 +252,10 @@ def _load(state: BrokerState, part: AnyPart) -> None:
         _load_stage(state, part)
     elif isinstance(part, SinksPart):
         state.sinks.last = part.last
+    elif isinstance(part, NamespacesPart):
+        if state.topics:
+            raise Corrupt("the namespaces stand behind the topics that inherit from them")
+        state.namespaces.tenants, state.namespaces.policies = part.tenants, part.policies
     else:
         raise Corrupt("the broker's counters stand in it twice")
 
@@ -261,7 +280,7 @@ def _load_topic(state: BrokerState, part: TopicPart) -> None:
     topic.waiting = part.waiting
     state.topics[topic.id] = topic
     state.names[topic.name] = topic.id
-    state.log.add_topic(topic.id, part.end, bool(topic.policies.deduplication))
+    state.log.add_topic(topic.id, part.end, state.deduplicates(topic))
     last = topic.ledgers.last
     if last is not None and not last.sealed:
         state.log.open_ledger(topic.id, last.id, last.first, last.entries, last.size)

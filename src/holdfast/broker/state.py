@@ -27,6 +27,7 @@ from typing import Literal
 import msgspec
 
 from holdfast import _core
+from holdfast.broker.names import namespace_of
 from holdfast.errors import Misuse, NotFound
 from holdfast.group import BEGINNING, Member
 from holdfast.ledger.acks import AckState
@@ -37,7 +38,8 @@ SubscriptionType = Literal["exclusive", "failover", "shared"]
 
 
 class Policies(msgspec.Struct, array_like=True, frozen=True):
-    """What a topic says of itself. None: what the broker's options say. Nothing can be below zero but −1.
+    """What a topic or a namespace says. None: whatever stands above it says, a topic's namespace or the
+    broker's options. Nothing can be below zero but −1.
 
     Example:
         >>> Policies(ttl_s=60.0).fields()["ttl_s"]
@@ -59,6 +61,13 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
         """By name."""
         return msgspec.structs.asdict(self)
 
+    def over(self, inherited: Policies) -> Policies:
+        """These, and where they say nothing, those."""
+        if inherited is SILENT:
+            return self
+        own = ((name, value) for name, value in self.fields().items() if value is not None)
+        return msgspec.structs.replace(inherited, **dict(own))
+
     def require_sound(self) -> None:
         """Raises Misuse where a limit makes no sense."""
         for name, value in self.fields().items():
@@ -66,6 +75,10 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
                 continue
             if not isfinite(value) or value < 0 or (value == 0 and name.startswith("roll_")):
                 raise Misuse(f"{name} cannot be {value}")
+
+
+SILENT = Policies()
+"""Says nothing."""
 
 
 class Part:
@@ -103,6 +116,7 @@ class TopicState(Part):
     def __init__(self, id: int, name: str, incarnation: bytes, created: int) -> None:  # noqa: A002
         self.id = id
         self.name = name
+        self.namespace = namespace_of(name)
         self.incarnation = incarnation
         """A random id: a topic that is deleted and made again under its name is another."""
         self.created = created
@@ -123,13 +137,16 @@ class TopicState(Part):
         """Everything below is acknowledged by all subscriptions."""
         return min((each.acks.acked_to for each in self.subscriptions.values()), default=self.ledgers.end)
 
-    def trimmable(self, time: int, retention_bytes: int = 0, retention_ns: int = 0) -> int:
+    def trimmable(
+        self, time: int, retention_bytes: int = 0, retention_ns: int = 0, inherited: Policies = SILENT
+    ) -> int:
         """How many of the oldest ledgers may go: sealed, acknowledged by all, and beyond retention.
 
-        The arguments are for a topic that says nothing of it. Without a subscription nobody has said that it
-        needs no more: then everything stays, unless the topic itself sets a limit.
+        The arguments are for a topic that says nothing of it: what its namespace says, else those limits.
+        Without a subscription nobody has said that it needs no more: then everything stays, unless the topic
+        or its namespace sets a limit.
         """
-        own = self.policies
+        own = self.policies.over(inherited)
         if not self.subscriptions and own.retention_bytes is None and own.retention_s is None:
             return 0
         bytes_max = retention_bytes if own.retention_bytes is None else own.retention_bytes
@@ -215,6 +232,32 @@ class Sinks(Part):
         self.last: dict[str, Sink] = {}
 
 
+class Tenant(msgspec.Struct, array_like=True, frozen=True):
+    """Who has namespaces."""
+
+    admin_roles: list[str] = msgspec.field(default_factory=list)
+    """Who may change them."""
+    allowed_clusters: list[str] = msgspec.field(default_factory=list)
+    """Empty: every one."""
+
+
+class Namespaces(Part):
+    """All tenants and their namespaces. `public` and `public/default` are there without an event.
+
+    Topics need not be in one of them: a program that embeds a broker names its topics as it likes. Whoever
+    wants it otherwise says so with each topic that is made (`TopicCreate.managed`).
+    """
+
+    def __init__(self) -> None:
+        self.tenants: dict[str, Tenant] = {"public": Tenant()}
+        self.policies: dict[str, Policies] = {"public/default": SILENT}
+        """Of each namespace, `tenant/namespace`: for its topics that say nothing themselves."""
+
+    def of(self, tenant: str) -> list[str]:
+        """The namespaces of a tenant, sorted."""
+        return sorted(name for name in self.policies if name.partition("/")[0] == tenant)
+
+
 class BrokerState:
     """Everything. Ask it through its methods: what they answer has caught up with the log.
 
@@ -242,6 +285,7 @@ class BrokerState:
         """Where each session is: a producer's at a topic, a consumer's at a subscription."""
         self.stages: dict[bytes, StageState] = {}
         self.sinks = Sinks()
+        self.namespaces = Namespaces()
         self.changes = 0
         """Counts: an event that changed nothing is not durable."""
 
@@ -263,6 +307,15 @@ class BrokerState:
             raise NotFound(f"there is no topic of id {id} (any more)")
         self.refresh(topic)
         return topic
+
+    def inherited(self, topic: TopicState) -> Policies:
+        """What a topic's namespace says."""
+        return self.namespaces.policies.get(topic.namespace, SILENT)
+
+    def deduplicates(self, topic: TopicState) -> bool:
+        """Does it leave out what a producer has published before?"""
+        own = topic.policies.deduplication
+        return bool(self.inherited(topic).deduplication if own is None else own)
 
     def require_subscription(self, id: int) -> SubscriptionState:  # noqa: A002
         """The subscription of an id; its topic is as it is just now.
@@ -335,6 +388,8 @@ class BrokerState:
             self._check_subscription(subscription)
         for stage in self.stages.values():
             self._check_stage(stage)
+        for name in self.namespaces.policies:
+            assert name.partition("/")[0] in self.namespaces.tenants, f"I44: {name} has no tenant"
         held = [
             *(each for topic in self.topics.values() for each in topic.producers),
             *(each.session for topic in self.topics.values() for each in topic.waiting),

@@ -16,6 +16,9 @@ from holdfast.broker.events.deduplication_forget import DeduplicationForget
 from holdfast.broker.events.fence import Fence
 from holdfast.broker.events.ledger_roll import LedgerRoll
 from holdfast.broker.events.ledger_trim import LedgerTrim
+from holdfast.broker.events.namespace_create import NamespaceCreate
+from holdfast.broker.events.namespace_delete import NamespaceDelete
+from holdfast.broker.events.namespace_update import NamespaceUpdate
 from holdfast.broker.events.notices import (
     ConsumerGone,
     LedgersGone,
@@ -50,6 +53,9 @@ from holdfast.broker.events.stage_drop import StageDrop
 from holdfast.broker.events.stage_open import StageOpen
 from holdfast.broker.events.subscription_create import SubscriptionCreate
 from holdfast.broker.events.subscription_delete import SubscriptionDelete
+from holdfast.broker.events.tenant_create import TenantCreate
+from holdfast.broker.events.tenant_delete import TenantDelete
+from holdfast.broker.events.tenant_update import TenantUpdate
 from holdfast.broker.events.topic_create import TopicCreate
 from holdfast.broker.events.topic_delete import TopicDelete
 from holdfast.broker.events.topic_terminate import TopicTerminate
@@ -72,6 +78,9 @@ __all__ = [
     "LedgerRoll",
     "LedgerTrim",
     "LedgersGone",
+    "NamespaceCreate",
+    "NamespaceDelete",
+    "NamespaceUpdate",
     "Notice",
     "PolicySet",
     "ProducerClose",
@@ -93,6 +102,9 @@ __all__ = [
     "SubscriptionDelete",
     "SubscriptionGone",
     "SubscriptionMoved",
+    "TenantCreate",
+    "TenantDelete",
+    "TenantUpdate",
     "TopicCreate",
     "TopicCreated",
     "TopicDelete",

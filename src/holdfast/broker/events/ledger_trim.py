@@ -15,7 +15,8 @@ class LedgerTrim(Event, frozen=True):
     """Drop what all subscriptions have acknowledged and retention does not keep.
 
     Which ledgers that is, is decided when the event is applied (`TopicState.trimmable`), by log time. The
-    limits are for a topic that says nothing of its retention itself: a member's options are not in the state.
+    limits are for a topic that says nothing of its retention, nor its namespace: a member's options are not
+    in the state.
     """
 
     kind: ClassVar[int] = 21
@@ -30,7 +31,8 @@ class LedgerTrim(Event, frozen=True):
 
     def apply(self, state: BrokerState, context: Context) -> Trimmed:
         topic = state.require_topic(self.topic)
-        count = topic.trimmable(context.time, self.retention_bytes, self.retention_ns)
+        inherited = state.inherited(topic)
+        count = topic.trimmable(context.time, self.retention_bytes, self.retention_ns, inherited)
         gone = state.drop_ledgers(topic, count) if count else []
         if gone:
             context.notices.append(LedgersGone(topic.id, gone))

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.broker.events.base import Context
-from holdfast.broker.events.notices import ConsumerGone, ProducerGone, ProducerReady, SubscriptionGone
+from holdfast.broker.events.notices import (
+    ConsumerGone,
+    ProducerGone,
+    ProducerReady,
+    SubscriptionGone,
+    TopicGone,
+)
 from holdfast.broker.state import BrokerState, Producer, SubscriptionState, TopicState
 
 
@@ -78,6 +84,19 @@ def remove_subscription(
     del state.subscriptions[subscription.id]
     state.touch(subscription)
     context.notices.append(SubscriptionGone(topic.id, subscription.id))
+
+
+def remove_topic(state: BrokerState, context: Context, topic: TopicState) -> None:
+    """A topic goes with all that it holds, and whoever is attached with it."""
+    state.refresh(topic)
+    end_producers(state, context, topic, "the topic was deleted")
+    for _, subscription in sorted(topic.subscriptions.items()):
+        remove_subscription(state, context, subscription, "the topic was deleted")
+    state.drop_ledgers(topic, len(topic.ledgers))
+    state.log.remove_topic(topic.id)
+    del state.topics[topic.id]
+    del state.names[topic.name]
+    context.notices.append(TopicGone(topic.id))
 
 
 def end_sessions(state: BrokerState, context: Context, sessions: Iterable[int], reason: str) -> None:

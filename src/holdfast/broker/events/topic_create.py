@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from holdfast.broker.events.base import Context, Event, register
 from holdfast.broker.events.outcomes import TopicCreated
-from holdfast.broker.names import topic_name
+from holdfast.broker.names import namespace_of, topic_name
 from holdfast.broker.state import BrokerState, Policies, TopicState
-from holdfast.errors import Exists, Misuse
+from holdfast.errors import Exists, Misuse, NotFound
 
 
 @register
@@ -16,11 +16,14 @@ class TopicCreate(Event, frozen=True):
     """Make a topic. The incarnation is a random id of 16 bytes that the sender has made."""
 
     kind: ClassVar[int] = 10
+    version: ClassVar[int] = 2
 
     name: str
     """In full."""
     incarnation: bytes
     policies: Policies = Policies()
+    managed: bool = False
+    """Only in a namespace that was created."""
 
     def apply(self, state: BrokerState, context: Context) -> TopicCreated:
         if topic_name(self.name) != self.name:
@@ -30,12 +33,16 @@ class TopicCreate(Event, frozen=True):
         self.policies.require_sound()
         if self.name in state.names:
             raise Exists(f"the topic {self.name} is there already")
+        if self.managed and namespace_of(self.name) not in state.namespaces.policies:
+            raise NotFound(
+                f"there is no namespace {namespace_of(self.name)} for {self.name}; create the namespace first"
+            )
         topic = TopicState(state.next_topic, self.name, self.incarnation, context.time)
         topic.policies = self.policies
         state.next_topic += 1
         state.topics[topic.id] = topic
         state.names[topic.name] = topic.id
-        state.log.add_topic(topic.id, deduplicate=bool(self.policies.deduplication))
+        state.log.add_topic(topic.id, deduplicate=state.deduplicates(topic))
         state.touch(topic)
         context.created.append(topic.id)
         return TopicCreated(topic.id)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from holdfast.broker.events.base import Context, Event, register
-from holdfast.broker.events.notices import TopicGone
 from holdfast.broker.events.outcomes import Done
-from holdfast.broker.events.sessions import end_producers, remove_subscription
+from holdfast.broker.events.sessions import remove_topic
 from holdfast.broker.state import BrokerState
 from holdfast.errors import Busy
 
@@ -30,12 +29,5 @@ class TopicDelete(Event, frozen=True):
                     f"{topic.name} has {counts[0]} producers and {counts[1]} subscriptions; "
                     "remove them first, or force"
                 )
-        end_producers(state, context, topic, "the topic was deleted")
-        for _, subscription in sorted(topic.subscriptions.items()):
-            remove_subscription(state, context, subscription, "the topic was deleted")
-        state.drop_ledgers(topic, len(topic.ledgers))
-        state.log.remove_topic(topic.id)
-        del state.topics[topic.id]
-        del state.names[topic.name]
-        context.notices.append(TopicGone(topic.id))
+        remove_topic(state, context, topic)
         return Done()
