@@ -17,6 +17,8 @@ Example:
 from typing import TYPE_CHECKING
 
 from holdfast.errors import (
+    AuthenticationFailed,
+    BadConfiguration,
     Busy,
     Closed,
     Corrupt,
@@ -38,6 +40,7 @@ from holdfast.errors import (
     Stale,
     Terminated,
     Timeout,
+    TooManyConnections,
     TooManyParticipants,
     Unsupported,
 )
@@ -62,6 +65,8 @@ def __getattr__(name: str) -> object:
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "AuthenticationFailed",
+    "BadConfiguration",
     "Broker",
     "BrokerOptions",
     "Busy",
@@ -93,6 +98,7 @@ __all__ = [
     "Stale",
     "Terminated",
     "Timeout",
+    "TooManyConnections",
     "TooManyParticipants",
     "Unsupported",
     "__version__",

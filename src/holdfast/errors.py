@@ -72,7 +72,19 @@ class NoSpace(HoldfastError, OSError):
 
 
 class Denied(HoldfastError, PermissionError):
-    """Permissions, ownership, or a link where a file should be."""
+    """Permissions, ownership, or a link where a file should be; a role that may not do this."""
+
+
+class AuthenticationFailed(Denied):
+    """Who asks did not prove who they are. The text can be told to anybody: there is no secret in it."""
+
+
+class TooManyConnections(HoldfastError):
+    """The server has as many connections, in all or from this address, as its configuration allows."""
+
+
+class BadConfiguration(HoldfastError, ValueError):
+    """A setting that cannot be: the text names its key, where it stands, and what would be right."""
 
 
 class Locked(HoldfastError):
@@ -119,6 +131,8 @@ class Terminated(HoldfastError):
 
 
 __all__ = [
+    "AuthenticationFailed",
+    "BadConfiguration",
     "Busy",
     "Closed",
     "Corrupt",
@@ -140,6 +154,7 @@ __all__ = [
     "Stale",
     "Terminated",
     "Timeout",
+    "TooManyConnections",
     "TooManyParticipants",
     "Unsupported",
 ]

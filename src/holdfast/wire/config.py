@@ -1,0 +1,378 @@
+"""How a server is set up: one frozen tree of typed settings, with units in the names.
+
+Every leaf has a key (`listen.port`), a variable of the environment (`HOLDFAST_LISTEN_PORT`) and a place in
+the TOML file. holdfast.wire.settings reads them; this module says what there is and what fits together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from holdfast.broker.options import BrokerOptions
+
+Method: TypeAlias = Literal["token", "basic", "tls"]
+Action: TypeAlias = Literal["produce", "consume", "admin"]
+
+FRAME_PADDING_BYTES = 64 << 10
+"""What a frame may have around a message of the largest size: the command and the metadata."""
+
+
+class Secret:
+    """A text that is not shown: not in logs, not by `--print-config`, not in a traceback.
+
+    Example:
+        >>> Secret("sesame")
+        Secret(***)
+        >>> Secret("sesame").reveal()
+        'sesame'
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself, for whoever has to check something with it."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where clients are heard. A port is a number, 0 for any free one, or "off"."""
+
+    host: str = "127.0.0.1"
+    """The address: this machine alone hears `127.0.0.1`; `0.0.0.0` or `::` is all of its networks."""
+    port: int | None = 6650
+    """The Pulsar protocol."""
+    tls_port: int | None = None
+    """The Pulsar protocol over TLS; Pulsar's own is 6651."""
+    http_port: int | None = 8080
+    """Administration, metrics and health."""
+    https_port: int | None = None
+    """The same over TLS; Pulsar's own is 8443."""
+    backlog: int = 1024
+    """Connections that the system keeps waiting until they are accepted."""
+
+
+@dataclass(frozen=True)
+class Advertised:
+    """An address that clients are told to connect to, for those that name it. The first serves the others."""
+
+    name: str
+    """What a client says as its listener's name."""
+    url: str = ""
+    """`pulsar://host:port`."""
+    tls_url: str = ""
+    """`pulsar+ssl://host:port`."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """What the two TLS ports show, and whose certificates they believe."""
+
+    certificate: Path | None = None
+    """The server's certificate and those between it and its authority, PEM."""
+    key: Path | None = None
+    """Its private key, PEM."""
+    ca: Path | None = None
+    """The authorities that vouch for clients, PEM. Without it no client is asked for a certificate."""
+    client_certificates: Literal["optional", "required"] = "optional"
+    """Whether a client may come without one, where `ca` is set."""
+    version: Literal["1.2", "1.3"] = "1.2"
+    """The oldest version of TLS that is spoken."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Whose tokens (JWT) are believed. The kind of key decides the algorithm; the token has no say in it."""
+
+    secret: Secret | None = None
+    """A shared secret, for HS256, HS384, HS512; at least 32 bytes. Better in a file of its own."""
+    secret_file: Path | None = None
+    """The same: the bytes of this file, which may be `base64:…`."""
+    public_key_file: Path | None = None
+    """A public key, PEM: RSA for RS256, RS384, RS512; P-256 for ES256."""
+    audience: str = ""
+    """If it is set, a token must be meant for it."""
+    role_claim: str = "sub"
+    """The claim that names the role."""
+    leeway_s: float = 0.0
+    """How far the clocks of whoever makes the tokens may differ from ours."""
+
+
+@dataclass(frozen=True)
+class Basic:
+    """Names and passwords."""
+
+    users_file: Path | None = None
+    """One `name:hash` a line; `holdfast user set` writes it."""
+
+
+@dataclass(frozen=True)
+class Authentication:
+    """Who is who. Without any method everybody is anonymous."""
+
+    methods: tuple[Method, ...] = ()
+    """Which ways are open: `token`, `basic`, `tls` (the certificate of the client names its role)."""
+    anonymous_role: str = ""
+    """The role of who brings no credentials, or a method that is not open. Empty: nobody is anonymous, unless
+    there is no method at all."""
+    token: Tokens = field(default_factory=Tokens)
+    basic: Basic = field(default_factory=Basic)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What some roles may do, and where."""
+
+    roles: tuple[str, ...]
+    """The roles; `*` in a name stands for anything."""
+    on: str
+    """`tenant`, `tenant/namespace` or `tenant/namespace/topic`; `*` stands for anything within one part."""
+    allow: tuple[Action, ...]
+    """`produce`, `consume`, `admin`. None of them includes another."""
+
+
+@dataclass(frozen=True)
+class Authorization:
+    """Who may do what."""
+
+    enabled: bool = False
+    """Without it everybody who is let in may do everything."""
+    superusers: tuple[str, ...] = ()
+    """Roles that may do everything; no `*` here."""
+    grants: tuple[Grant, ...] = ()
+    """What the others may do. What no grant names is refused."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What anybody may cost."""
+
+    message_bytes: int = 5 << 20
+    """The largest message, which clients are told; a frame may have 64 KiB more."""
+    connections: int = 10_000
+    """Connections in all, HTTP included."""
+    connections_per_address: int = 5_000
+    """Connections from one address."""
+    unauthenticated_s: float = 10.0
+    """How long a connection may take to say who it is, or to renew a token that has expired."""
+    requests_in_flight: int = 1000
+    """Requests of one connection that wait for an answer; then it is not read from."""
+    keepalive_s: float = 30.0
+    """After so long a silence a connection is asked for a sign of life, and closed after as long again."""
+    liveness_s: float = 5.0
+    """Who holds what somebody else asks for (a producer's name, an exclusive subscription) has so long to
+    show that it lives."""
+    volatile_s: float = 60.0
+    """How long the place of a reader that has sought waits for it to connect again."""
+    write_bytes: int = 1 << 20
+    """What may wait to be sent on one connection; then its consumers get no more."""
+    http_body_bytes: int = 1 << 20
+    """The largest body of an HTTP request."""
+    shutdown_s: float = 10.0
+    """How long an orderly end may take to confirm what was taken."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """The largest frame."""
+        return self.message_bytes + FRAME_PADDING_BYTES
+
+
+@dataclass(frozen=True)
+class Http:
+    """What HTTP tells without asking who wants to know."""
+
+    health_open: bool = True
+    """Health and readiness: nothing but yes or no."""
+    metrics_open: bool = False
+    """`/metrics`: names of topics and subscriptions are in it."""
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What the server says of itself, on the standard error stream."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important that is written."""
+    format: Literal["text", "json"] = "text"
+    """For people, or one JSON object a line."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a server. `Config()` is a server for this machine alone.
+
+    Example:
+        >>> Config().listen.port
+        6650
+        >>> Config(listen=Listen(port=0)).limits.frame_bytes - Config().limits.message_bytes
+        65536
+    """
+
+    data: Path | None = None
+    """The data directory."""
+    listen: Listen = field(default_factory=Listen)
+    advertised: tuple[Advertised, ...] = ()
+    """Addresses for clients behind a proxy or another network. Without any, clients are told the address by
+    which they came."""
+    tls: Tls = field(default_factory=Tls)
+    authentication: Authentication = field(default_factory=Authentication)
+    authorization: Authorization = field(default_factory=Authorization)
+    limits: Limits = field(default_factory=Limits)
+    http: Http = field(default_factory=Http)
+    log: Logs = field(default_factory=Logs)
+    broker: BrokerOptions = field(default_factory=BrokerOptions)
+
+
+def conflicts(config: Config) -> list[tuple[str, str]]:
+    """What does not fit together: (key, why). Empty for a configuration that can work."""
+    return [
+        *_listen_conflicts(config),
+        *_tls_conflicts(config),
+        *_authentication_conflicts(config.authentication),
+        *_authorization_conflicts(config.authorization),
+        *_limit_conflicts(config.limits),
+        *_broker_conflicts(config.broker),
+    ]
+
+
+def _listen_conflicts(config: Config) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    listen = config.listen
+    taken: dict[int, str] = {}
+    for name in ("port", "tls_port", "http_port", "https_port"):
+        port = getattr(listen, name)
+        if port is None or port == 0:
+            continue
+        if not 0 < port < 65536:
+            found.append((f"listen.{name}", f"{port} is not a port; use 1 to 65535, 0 for any, or off"))
+        elif port in taken:
+            found.append((f"listen.{name}", f"port {port} is taken by listen.{taken[port]}"))
+        taken.setdefault(port, name)
+    if listen.backlog < 1:
+        found.append(("listen.backlog", "at least 1"))
+    seen: set[str] = set()
+    for number, each in enumerate(config.advertised):
+        if not each.name or each.name in seen:
+            found.append((f"advertised[{number}].name", "each needs a name of its own"))
+        seen.add(each.name)
+        if not each.url and not each.tls_url:
+            found.append((f"advertised[{number}].name", f"{each.name!r} has neither url nor tls_url"))
+        for key, url, scheme in (("url", each.url, "pulsar"), ("tls_url", each.tls_url, "pulsar+ssl")):
+            if url and not url.startswith(f"{scheme}://"):
+                found.append((f"advertised[{number}].{key}", f"{url!r} does not begin with {scheme}://"))
+    return found
+
+
+def _tls_conflicts(config: Config) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    tls = config.tls
+    for name in ("tls_port", "https_port"):
+        for key in ("certificate", "key"):
+            if getattr(config.listen, name) is not None and getattr(tls, key) is None:
+                found.append((f"listen.{name}", f"needs tls.{key}"))
+    encrypted = config.listen.tls_port is not None or config.listen.https_port is not None
+    if "tls" in config.authentication.methods:
+        if tls.ca is None:
+            found.append(("authentication.methods", "tls needs tls.ca: who vouches for the clients?"))
+        if not encrypted:
+            found.append(("authentication.methods", "tls needs listen.tls_port or listen.https_port"))
+    if tls.client_certificates == "required" and tls.ca is None:
+        found.append(("tls.client_certificates", "required needs tls.ca: who vouches for the clients?"))
+    return found
+
+
+def _authentication_conflicts(authentication: Authentication) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    token = authentication.token
+    keys = [key for key in ("secret", "secret_file", "public_key_file") if getattr(token, key) is not None]
+    if "token" in authentication.methods and not keys:
+        found.append(
+            (
+                "authentication.methods",
+                "token needs a key: authentication.token.secret_file or authentication.token.public_key_file",
+            )
+        )
+    if len(keys) > 1:
+        found.append((f"authentication.token.{keys[1]}", f"there is authentication.token.{keys[0]} already"))
+    if "basic" in authentication.methods and authentication.basic.users_file is None:
+        found.append(("authentication.methods", "basic needs authentication.basic.users_file"))
+    if len(set(authentication.methods)) < len(authentication.methods):
+        found.append(("authentication.methods", "each method once"))
+    if not 0 <= token.leeway_s <= 3600:
+        found.append(("authentication.token.leeway_s", "0 to 3600 seconds"))
+    if not token.role_claim:
+        found.append(("authentication.token.role_claim", "a claim has a name"))
+    return found
+
+
+def _authorization_conflicts(authorization: Authorization) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for role in authorization.superusers:
+        if not role or "*" in role:
+            found.append(("authorization.superusers", f"{role!r} is not the name of one role"))
+    for number, grant in enumerate(authorization.grants):
+        key = f"authorization.grants[{number}]"
+        parts = grant.on.split("/", 2)
+        if "://" in grant.on or not all(parts):
+            words = "it looks like tenant, tenant/namespace or tenant/namespace/topic"
+            found.append((f"{key}.on", f"{grant.on!r} names nothing; {words}"))
+        if not grant.roles or not all(grant.roles):
+            found.append((f"{key}.roles", "at least one role, each with a name"))
+        if not grant.allow:
+            found.append((f"{key}.allow", "at least one of produce, consume, admin"))
+    return found
+
+
+def _limit_conflicts(limits: Limits) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for key in (
+        "connections",
+        "connections_per_address",
+        "requests_in_flight",
+        "write_bytes",
+        "http_body_bytes",
+    ):
+        if getattr(limits, key) < 1:
+            found.append((f"limits.{key}", "at least 1"))
+    for key in ("unauthenticated_s", "keepalive_s", "liveness_s"):
+        if getattr(limits, key) <= 0:
+            found.append((f"limits.{key}", "more than 0 seconds"))
+    for key in ("shutdown_s", "volatile_s"):
+        if getattr(limits, key) < 0:
+            found.append((f"limits.{key}", "0 seconds or more"))
+    if not 1024 <= limits.message_bytes <= 1 << 30:
+        found.append(("limits.message_bytes", "1 KiB to 1 GiB"))
+    return found
+
+
+_POSITIVE = (
+    *("roll_bytes", "roll_entries", "roll_age_s", "snapshot_bytes", "snapshot_s", "journal_bytes"),
+    *("housekeeping_s", "reset_timeout_s", "nack_first_s", "nack_most_s", "stage_age_s", "sink_age_s"),
+)
+
+
+def _broker_conflicts(broker: BrokerOptions) -> list[tuple[str, str]]:
+    found = [(f"broker.{key}", "more than 0") for key in _POSITIVE if getattr(broker, key) <= 0]
+    for key in ("retention_bytes", "retention_s"):
+        if getattr(broker, key) < -1:
+            found.append((f"broker.{key}", "0 or more, or -1 for no limit"))
+    for key in ("reserve_bytes", "unacked_max"):
+        if getattr(broker, key) < 0:
+            found.append((f"broker.{key}", "0 or more"))
+    return found
