@@ -353,6 +353,11 @@ class Dispatcher:
         """The ordinal that the next sequential read begins with."""
         return self._reading.position
 
+    @property
+    def acked_to(self) -> int:
+        """Every ordinal below is acknowledged."""
+        return self._cursor.acks.acked_to
+
     async def reset(self, target: int, timeout_s: float = 30.0) -> Revision:
         """Go on from another ordinal, forward or back: durable when it returns.
 
