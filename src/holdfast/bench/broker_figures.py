@@ -13,7 +13,14 @@ from holdfast.bench.goals import Goal
 from holdfast.bench.units import number, size_name
 
 PLAIN = "plain program"
-PLAIN_BOTH = "plain program, both copies synced"
+PLAIN_BOTH = "plain, both copies synced"
+PLAIN_IN_PLACE = "plain, first copy in place"
+PLAINS: dict[str, tuple[bool, bool]] = {
+    PLAIN: (False, False),
+    PLAIN_BOTH: (True, False),
+    PLAIN_IN_PLACE: (False, True),
+}
+"""With the arguments of `Plain`. The goal speaks of the first."""
 SHARE = 0.7
 """Of the plain program, at 1 KiB batched."""
 FLAT = 1.25

@@ -6,7 +6,8 @@ import statistics
 from dataclasses import asdict
 from typing import Any
 
-from holdfast.bench.broker_figures import COST_MEASURES, PLAIN, PLAIN_BOTH, Cost, Report, Throughput, goals_of
+from holdfast.bench.broker_figures import COST_MEASURES, PLAINS, Cost, Report, Throughput, goals_of
+from holdfast.bench.broker_peers import PEERS
 from holdfast.bench.broker_stations import Sample
 from holdfast.bench.figures import OURS, Spread
 from holdfast.bench.report import table
@@ -16,7 +17,8 @@ MEASURES = ("publish", "consume", "consume and ack", "ack with receipt", "both a
 
 
 def throughput_table(found: Throughput) -> list[str]:
-    names = list(dict.fromkeys(name for name, _ in found.samples))
+    order = [OURS, *PLAINS, *PEERS]
+    names = sorted(dict.fromkeys(name for name, _ in found.samples), key=order.index)
     measures = [measure for measure in MEASURES if any(key[1] == measure for key in found.samples)]
     rows = []
     for name in names:
@@ -25,7 +27,7 @@ def throughput_table(found: Throughput) -> list[str]:
             rates = found.rates(name, measure)
             cells.append(_rate(rates, found.size) if rates else "–")
         rows.append(cells)
-    for name in (PLAIN, PLAIN_BOTH):
+    for name in PLAINS:
         if shares := found.shares(name):
             share = Spread.of(shares)
             words = f"{share.median:.0%} [{share.low:.0%}–{share.high:.0%}]"
@@ -55,7 +57,8 @@ def rounds_line(found: Throughput) -> str | None:
 
 def singles_table(found: Throughput) -> list[str]:
     rows = []
-    for name, times in found.singles.items():
+    order = [OURS, *PLAINS, *PEERS]
+    for name, times in sorted(found.singles.items(), key=lambda item: order.index(item[0])):
         p99 = statistics.median(high for _, high in times)
         rows.append([name, f"{spread(Spread.of([p50 for p50, _ in times]))} / {number(p99)}"])
     return table([f"{size_name(found.size)}, one by one, µs until durable", "p50 / p99"], rows)
@@ -160,7 +163,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "shares": [
             {"size": found.size, "of": name, "samples": found.shares(name)}
             for found in report.throughput
-            for name in (PLAIN, PLAIN_BOTH)
+            for name in PLAINS
             if found.shares(name)
         ],
         "costs": [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.context import SpawnContext
 from pathlib import Path
 
-from holdfast.bench.broker_figures import PLAIN, PLAIN_BOTH, Report, Throughput
+from holdfast.bench.broker_figures import PLAIN, PLAINS, Report, Throughput
 from holdfast.bench.broker_ours import Ours
 from holdfast.bench.broker_peers import PEERS, Plain, missing
 from holdfast.bench.broker_stations import Setting, Station
@@ -58,8 +58,8 @@ def measure_throughput(report: Report, size: int, plan: Plan, say: Callable[[str
 
     try:
         stations[OURS] = Station(plan.context, OURS, Ours, setting(OURS))
-        stations[PLAIN] = Station(plan.context, PLAIN, Plain, setting(PLAIN))
-        stations[PLAIN_BOTH] = Station(plan.context, PLAIN_BOTH, Plain, setting(PLAIN_BOTH), True)
+        for name, arguments in PLAINS.items():
+            stations[name] = Station(plan.context, name, Plain, setting(name), *arguments)
         for name, (kind, module, _) in PEERS.items() if plan.peers else ():
             reason = missing(module)
             if reason is not None:
@@ -95,7 +95,7 @@ def measure_throughput(report: Report, size: int, plan: Plan, say: Callable[[str
 def warm_up(station: Station, plan: Plan, batches: dict[str, int]) -> None:
     """How many batches fill about the time of a sample. The first ones are slow everywhere: not counted."""
     name = station.name
-    if name in (PLAIN, PLAIN_BOTH):
+    if name in PLAINS:
         station.call("rounds", 1000, 64, 64 << 20)
         station.call("rest")
         return
@@ -115,8 +115,7 @@ def ours_and_plain(found: Throughput, stations: dict[str, Station], batches: int
     published = ours.sample("publish", batches)
     found.add(OURS, "publish", published)
     ours.call("rest")
-    plains = [PLAIN, PLAIN_BOTH]
-    for name in random.sample(plains, len(plains)):
+    for name in random.sample(list(PLAINS), len(PLAINS)):
         if name in stations:
             sample = stations[name].sample(
                 "rounds", published.messages, published.rounds, published.round_bytes
