@@ -58,6 +58,8 @@ class Plan:
     roll_entries: int = 40
     snapshot_bytes: int = 60_000
     journal_bytes: int = 1 << 18
+    broken: str = ""
+    """The name of a broken broker (broker_mutants.py): the storm must notice."""
 
 
 PLANS = (
@@ -89,7 +91,6 @@ class Life(Work):
 
     async def live(self) -> None:
         plan = self.plan
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.end)
         opening = Broker.open(
             f"{self.directory}/data",
             sync=plan.sync,
@@ -105,7 +106,7 @@ class Life(Work):
             self.saw(await self.look(broker))
             await self.work(broker)
 
-    def end(self) -> None:
+    def end(self, *_: object) -> None:
         self.ending = True
 
 
@@ -168,7 +169,7 @@ class Storm:
     def wait(self, pid: int, calm: bool, armed: bool) -> bool:
         """Whether we killed it. One that is armed gets more time to come there by itself."""
         mean = 0.15 if calm else self.plan.life_ms / 1000
-        patience = mean * 4 if armed else self.random.expovariate(1 / mean) + 0.002
+        patience = 0.25 if armed else self.random.expovariate(1 / mean) + 0.002
         if self.ended(pid, patience):
             return False
         if not calm:
@@ -196,7 +197,9 @@ class Storm:
             die_with_parent()
             if point:
                 _core.arm(point, "kill", countdown)
-            asyncio.run(Life(self.plan, self.directory, self.number, seed).live())
+            life = Life(self.plan, self.directory, self.number, seed)
+            signal.signal(signal.SIGTERM, life.end)
+            asyncio.run(life.live())
             status = 0
         except BaseException:
             with Path(self.directory, "errors").open("a") as errors:
@@ -221,6 +224,12 @@ def run(plan: Plan, keep: str | None = None) -> Account:
 
 def main() -> None:
     plan = Plan(**json.loads(sys.argv[1]))
+    if plan.broken:
+        import pytest
+
+        from broker_mutants import MUTANTS
+
+        MUTANTS[plan.broken](pytest.MonkeyPatch())
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-storm.") as directory:
         account = Storm(plan, directory).run()
         if account.faults and sys.argv[2]:

@@ -69,8 +69,8 @@ class Topic:
     """What is below was trimmed."""
     first_sure: int = 0
     """It was trimmed for sure: a trim by itself is in no hurry, and a crash may take it back."""
-    sealed: int = 0
-    """The ledger that holds the last entry below this one takes no more."""
+    sealed: set[int] = field(default_factory=set)
+    """Where a ledger was sealed: it ends with the entry before this one."""
     last: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -104,14 +104,14 @@ class Topic:
         before = self.entries[ordinal - 1].id if ordinal else None
         if before is not None and id not in ((before[0], before[1] + 1), (id[0], 0)):
             raise Wrong(f"entry {ordinal} has the id {id} after {before}")
-        if before is not None and ordinal == self.sealed and id[0] == before[0]:
+        if before is not None and ordinal in self.sealed and id[0] == before[0]:
             raise Wrong(f"entry {ordinal} has the id {id} in a ledger that was sealed before")
 
     def ledgers(self) -> list[int]:
         """Where ledgers end that take no more."""
         told = [entry.id[0] if entry.id is not None else 0 for entry in self.entries]
-        ends = [at for at in range(1, self.end) if 0 != told[at - 1] != told[at] != 0]
-        return [*ends, self.end] if self.sealed == self.end else ends
+        ends = {at for at in range(1, self.end) if 0 != told[at - 1] != told[at] != 0}
+        return sorted(ends | self.sealed)
 
     def recount(self) -> None:
         """The last sequence numbers follow from the entries."""
@@ -132,6 +132,8 @@ class Client:
 
     name: str
     queue: int
+    ack_timeout_ns: int = 0
+    """0: it may hold a message for ever."""
     active: bool = True
     inbox: deque[Key] = field(default_factory=deque)
 
@@ -151,6 +153,8 @@ class Subscription:
     clients: dict[str, Client] = field(default_factory=dict)
     pending: dict[int, str] = field(default_factory=dict)
     """Who has which entry."""
+    given: dict[int, int] = field(default_factory=dict)
+    """When it was handed out."""
     counts: dict[int, int] = field(default_factory=dict)
     """How often an entry was handed out and came back."""
     late: dict[int, int] = field(default_factory=dict)
@@ -242,6 +246,7 @@ class Subscription:
             self.reset(self.resetting)
         if reset_number != self.reset_number:
             raise Wrong(f"{client.name} is told of reset {reset_number}; there were {self.reset_number}")
+        self.expire(now_ns)
         if client.name in self.clearing:
             self.clearing.remove(client.name)
         elif self.type != "shared":
@@ -283,6 +288,14 @@ class Subscription:
         self.counts[ordinal] = self.counts.get(ordinal, 0) + 1
         self.late[ordinal] = not_before_ns
 
+    def expire(self, now_ns: int) -> None:
+        """What a consumer has held for too long comes back by itself."""
+        for ordinal, name in [*self.pending.items()]:
+            limit_ns = self.clients[name].ack_timeout_ns
+            if limit_ns and self.given[ordinal] + limit_ns <= now_ns:
+                self.comes_back(ordinal, 0)
+                self.excused = True
+
     def due(self) -> list[int]:
         """What is to be handed out: not acknowledged, and nobody has it."""
         return [at for at in self.backlog() if at not in self.pending]
@@ -299,12 +312,14 @@ class Subscription:
             raise Wrong(f"{name} is handed {messages[0].key} and is not attached")
         if self.resetting is not None and messages[0].reset_number == self.reset_number + 1:
             self.reset(self.resetting)
+        self.expire(now_ns)
         entries: dict[int, list[Shown]] = {}
         for message in messages:
             entries.setdefault(message.key.ordinal, []).append(message)
         for ordinal, shown in entries.items():
             self._judge(client, ordinal, shown, now_ns)
             self.pending[ordinal] = name
+            self.given[ordinal] = now_ns
             self.late.pop(ordinal, None)
             client.inbox.extend(message.key for message in shown)
 

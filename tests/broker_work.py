@@ -58,7 +58,14 @@ class Work:
                     await broker.admin.create_subscription(topic, name, start="earliest")
 
     async def look(self, broker: Broker) -> Seen:
-        """Everything that is there."""
+        """Everything that is there, at one moment: again, if a trim came in between."""
+        while True:
+            before = [broker.admin._topic(topic).first for topic in TOPICS]
+            seen = await self.look_once(broker)
+            if before == [broker.admin._topic(topic).first for topic in TOPICS]:
+                return seen
+
+    async def look_once(self, broker: Broker) -> Seen:
         seen = Seen({}, {}, {}, {})
         for topic in TOPICS:
             seen.topics[topic] = rows = []

@@ -8,6 +8,7 @@ on for as long as you like.
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -37,4 +38,19 @@ def test_at_every_step() -> None:
     assert missing == [], f"nobody died at {missing}: {account.words()}"
 
 
-# -- storms that must be noticed ----------------------------------------------------------------------
+# -- brokers that must be noticed ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("recovery_forgets_acks", "are back"),
+        ("recovery_forgets_resets", "were reported|accepted once"),
+        ("a_snapshot_forgets_individual_acks", "are back"),
+        ("trim_forgets_a_subscription", "had yet to acknowledge|I41"),
+        ("deduplication_forgotten", "stored again"),
+    ],
+)
+def test_a_storm_notices(broken: str, words: str) -> None:
+    account = broker_kills.run(broker_kills.Plan(seconds=8.0, kills=1000, seed=1, armed=0.0, broken=broken))
+    assert re.search(words, " ".join(account.faults)), f"{account.faults}, {account.words()}"

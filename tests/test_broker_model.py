@@ -140,10 +140,16 @@ class BrokerMachine(RuleBasedStateMachine):
 
     # -- consuming -------------------------------------------------------------------------------------
 
-    @rule(where=wheres, queue=st.sampled_from([1, 2, 5, 100]), priority=st.sampled_from([0, 0, 1]))
-    def join(self, where: Where, queue: int, priority: int) -> None:
-        if len(self.bench.attached) < 6:
-            self.run(self.bench.join(where, queue, priority))
+    @rule(
+        where=wheres,
+        queue=st.sampled_from([1, 2, 5, 100]),
+        priority=st.sampled_from([0, 0, 1]),
+        ack_timeout_s=st.sampled_from([None, None, 3.0]),
+    )
+    def join(self, where: Where, queue: int, priority: int, ack_timeout_s: float | None) -> None:
+        if len(self.bench.attached) < 8:
+            limit_s = ack_timeout_s if isinstance(self.bench.world, SimWorld) else None
+            self.run(self.bench.join(where, queue, priority, limit_s))
 
     def anybody(self) -> bool:
         return bool(self.bench.attached)
@@ -232,6 +238,13 @@ class BrokerMachine(RuleBasedStateMachine):
             self.bench.redeliver(each)
 
         self.run(redeliver())
+
+    @rule(topic=st.sampled_from("ab"), start=places, then=st.one_of(st.none(), places))
+    def read(self, topic: str, start: str | tuple[str, int], then: str | tuple[str, int] | None) -> None:
+        self.run(self.bench.flush())
+        of = Subscription(self.bench.topics[topic], "exclusive")
+        second = None if then is None else self.place(of, then)
+        self.run(self.bench.read(topic, self.place(of, start), second))
 
     # -- going elsewhere -------------------------------------------------------------------------------
 
