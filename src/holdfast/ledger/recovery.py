@@ -251,6 +251,7 @@ class LedgerEnds:
         target = self._current.setdefault(ledger, LedgerFile(ledger))
         if target in self.absent:
             return
+        at("recover_ledger")
         first = offset == FILE_HEADER
         files = await self._files(target, create=first)
         if first:
@@ -502,7 +503,6 @@ class Recovery:
             self.base.notes.append(f"the journal could not be synced ({error}); a new one was begun")
         for directory in (JOURNAL, SNAPSHOTS, LEDGERS, ""):
             await self.disk.sync_directory(directory)
-        at("recover_synced")
 
     async def _tidy(self) -> None:
         """Half-written files of an earlier life."""
