@@ -1,0 +1,206 @@
+"""Answers, as the frames that carry them; and what an error is called in the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from holdfast._core import frame_command
+from holdfast.errors import (
+    Busy,
+    Closed,
+    Corrupt,
+    CursorModifying,
+    Denied,
+    Exists,
+    Fenced,
+    Misuse,
+    NoQuorum,
+    NoSpace,
+    NotFound,
+    Terminated,
+    Timeout,
+    Unsupported,
+)
+from holdfast.ledger.ids import MessageId
+from holdfast.wire.proto import pulsar_pb2 as pb
+
+NO_REQUEST = (1 << 64) - 1
+"""In the place of a request's number where nobody has asked."""
+
+_WORD = 1 << 64
+
+
+class Refused(Exception):
+    """A request is answered with this error."""
+
+    def __init__(self, code: pb.ServerError, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+_CODES: dict[type[Exception], pb.ServerError] = {
+    Busy: pb.ConsumerBusy,
+    Closed: pb.ServiceNotReady,
+    Corrupt: pb.PersistenceError,
+    CursorModifying: pb.ServiceNotReady,
+    Denied: pb.AuthorizationError,
+    Exists: pb.MetadataError,
+    Fenced: pb.ProducerFenced,
+    Misuse: pb.NotAllowedError,
+    NoQuorum: pb.ServiceNotReady,
+    NoSpace: pb.ProducerBlockedQuotaExceededException,
+    NotFound: pb.TopicNotFound,
+    Terminated: pb.TopicTerminatedError,
+    Timeout: pb.ServiceNotReady,
+    Unsupported: pb.NotAllowedError,
+}
+
+
+def refusal(error: Exception, codes: Mapping[type[Exception], pb.ServerError] | None = None) -> Refused:
+    """What a client is told of an error; `codes` are those that mean something else to its request.
+
+    Example:
+        >>> refusal(Busy("somebody has it"), {Busy: pb.ProducerBusy}).code == pb.ProducerBusy
+        True
+    """
+    if isinstance(error, Refused):
+        return error
+    code = (codes or {}).get(type(error), _CODES.get(type(error), pb.UnknownError))
+    return Refused(code, str(error) or type(error).__name__)
+
+
+def frame(command: pb.BaseCommand) -> bytes:
+    """A command as it travels."""
+    return frame_command(command.SerializeToString())
+
+
+# -- positions ----------------------------------------------------------------------------------------
+
+
+def id_of(data: pb.MessageIdData) -> MessageId:
+    """Clients write −1 as a number without a sign, and the latest entry with fewer bits than the ledger.
+
+    Example:
+        >>> id_of(pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1))
+        MessageId(ledger=-1, entry=-1, batch=-1)
+    """
+    return MessageId(signed(data.ledgerId), signed(data.entryId), data.batch_index)
+
+
+def id_data(id: MessageId, batch_index: int = -1) -> pb.MessageIdData:  # noqa: A002  # as everywhere
+    """The id of an entry, or of a message in its batch."""
+    data = pb.MessageIdData(ledgerId=id.ledger % _WORD, entryId=id.entry % _WORD)
+    if batch_index >= 0:
+        data.batch_index = batch_index
+    return data
+
+
+def signed(number: int) -> int:
+    """A 64-bit number as it was meant."""
+    return number - _WORD if number >= _WORD >> 1 else number
+
+
+def bits_of(words: Iterable[int]) -> int:
+    """An ack set as one number: bit 0 is the first message of the batch.
+
+    Example:
+        >>> bin(bits_of([5, -1 << 63])).count("1")
+        3
+    """
+    return sum((word % _WORD) << (64 * at) for at, word in enumerate(words))
+
+
+# -- answers ------------------------------------------------------------------------------------------
+
+
+def connected(server_version: str, protocol_version: int, message_bytes_max: int) -> bytes:
+    flags = pb.FeatureFlags(
+        supports_auth_refresh=True, supports_get_partitioned_metadata_without_auto_creation=True
+    )
+    answer = pb.CommandConnected(
+        server_version=server_version,
+        protocol_version=protocol_version,
+        max_message_size=message_bytes_max,
+        feature_flags=flags,
+    )
+    return frame(pb.BaseCommand(type=pb.BaseCommand.CONNECTED, connected=answer))
+
+
+def auth_challenge(server_version: str, protocol_version: int, method: str) -> bytes:
+    """The client is asked to show who it is once more."""
+    challenge = pb.CommandAuthChallenge(
+        server_version=server_version,
+        protocol_version=protocol_version,
+        challenge=pb.AuthData(auth_method_name=method, auth_data=b"PulsarAuthRefresh"),
+    )
+    return frame(pb.BaseCommand(type=pb.BaseCommand.AUTH_CHALLENGE, authChallenge=challenge))
+
+
+def success(request: int) -> bytes:
+    answer = pb.CommandSuccess(request_id=request)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=answer))
+
+
+def error(request: int, refused: Refused) -> bytes:
+    answer = pb.CommandError(request_id=request, error=refused.code, message=str(refused))
+    return frame(pb.BaseCommand(type=pb.BaseCommand.ERROR, error=answer))
+
+
+def producer_success(
+    request: int, name: str, last_sequence: int, epoch: int | None, ready: bool, schema_version: bytes = b""
+) -> bytes:
+    answer = pb.CommandProducerSuccess(
+        request_id=request,
+        producer_name=name,
+        last_sequence_id=last_sequence,
+        schema_version=schema_version,
+        producer_ready=ready,
+    )
+    if epoch is not None:
+        answer.topic_epoch = epoch
+    return frame(pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=answer))
+
+
+def send_error(producer: int, sequence: int, refused: Refused) -> bytes:
+    answer = pb.CommandSendError(
+        producer_id=producer, sequence_id=sequence % _WORD, error=refused.code, message=str(refused)
+    )
+    return frame(pb.BaseCommand(type=pb.BaseCommand.SEND_ERROR, send_error=answer))
+
+
+def close_producer(producer: int) -> bytes:
+    """The broker has ended it: the client opens it again."""
+    answer = pb.CommandCloseProducer(producer_id=producer, request_id=NO_REQUEST)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=answer))
+
+
+def close_consumer(consumer: int) -> bytes:
+    """The broker has ended it: the client drops what it has not given out, and subscribes again."""
+    answer = pb.CommandCloseConsumer(consumer_id=consumer, request_id=NO_REQUEST)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=answer))
+
+
+def active_consumer_change(consumer: int, active: bool) -> bytes:
+    answer = pb.CommandActiveConsumerChange(consumer_id=consumer, is_active=active)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, active_consumer_change=answer))
+
+
+def reached_end_of_topic(consumer: int) -> bytes:
+    answer = pb.CommandReachedEndOfTopic(consumer_id=consumer)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.REACHED_END_OF_TOPIC, reachedEndOfTopic=answer))
+
+
+def ack_response(consumer: int, request: int, refused: Refused | None) -> bytes:
+    answer = pb.CommandAckResponse(consumer_id=consumer, request_id=request)
+    if refused is not None:
+        answer.error = refused.code
+        answer.message = str(refused)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=answer))
+
+
+def last_message_id(request: int, last: pb.MessageIdData, mark_delete: pb.MessageIdData) -> bytes:
+    answer = pb.CommandGetLastMessageIdResponse(
+        request_id=request, last_message_id=last, consumer_mark_delete_position=mark_delete
+    )
+    kind = pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE
+    return frame(pb.BaseCommand(type=kind, getLastMessageIdResponse=answer))

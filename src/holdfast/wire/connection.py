@@ -1,0 +1,455 @@
+"""One connection: frames come in and are carried out, answers collect and leave once per turn.
+
+Promises upward: nothing is served before the client has shown who it is; what a client sends is carried out
+in the order of its arrival, as far as the outcome can tell; a client that is slow to read, a disk that is
+slow to write, and requests that pile up each stop the reading of that connection, so that none of them costs
+more than a bounded amount of memory. Needs from below: the core's reader, which finds the frames, puts
+publishes into the turn's frame of events and decodes acknowledgements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+
+from holdfast import __version__
+from holdfast._core import WireReader
+from holdfast.errors import Closed, Denied, HoldfastError
+from holdfast.wire import commands
+from holdfast.wire.commands import NO_REQUEST, Refused, refusal
+from holdfast.wire.consumers import Consumers
+from holdfast.wire.options import Action, Credentials, Identity
+from holdfast.wire.producers import Producers
+from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.wire.requests import REQUESTS, Request
+
+if TYPE_CHECKING:
+    from holdfast.wire.server import Server
+
+LOG = logging.getLogger("holdfast.wire")
+
+PROTOCOL_VERSION = 21
+"""The newest that this server speaks; clients are answered with their own if it is older."""
+
+FLUSH_BYTES = 256 << 10
+"""So much leaves before the turn ends: the transport says sooner that the client is slow."""
+
+GREETING_BYTES_MAX = 64 << 10
+"""The largest frame of a client that nobody knows yet."""
+
+LINGER_S = 5.0
+"""How long a client that was closed may take to read why."""
+
+_PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN = range(1, 6)  # of what the reader finds
+_PING = commands.frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
+_PONG = commands.frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client, from its first byte to its last. Those who serve its requests use `send` and `authorize`."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.broker = server.broker
+        self.options = server.options
+        self.identity: Identity | None = None
+        """None until the client has shown who it is."""
+        self.address = ""
+        self.client_version = ""
+        self.producers: Producers = Producers(self)
+        self.consumers: Consumers = Consumers(self)
+        self.stalled = False
+        """The client reads more slowly than it is sent to."""
+        self.loop = asyncio.get_running_loop()
+        self.reader = WireReader(GREETING_BYTES_MAX)
+        self._protocol_version = 0
+        self._auth_method = ""
+        self._refreshes = False
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._flush_scheduled = False
+        self._pauses: set[str] = set()
+        self._requests: dict[asyncio.Task[None], tuple[Request, int]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._opened = self._heard = self.loop.time()
+        self._pinged: float | None = None
+        self._answers: list[asyncio.Future[None]] = []
+        self._peer = ""
+        self._entered = False
+        self._showing = False
+        self._closing = False
+        self.lost = self.loop.create_future()
+        """Done when the connection has gone."""
+
+    # -- its life --------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=self.options.write_buffer_bytes)
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        self.address = f"{peer[0]}:{peer[1]}"
+        with contextlib.suppress(OSError, AttributeError):
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._peer = str(peer[0])
+        self.server.connections.add(self)
+        try:
+            self.options.enter(self._peer)
+            self._entered = True
+        except HoldfastError as error:
+            self.close(Refused(pb.TooManyRequests, str(error)))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._transport = None
+        self._out.clear()
+        self.server.connections.discard(self)
+        if self._entered:
+            self._entered = False
+            self.options.leave(self._peer)
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for task in (*self._requests, *self._tasks):
+            task.cancel()
+        self._alive()  # whoever waits for a sign of life need not wait any more
+        self.consumers.gone()
+        self.producers.gone()
+        if not self.lost.done():
+            self.lost.set_result(None)
+        LOG.debug("%s has gone: %s", self.address, error or "closed")
+
+    def close(self, reason: Refused | None = None) -> None:
+        """End it; the client is told why, if there is a reason."""
+        if self._closing or self._transport is None:
+            return
+        if reason is not None:
+            LOG.warning("%s is closed: %s", self.address, reason)
+            self.send(commands.error(NO_REQUEST, reason))
+        self.flush()
+        self._closing = True
+        self._transport.close()
+        self.loop.call_later(LINGER_S, self.abort)
+
+    def abort(self) -> None:
+        """End it now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def shut(self, reason: Refused) -> None:
+        """The server stops: nothing more is taken; who waits, and everybody who is attached, is told."""
+        self.pause("stopping")
+        under_way = dict(self._requests)
+        for task, (request, number) in under_way.items():
+            if task.cancel():
+                self.send(request.refuse(number, reason))
+        await asyncio.gather(*under_way, return_exceptions=True)
+        self.consumers.shut()
+        self.producers.shut()
+        self.close(reason if self.identity is None else None)
+
+    # -- what comes in ---------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """One for all connections: what is read is taken out before the next one reads."""
+        return self.server.buffer
+
+    def buffer_updated(self, count: int) -> None:
+        if self._closing:
+            return
+        self._alive()
+        self.producers.admit(count)
+        self._take(self.server.buffer[:count])
+
+    def _take(self, data: memoryview | bytes) -> None:
+        """Carry out everything that is complete."""
+        engine = self.broker.engine
+        try:
+            frame = engine.frame
+        except HoldfastError as error:
+            self.close(refusal(error))
+            return
+        before = frame.count
+        items: list[Any] = []
+        try:
+            items = list[Any](self.reader.feed(data, frame))
+        finally:  # whatever happens, every event that is in the frame has its future
+            added = frame.count - before
+            futures = iter(engine.added(added) if added else ())
+        for item in items:
+            if self._closing:
+                return
+            kind = item[0]
+            if kind == _PUBLISHES:
+                self.producers.published(next(futures), *item[1:])
+            elif kind == _ACKS:
+                self.consumers.acked(*item[1:])
+            elif kind == _FLOW:
+                self.consumers.flow(item[1], item[2])
+            elif kind == _REFUSED_SEND:
+                self.producers.refused(*item[1:])
+            elif kind == _BROKEN:
+                self.close(Refused(pb.UnknownError, f"this is not the protocol: {item[1]}"))
+            else:
+                self._command(item[1], item[2])
+        if self.reader.stalled:  # the frame of events was full: when it has left, there is room again
+            self.pause("frame")
+            self.loop.call_soon(self._take_rest)
+        if added and engine.behind:
+            self.server.wait_for_room()
+
+    def _take_rest(self) -> None:
+        if not self._closing:
+            self._take(b"")
+            if not self.reader.stalled:
+                self.go_on("frame")
+
+    def _command(self, kind: int, body: bytes) -> None:
+        try:
+            command = pb.BaseCommand.FromString(body)
+        except DecodeError as error:
+            self.close(Refused(pb.UnknownError, f"a command of type {kind} that cannot be read: {error}"))
+            return
+        if self.identity is None:
+            self._greet(kind, command)
+        elif kind == pb.BaseCommand.PING:
+            self.send(_PONG)
+        elif kind == pb.BaseCommand.PONG:
+            pass
+        elif kind == pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES:
+            self.consumers.redeliver(command.redeliverUnacknowledgedMessages)
+        elif kind == pb.BaseCommand.AUTH_RESPONSE:
+            self._show(command.authResponse.response)
+        else:
+            request = REQUESTS.get(kind) or self.server.handlers.get(kind)
+            if request is None:
+                self.close(Refused(pb.NotAllowedError, f"this broker does not know commands of type {kind}"))
+            else:
+                self._request(request, getattr(command, request.name))
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def _request(self, request: Request, message: Any) -> None:
+        task = self.loop.create_task(self._carry_out(request, message), name=request.name)
+        self._requests[task] = (request, message.request_id)
+        task.add_done_callback(self._request_done)
+        if len(self._requests) >= self.options.requests_max:
+            self.pause("requests")
+
+    async def _carry_out(self, request: Request, message: Any) -> None:
+        try:
+            answer = await request.handle(self, message)
+        except (HoldfastError, Refused) as error:
+            answer = request.refuse(message.request_id, refusal(error, request.codes))
+        except Exception as error:  # a mistake in the code: this client is told, the others are not disturbed
+            LOG.exception("%s of %s failed", request.name, self.address)
+            reason = Refused(pb.UnknownError, f"{type(error).__name__}: {error}")
+            answer = request.refuse(message.request_id, reason)
+        if answer is not None:
+            self.send(answer)
+
+    def _request_done(self, task: asyncio.Task[None]) -> None:
+        del self._requests[task]
+        if "requests" in self._pauses and len(self._requests) * 2 <= self.options.requests_max:
+            self.go_on("requests")
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Work that ends with the connection, if not before."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned_done)
+        return task
+
+    def _spawned_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            LOG.error("work for %s failed", self.address, exc_info=error)
+            self.close(refusal(error if isinstance(error, Exception) else Closed(repr(error))))
+
+    # -- who it is -------------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> str:
+        return "" if self.identity is None else self.identity.role
+
+    def authorize(self, action: Action, name: str, subscription: str = "") -> None:
+        """May this client do that?
+
+        Raises:
+            Denied: it may not.
+        """
+        self.options.authorize(self.role, action, name, subscription)
+
+    def _greet(self, kind: int, command: pb.BaseCommand) -> None:
+        if kind != pb.BaseCommand.CONNECT or self._showing or self.reader.pending:
+            self.close(Refused(pb.NotAllowedError, "nothing is served before CONNECT was answered"))
+            return
+        greeting = command.connect
+        self.client_version = greeting.client_version
+        self._protocol_version = min(greeting.protocol_version, PROTOCOL_VERSION)
+        self._refreshes = greeting.feature_flags.supports_auth_refresh
+        shown = pb.AuthData(auth_method_name=greeting.auth_method_name, auth_data=greeting.auth_data)
+        self._show(shown)
+
+    def _show(self, shown: pb.AuthData) -> None:
+        """The client shows who it is, for the first time or once more: one at a time, nothing beside it."""
+        if not self._showing:
+            self._showing = True
+            self.pause("showing")
+            self.spawn(self._examine(shown)).add_done_callback(self._shown)
+
+    def _shown(self, _: asyncio.Task[None]) -> None:
+        self._showing = False
+        self.go_on("showing")
+
+    async def _examine(self, shown: pb.AuthData) -> None:
+        assert self._transport is not None
+        certificate = self._transport.get_extra_info("peercert")
+        credentials = Credentials(
+            shown.auth_method_name, shown.auth_data, self.address, certificate if certificate else None
+        )
+        try:
+            identity = await self.options.authenticate(credentials)
+            if self.identity is not None and identity.role != self.identity.role:
+                raise Denied(f"this connection is {self.identity.role!r}'s, not {identity.role!r}'s")
+        except Denied as error:
+            self.close(Refused(pb.AuthenticationError, str(error)))
+            return
+        if self.identity is None:
+            self.reader.frame_max = self.options.frame_bytes_max
+            self.send(
+                commands.connected(
+                    f"holdfast {__version__}", self._protocol_version, self.options.message_bytes_max
+                )
+            )
+        self.identity = identity
+        self._auth_method = shown.auth_method_name
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if identity.expires_s is not None:
+            self._expiry = self.loop.call_later(max(0.0, identity.expires_s), self._expired)
+
+    def _expired(self) -> None:
+        if not self._refreshes:
+            self.close(Refused(pb.AuthenticationError, "the credentials have expired; connect with new ones"))
+            return
+        challenge = commands.auth_challenge(
+            f"holdfast {__version__}", self._protocol_version, self._auth_method
+        )
+        self.send(challenge)
+        late = Refused(pb.AuthenticationError, "the credentials have expired, and no new ones were shown")
+        self._expiry = self.loop.call_later(self.options.handshake_s, self.close, late)
+
+    # -- what goes out ---------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Frames for the client; they leave together at the end of the turn."""
+        if self._closing:
+            return
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes >= FLUSH_BYTES:
+            self.flush()
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            self.loop.call_soon(self._flush_turn)
+
+    def flush(self) -> None:
+        """Hand what has collected to the transport."""
+        if self._out and self._transport is not None and not self._closing:
+            out, self._out, self._out_bytes = self._out, [], 0
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _flush_turn(self) -> None:
+        self._flush_scheduled = False
+        self.flush()
+
+    def pause_writing(self) -> None:
+        self.stalled = True
+        self.pause("writing")
+        self.consumers.hold()
+
+    def resume_writing(self) -> None:
+        self.stalled = False
+        self.go_on("writing")
+        self.consumers.release()
+
+    @property
+    def url(self) -> str:
+        """Where the client has reached this broker, as a client would write it."""
+        if self._transport is None:
+            return ""
+        host, port, *_ = self._transport.get_extra_info("sockname")
+        scheme = "pulsar" if self._transport.get_extra_info("sslcontext") is None else "pulsar+ssl"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    # -- stopping and starting to read -----------------------------------------------------------------
+
+    def pause(self, why: str) -> None:
+        """Read no more, until `go_on` is told the same."""
+        if not self._pauses and self._transport is not None and not self._closing:
+            self._transport.pause_reading()
+        self._pauses.add(why)
+
+    def go_on(self, why: str) -> None:
+        if why not in self._pauses:
+            return
+        self._pauses.discard(why)
+        if not self._pauses and self._transport is not None and not self._closing:
+            self._heard = self.loop.time()
+            self._transport.resume_reading()
+
+    # -- is it alive? ----------------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Called from time to time: who is silent is asked, who stays silent is gone."""
+        if self._closing or self._pauses:
+            return
+        if self.identity is None:
+            if now - self._opened > self.options.handshake_s:
+                self.close(Refused(pb.AuthenticationError, f"no CONNECT in {self.options.handshake_s} s"))
+        elif self._pinged is not None:
+            if now - self._pinged > self.options.keep_alive_s:
+                LOG.warning("%s did not answer in %s s", self.address, self.options.keep_alive_s)
+                self.abort()
+        elif now - self._heard > self.options.keep_alive_s:
+            self._ping(now)
+
+    async def lives(self) -> bool:
+        """Ask the client for a sign of life; without one it is closed."""
+        if self._closing:
+            return False
+        if self._pauses:
+            return True
+        answer = self.loop.create_future()
+        self._answers.append(answer)
+        self._ping(self.loop.time())
+        self.flush()
+        try:
+            async with asyncio.timeout(self.options.liveness_s):
+                await answer
+        except TimeoutError:
+            LOG.warning("%s shows no sign of life: somebody else wants what it holds", self.address)
+            self.abort()
+            return False
+        return not self._closing
+
+    def _ping(self, now: float) -> None:
+        self._pinged = now
+        self.send(_PING)
+
+    def _alive(self) -> None:
+        self._heard = self.loop.time()
+        self._pinged = None
+        if self._answers:
+            answers, self._answers = self._answers, []
+            for each in answers:
+                if not each.done():
+                    each.set_result(None)

@@ -1,0 +1,143 @@
+"""Finding topics: how many partitions, which broker, which topics of a namespace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.broker.names import TopicName
+from holdfast.broker.topic import Topic
+from holdfast.errors import Misuse, NotFound
+from holdfast.wire import commands
+from holdfast.wire.commands import Refused
+from holdfast.wire.proto import pulsar_pb2 as pb
+
+if TYPE_CHECKING:
+    from holdfast.wire.connection import Connection
+    from holdfast.wire.options import Action
+
+_Metadata = pb.CommandPartitionedTopicMetadataResponse
+_Lookup = pb.CommandLookupTopicResponse
+
+
+def full_name(name: str) -> str:
+    """The full name of a topic that a client names.
+
+    Raises:
+        Refused: that is none.
+    """
+    try:
+        return str(TopicName.parse(name))
+    except Misuse as error:
+        raise Refused(pb.InvalidTopicName, str(error)) from error
+
+
+async def topic_for(
+    connection: Connection, name: str, action: Action, subscription: str = "", create: bool = True
+) -> Topic:
+    """The topic that a client names, made if it is not there and may be.
+
+    Raises:
+        Refused: that is no topic's name.
+        Denied: this client may not.
+        NotFound: there is none, and none is made.
+    """
+    full = full_name(name)
+    connection.authorize(action, full, subscription)
+    if create:
+        return await connection.broker.ensure_topic(full)
+    return connection.broker.topic(full)
+
+
+# -- partitions ---------------------------------------------------------------------------------------
+
+
+async def partitions(connection: Connection, command: pb.CommandPartitionedTopicMetadata) -> bytes:
+    """PARTITIONED_METADATA: no topic has any yet. It makes none, either: who publishes or subscribes does."""
+    full = full_name(command.topic)
+    connection.authorize("lookup", full)
+    broker = connection.broker
+    wanted = broker.options.create_topics and command.metadata_auto_creation_enabled
+    if not wanted and full not in broker.machine.state.names:
+        raise NotFound(f"there is no topic {full}")
+    answer = _Metadata(request_id=command.request_id, response=_Metadata.Success, partitions=0)
+    kind = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, partitionMetadataResponse=answer))
+
+
+def no_partitions(request: int, refused: Refused) -> bytes:
+    answer = _Metadata(
+        request_id=request, response=_Metadata.Failed, error=refused.code, message=str(refused)
+    )
+    kind = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, partitionMetadataResponse=answer))
+
+
+# -- which broker -------------------------------------------------------------------------------------
+
+
+async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> bytes:
+    """LOOKUP: this one.
+
+    Where nothing is advertised, the client is told to come by the way that it came: whatever stands between
+    (a container's port, a tunnel), that way is known to work.
+    """
+    full = full_name(command.topic)
+    connection.authorize("lookup", full)
+    options = connection.options
+    advertised = options.advertised
+    if command.advertised_listener_name:
+        advertised = options.listeners.get(command.advertised_listener_name)
+        if advertised is None:
+            known = ", ".join(sorted(options.listeners)) or "none"
+            raise Refused(
+                pb.ServiceNotReady,
+                f"there is no listener {command.advertised_listener_name!r}; there are: {known}",
+            )
+    answer = _Lookup(request_id=command.request_id, response=_Lookup.Connect, authoritative=True)
+    if advertised is None:
+        url = connection.url
+        answer.proxy_through_service_url = True
+        if url.startswith("pulsar+ssl:"):
+            answer.brokerServiceUrlTls = url
+        else:
+            answer.brokerServiceUrl = url
+    else:
+        answer.brokerServiceUrl = advertised.url
+        answer.brokerServiceUrlTls = advertised.tls_url
+    kind = pb.BaseCommand.LOOKUP_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, lookupTopicResponse=answer))
+
+
+def no_broker(request: int, refused: Refused) -> bytes:
+    answer = _Lookup(request_id=request, response=_Lookup.Failed, error=refused.code, message=str(refused))
+    kind = pb.BaseCommand.LOOKUP_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, lookupTopicResponse=answer))
+
+
+# -- which topics -------------------------------------------------------------------------------------
+
+
+async def topics(connection: Connection, command: pb.CommandGetTopicsOfNamespace) -> bytes:
+    """GET_TOPICS_OF_NAMESPACE. Patterns are the client's to match: who sends one may send a costly one."""
+    connection.authorize("lookup", command.namespace)
+    answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=command.request_id)
+    if command.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
+        prefix = f"persistent://{command.namespace}/"
+        answer.topics.extend(
+            sorted(name for name in connection.broker.machine.state.names if name.startswith(prefix))
+        )
+    kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, getTopicsOfNamespaceResponse=answer))
+
+
+async def no_watching(connection: Connection, command: pb.CommandWatchTopicList) -> bytes:
+    """WATCH_TOPIC_LIST: the handshake says that there is none; clients then ask from time to time."""
+    raise Refused(pb.NotAllowedError, "topic lists cannot be watched here; ask for them from time to time")
+
+
+def no_stats(request: int, refused: Refused) -> bytes:
+    answer = pb.CommandConsumerStatsResponse(
+        request_id=request, error_code=refused.code, error_message=str(refused)
+    )
+    kind = pb.BaseCommand.CONSUMER_STATS_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, consumerStatsResponse=answer))

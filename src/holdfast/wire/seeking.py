@@ -1,0 +1,63 @@
+"""SEEK and GET_LAST_MESSAGE_ID: another position for a subscription, and how far its topic goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast._core import parse_entry
+from holdfast.broker.consumer import Start
+from holdfast.ledger.ids import MessageId
+from holdfast.wire import commands
+from holdfast.wire.commands import Refused, id_data, id_of
+from holdfast.wire.consumers import LATEST_LEDGER
+from holdfast.wire.proto import pulsar_pb2 as pb
+
+if TYPE_CHECKING:
+    from holdfast.wire.connection import Connection
+
+READ_BYTES = 1 << 20
+
+
+async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
+    """SEEK: every consumer of the subscription is closed, then it is reset, then the client is told.
+
+    A client whose answer takes long subscribes again before it has it, and then must have the answer to that
+    first: it would wait for the end of its seek for ever.
+    """
+    consumer = connection.consumers.require(command.consumer_id)
+    dispatcher, topic, broker = consumer.dispatcher, consumer.topic, connection.broker
+    target = await broker.place(topic, _target(command))
+    for each in list(connection.server.attached.get(dispatcher, ())):
+        each.expel(keep=True)
+    await dispatcher.reset(target, broker.options.reset_timeout_s)
+    open_ = commands.bits_of(command.message_id.ack_set)
+    if open_ and target < topic.visible:  # into a batch: what stands before is not wanted
+        size = 64 * len(command.message_id.ack_set)
+        acked = ~open_ & ((1 << size) - 1)
+        dispatcher.ack_part(target, size, acked, dispatcher.revision.reset_number)
+    connection.consumers.answer(command.consumer_id, commands.success(command.request_id))
+    return None
+
+
+def _target(command: pb.CommandSeek) -> Start:
+    if command.HasField("message_publish_time"):
+        return command.message_publish_time * 1_000_000
+    if not command.HasField("message_id"):
+        raise Refused(pb.MetadataError, "a SEEK names a message or a time")
+    to = id_of(command.message_id)
+    if to.ledger == LATEST_LEDGER:
+        return "latest"
+    return "earliest" if to.ledger < 0 else MessageId(to.ledger, to.entry)
+
+
+async def last_message_id(connection: Connection, command: pb.CommandGetLastMessageId) -> bytes:
+    """GET_LAST_MESSAGE_ID: of the last message, in its batch if it is in one."""
+    consumer = connection.consumers.require(command.consumer_id)
+    topic = consumer.topic
+    last = id_data(topic.last_id())
+    if topic.visible > topic.first:
+        ordinal = topic.visible - 1
+        entries = await topic.read(ordinal, 1, READ_BYTES)
+        info = parse_entry(entries.entry(0))
+        last = id_data(topic.id_of(ordinal), info.messages - 1 if info.batch else -1)
+    return commands.last_message_id(command.request_id, last, id_data(consumer.mark_delete()))

@@ -1,0 +1,226 @@
+"""The broker on the network: Pulsar's binary protocol, on one port and with TLS on another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.events import ProducerGone, TopicTerminate
+from holdfast.broker.machine import Applied
+from holdfast.broker.topic import Topic
+from holdfast.errors import HoldfastError, Misuse
+from holdfast.wire.commands import Refused
+from holdfast.wire.connection import Connection
+from holdfast.wire.options import ServerOptions
+from holdfast.wire.producers import WireProducer
+from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.wire.requests import Request
+from holdfast.wire.sink import WireConsumer
+
+LOG = logging.getLogger("holdfast.wire")
+
+READ_BYTES = 256 << 10
+"""The most that is read from a connection at once."""
+
+LOOK_S = 1.0
+"""How often connections are looked at: who is silent, who has not connected."""
+
+
+class Server:
+    """Serves a broker, which stays its opener's: stop the server, then close the broker.
+
+    `handlers` serve commands beside those of the protocol, by their type.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker:
+        ...         async with Server(broker, ServerOptions(port=0)) as server:
+        ...             print(server.url.rpartition(":")[0])
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        pulsar://127.0.0.1
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        options: ServerOptions | None = None,
+        handlers: Mapping[int, Request] | None = None,
+    ) -> None:
+        self.broker = broker
+        self.options = options or ServerOptions()
+        self.handlers = dict(handlers or {})
+        self.connections: set[Connection] = set()
+        self.producers: dict[int, WireProducer] = {}
+        """By session."""
+        self.attached: dict[Dispatcher, list[WireConsumer]] = {}
+        """The consumers of each subscription."""
+        self.schemas: dict[bytes, list[bytes]] = {}
+        """Of each topic, by its incarnation, in the order of their versions."""
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        """What was read last, of whichever connection."""
+        self.port: int | None = None
+        self.tls_port: int | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._kept: dict[Dispatcher, asyncio.TimerHandle] = {}
+        """Volatile subscriptions that wait for their client to come back."""
+        self._room: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- its life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: an address or a port cannot be had.
+        """
+        options = self.options
+        if options.port is None and options.tls_port is None:
+            raise Misuse("a server without a port; give it one, with TLS or without")
+        if options.tls_port is not None and options.tls is None:
+            raise Misuse("a port for TLS and no certificate; give both or none")
+        loop = asyncio.get_running_loop()
+        try:
+            if options.port is not None:
+                plain = await loop.create_server(lambda: Connection(self), options.host, options.port)
+                self._listeners.append(plain)
+                self.port = plain.sockets[0].getsockname()[1]
+            if options.tls_port is not None:
+                secure = await loop.create_server(
+                    lambda: Connection(self),
+                    options.host,
+                    options.tls_port,
+                    ssl=options.tls,
+                    ssl_handshake_timeout=options.handshake_s,
+                )
+                self._listeners.append(secure)
+                self.tls_port = secure.sockets[0].getsockname()[1]
+        except BaseException:
+            self._unlisten()
+            raise
+        self.broker.watchers.append(self._settled)
+        self._looking = loop.create_task(self._look(), name="keep-alive")
+
+    async def stop(self, grace_s: float = 10.0) -> None:
+        """Take nothing more, confirm what was taken, tell the clients, and let them go."""
+        if self._looking is None:
+            return
+        self._unlisten()
+        self._looking.cancel()
+        self._looking = None
+        deadline = asyncio.get_running_loop().time() + grace_s
+        for connection in self.connections:
+            connection.pause("stopping")
+        with contextlib.suppress(TimeoutError, HoldfastError):
+            async with asyncio.timeout_at(deadline):
+                await self.broker.engine.settle()
+                while any(connection.producers.under_way for connection in self.connections):
+                    await asyncio.sleep(0.001)
+        reason = Refused(pb.ServiceNotReady, "the broker stops; connect again")
+        leaving = list(self.connections)
+        await asyncio.gather(*(connection.shut(reason) for connection in leaving), return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await asyncio.gather(*(connection.lost for connection in leaving))
+        for connection in list(self.connections):
+            connection.abort()
+        for timer in self._kept.values():
+            timer.cancel()
+        if self._room is not None:
+            self._room.cancel()
+        self.broker.watchers.remove(self._settled)
+
+    def _unlisten(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    @property
+    def url(self) -> str:
+        """What a client on this machine connects to."""
+        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
+        if self.port is not None:
+            return f"pulsar://{host}:{self.port}"
+        return f"pulsar+ssl://{host}:{self.tls_port}"
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(LOOK_S, self.options.keep_alive_s / 4))
+            now = loop.time()
+            for connection in list(self.connections):
+                connection.look(now)
+
+    # -- for connections -------------------------------------------------------------------------------
+
+    def wait_for_room(self) -> None:
+        """The disk is behind: whoever publishes is not read until it has caught up."""
+        for connection in self.connections:
+            if len(connection.producers):
+                connection.pause("disk")
+        if self._room is None:
+            self._room = asyncio.get_running_loop().create_task(self._wait_for_room(), name="room")
+
+    async def _wait_for_room(self) -> None:
+        with contextlib.suppress(HoldfastError):  # it has ended: they find out when they are read
+            await self.broker.engine.room()
+        self._room = None
+        for connection in list(self.connections):
+            connection.go_on("disk")
+
+    async def all_live(self, connections: Iterable[Connection]) -> bool:
+        """Does every one of these clients still answer? Those that do not are closed."""
+        return all(await asyncio.gather(*(connection.lives() for connection in connections)))
+
+    def let_go(self, topic: Topic, dispatcher: Dispatcher, keep: bool) -> None:
+        """A volatile subscription has lost a consumer. It goes with the last, or with `keep` later."""
+        if not keep:
+            self.broker.abandoned(topic, dispatcher)
+        elif dispatcher not in self._kept:
+            self._kept[dispatcher] = asyncio.get_running_loop().call_later(
+                self.options.volatile_s, self._not_taken_back, topic, dispatcher
+            )
+
+    def _not_taken_back(self, topic: Topic, dispatcher: Dispatcher) -> None:
+        self._kept.pop(dispatcher, None)
+        self.broker.abandoned(topic, dispatcher)
+
+    def taken_back(self, topic: Topic, name: str) -> Dispatcher | None:
+        """The volatile subscription of this name, if it is there: who has sought finds its position."""
+        dispatcher = topic.volatile.get(name)
+        if dispatcher is not None:
+            timer = self._kept.pop(dispatcher, None)
+            if timer is not None:
+                timer.cancel()
+        return dispatcher
+
+    # -- what the broker tells -------------------------------------------------------------------------
+
+    def _settled(self, applied: Applied) -> None:
+        for notice in applied.notices:
+            if isinstance(notice, ProducerGone):
+                producer = self.producers.get(notice.session)
+                if producer is not None:
+                    producer.connection.producers.expel(producer)
+        for event in applied.events:
+            if isinstance(event, TopicTerminate) and event.topic in self.broker.topics:
+                for dispatcher in self.broker.topics[event.topic].dispatchers.values():
+                    for consumer in self.attached.get(dispatcher, ()):
+                        consumer.look_for_end()

@@ -1,0 +1,266 @@
+"""A consumer at the other end of a connection, as its dispatcher sees it.
+
+The client has a queue of its own, which the broker can empty in one way only: by closing the consumer. So
+after a reset that its client did not ask for, the client is closed, and subscribes again under the new reset
+number; what it had is then gone on both sides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast._core import AckIds, Batch, encode_deliveries
+from holdfast.broker.dispatcher import ConsumerStats, Dispatcher, SubscriptionType
+from holdfast.broker.events import ConsumerLeave
+from holdfast.broker.topic import Topic
+from holdfast.errors import HoldfastError, Outdated
+from holdfast.ledger.ids import MessageId
+from holdfast.wire import commands
+from holdfast.wire.commands import refusal
+from holdfast.wire.proto import pulsar_pb2 as pb
+
+if TYPE_CHECKING:
+    from holdfast.wire.connection import Connection
+
+
+class WireConsumer:
+    """A consumer that has joined a subscription: the sink of its dispatcher."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        command: pb.CommandSubscribe,
+        topic: Topic,
+        dispatcher: Dispatcher,
+        type: SubscriptionType,  # noqa: A002  # the word that users know
+        session: int,
+    ) -> None:
+        self.connection = connection
+        self.id = command.consumer_id
+        self.topic = topic
+        self.dispatcher = dispatcher
+        self.subscription = command.subscription
+        self.name = command.consumer_name
+        self.type: SubscriptionType = type
+        self.priority = command.priority_level
+        self.metadata = {each.key: each.value for each in command.metadata}
+        self.session = session
+        """0: the subscription is not durable, and nobody else knows of this consumer."""
+        self.opened_ns = connection.broker.clock.now_ns()
+        self.reset_number = dispatcher.revision.reset_number
+        """Under which everything is delivered to it, and acknowledged by it."""
+        self.permits = 0
+        """What the client has asked for and was not sent."""
+        self.messages_out = 0
+        self._epoch = command.consumer_epoch if command.HasField("consumer_epoch") else -1
+        """Of a client that counts its own rewinds: it drops what was sent before the last one."""
+        self._ticket = 0
+        self._attached = False
+        self._told_of_end = False
+        self._answered = False
+        self._is_active: bool | None = None
+
+    # -- joining and leaving ---------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Take its place at the dispatcher.
+
+        Raises:
+            Busy: the subscription is exclusive, and somebody has it.
+            Misuse: it has consumers of another type.
+        """
+        self._ticket = self.dispatcher.add_consumer(self, self.name, self.priority, self.type)
+        self._attached = True
+        self.connection.server.attached.setdefault(self.dispatcher, []).append(self)
+
+    def answered(self) -> None:
+        """The client knows that it has joined: it can be told more."""
+        self._answered = True
+        if self._is_active is not None:
+            self.connection.send(commands.active_consumer_change(self.id, self._is_active))
+        self.look_for_end()
+
+    def detach(self, keep: bool = False) -> None:
+        """Leave; what it held goes to others. With `keep` a volatile subscription stays for a while."""
+        if not self._attached:
+            return
+        self._attached = False
+        server, broker = self.connection.server, self.connection.broker
+        self.dispatcher.remove_consumer(self._ticket)
+        if self.session and broker.engine.ended is None:
+            broker.engine.submit(ConsumerLeave(self.session))
+        others = server.attached.get(self.dispatcher, [])
+        if self in others:
+            others.remove(self)
+        if not others:
+            server.attached.pop(self.dispatcher, None)
+        if self.session == 0:
+            server.let_go(self.topic, self.dispatcher, keep)
+
+    def expel(self, keep: bool = False) -> None:
+        """Leave, and not by its own wish: the client is told, and subscribes again."""
+        if self._attached:
+            self.detach(keep)
+            self.connection.consumers.drop(self)
+            self.connection.send(commands.close_consumer(self.id))
+
+    # -- what the dispatcher calls ---------------------------------------------------------------------
+
+    def deliver(self, batch: Batch) -> None:
+        self.permits -= batch.permits
+        self.messages_out += batch.permits
+        self.connection.send(encode_deliveries(self.id, batch, self._epoch))
+
+    def cleared(self, reset_number: int) -> None:
+        if reset_number != self.reset_number:
+            self.expel()
+        elif not self.connection.stalled and self.permits > 0:
+            # It is rewound: what it has comes again, and it may be sent as much as before.
+            self.dispatcher.flow(self._ticket, self.permits)
+
+    def active(self, active: bool) -> None:
+        if self.type == "failover":
+            self._is_active = active
+            if self._answered:
+                self.connection.send(commands.active_consumer_change(self.id, active))
+
+    def closed(self, reason: Exception) -> None:
+        self.expel()
+
+    # -- flow ------------------------------------------------------------------------------------------
+
+    def flow(self, permits: int) -> None:
+        """The client can take that many more messages."""
+        self.permits += permits
+        if not self.connection.stalled:
+            self.dispatcher.flow(self._ticket, permits)
+
+    def hold(self) -> None:
+        """The client is slow to read: it gets nothing until what was sent has left."""
+        self.dispatcher.hold(self._ticket)
+
+    def release(self) -> None:
+        if self.permits > 0:
+            self.dispatcher.flow(self._ticket, self.permits)
+
+    # -- acknowledgements ------------------------------------------------------------------------------
+
+    def acked(self, cumulative: bool, ids: AckIds, request: int) -> None:
+        """ACK: by whole entries, parts of batches, or up to one."""
+        receipt = request >= 0 or self.topic.state.terminated
+        futures: list[asyncio.Future[None] | None] = []
+        refused: HoldfastError | None = None
+        try:
+            if cumulative:
+                futures.append(self._ack_up_to(ids, receipt))
+            else:
+                futures += self._ack_each(ids, receipt)
+        except HoldfastError as error:
+            refused = error
+        if receipt:
+            waiting = [each for each in futures if each is not None]
+            if waiting:
+                asyncio.gather(*waiting, return_exceptions=True).add_done_callback(
+                    lambda done: self._acknowledged(request, refused, done.result())
+                )
+            else:
+                self._acknowledged(request, refused, [])
+
+    def _ack_each(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
+        places = self._places(ids.ledgers)
+        futures = []
+        ranges = ids.ordinals(places)
+        if ranges:
+            futures.append(self.dispatcher.ack_ranges(ranges, self.reset_number, receipt))
+        for ledger, entry, size, open_ in ids.parts:
+            place = places.get(ledger)
+            if place is not None and entry < place[1]:
+                size = size or max(64, open_.bit_length())
+                acked = ~open_ & ((1 << size) - 1)
+                futures.append(
+                    self.dispatcher.ack_part(place[0] + entry, size, acked, self.reset_number, receipt)
+                )
+        return futures
+
+    def _ack_up_to(self, ids: AckIds, receipt: bool) -> asyncio.Future[None] | None:
+        """Up to the last id: a message of a batch, or an entry."""
+        index, size = -1, 1
+        if ids.parts:
+            ledger, entry, size, open_ = ids.parts[-1]
+            size = size or max(64, open_.bit_length())
+            index = (open_ & -open_).bit_length() - 2 if open_ else size - 1
+            end = entry + (index >= 0)
+        elif ids.ranges:
+            ledger, _, end = ids.ranges[-1]
+        else:
+            return None
+        place = self._places([ledger]).get(ledger)
+        if place is None or end > place[1] or place[0] + end == 0:
+            return None
+        return self.dispatcher.ack_up_to(place[0] + end - 1, self.reset_number, receipt, index, size)
+
+    def _acknowledged(
+        self, request: int, refused: HoldfastError | None, outcomes: Sequence[BaseException | None]
+    ) -> None:
+        for outcome in outcomes:
+            # What a reset has made void is no failure of whoever acknowledges: it is as the reset says.
+            if isinstance(outcome, HoldfastError) and not isinstance(outcome, Outdated):
+                refused = outcome
+        if request >= 0:
+            reason = None if refused is None else refusal(refused)
+            self.connection.send(commands.ack_response(self.id, request, reason))
+        self.look_for_end()
+
+    def _places(self, ledgers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Of ledgers: their first ordinal, and how many of their entries can have been delivered."""
+        table, visible, places = self.topic.state.ledgers, self.topic.visible, {}
+        for ledger in ledgers:
+            info = table.find(ledger)
+            if info is not None:
+                places[ledger] = (info.first, max(0, min(info.end, visible) - info.first))
+        return places
+
+    def redeliver(self, command: pb.CommandRedeliverUnacknowledgedMessages) -> None:
+        """REDELIVER_UNACKNOWLEDGED_MESSAGES: where one consumer is served, all of it, in order."""
+        if command.HasField("consumer_epoch"):
+            self._epoch = max(self._epoch, command.consumer_epoch)
+        if self.type != "shared" or not command.message_ids:
+            self.dispatcher.redeliver(self._ticket, None)
+            return
+        ordinals = []
+        for data in command.message_ids:
+            info = self.topic.state.ledgers.find(data.ledgerId)
+            if info is not None and data.entryId < info.entries:
+                ordinals.append(info.first + data.entryId)
+        self.dispatcher.redeliver(self._ticket, ordinals)
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def look_for_end(self) -> None:
+        """If the topic was terminated and everything is acknowledged, the client is told, once."""
+        topic = self.topic
+        if (
+            topic.state.terminated
+            and self._attached
+            and self._answered
+            and not self._told_of_end
+            and topic.visible >= topic.state.ledgers.end
+            and self.dispatcher.backlog == 0
+        ):
+            self._told_of_end = True
+            self.connection.send(commands.reached_end_of_topic(self.id))
+
+    def stats(self) -> ConsumerStats | None:
+        """As its dispatcher sees it."""
+        every = self.dispatcher.stats().consumers
+        return next((each for each in every if each.id == self._ticket), None)
+
+    def mark_delete(self) -> MessageId:
+        """The last message below which everything is acknowledged; entry −1: none of its ledger."""
+        topic, acked_to = self.topic, self.dispatcher.acked_to
+        if acked_to > topic.first:
+            return topic.id_of(acked_to - 1)
+        front = next(iter(topic.state.ledgers), None)
+        return MessageId(-1, -1) if front is None else MessageId(front.id, -1)
