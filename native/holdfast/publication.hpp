@@ -27,6 +27,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -98,13 +99,15 @@ inline bool whole(const ViewCopy& copy, u64 topic) {
 // The mapping of such a file, and the copies in it.
 class ViewMapping final : private ForkAware {
  public:
+    // The descriptor is not kept: a broker has a mapping per topic, and processes have few descriptors.
     ViewMapping(OwnedFd fd, std::string path, bool writable)
-        : fd_(std::move(fd)), path_(std::move(path)), writable_(writable) {
+        : path_(std::move(path)), writable_(writable) {
         const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-        void* at = ::mmap(nullptr, kViewSize, protection, MAP_SHARED, fd_.get(), 0);
+        void* at = ::mmap(nullptr, kViewSize, protection, MAP_SHARED, fd.get(), 0);
         if (at == MAP_FAILED)
             throw Error(Code::io, "cannot map " + path_ + ": " + errno_text(errno), errno);
         base_ = static_cast<u8*>(at);
+        ::fstat(fd.get(), &status_);
         remember();
     }
     ~ViewMapping() override {
@@ -115,7 +118,12 @@ class ViewMapping final : private ForkAware {
 
     using ForkAware::forked;
     const std::string& path() const { return path_; }
-    int fd() const { return fd_.get(); }
+    const struct stat& status() const { return status_; }
+
+    void sync() {
+        if (::msync(base_, kViewSize, MS_SYNC) != 0)
+            throw Error(Code::io, "cannot sync " + path_ + ": " + errno_text(errno), errno);
+    }
 
     // A copy of copy `which`, if nobody wrote to it meanwhile.
     std::optional<ViewCopy> read(unsigned which) const {
@@ -173,10 +181,14 @@ class ViewMapping final : private ForkAware {
     // What a child writes stays in the child. A reader's child may go on reading.
     void in_child() noexcept override {
         if (!writable_) return;
-        ::mmap(base_, kViewSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_.get(), 0);
+        u8 content[kViewSize];
+        std::memcpy(content, base_, kViewSize);
+        ::mmap(base_, kViewSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+               -1, 0);
+        std::memcpy(base_, content, kViewSize);
     }
 
-    OwnedFd fd_;
+    struct stat status_{};
     std::string path_;
     bool writable_;
     u8* base_ = nullptr;
@@ -208,11 +220,7 @@ class TopicView {
     }
 
     // To the disk: for a broker that stops in order.
-    void sync() {
-        if (::fsync(mapping_.fd()) != 0)
-            throw Error(Code::io, "cannot sync " + mapping_.path() + ": " + errno_text(errno),
-                        errno);
-    }
+    void sync() { mapping_.sync(); }
 
  private:
     static OwnedFd reopen(const std::string& path, u64 topic, const Incarnation& directory) {
@@ -267,10 +275,8 @@ class TopicViewReader {
  public:
     TopicViewReader(const std::string& path, u64 topic, const Incarnation& directory)
         : topic_(topic), mapping_(open(path, topic, directory), path, false) {
-        struct stat status{};
-        ::fstat(mapping_.fd(), &status);
-        device_ = status.st_dev;
-        inode_ = status.st_ino;
+        device_ = mapping_.status().st_dev;
+        inode_ = mapping_.status().st_ino;
     }
 
     ViewedTopic read() const {

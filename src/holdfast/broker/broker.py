@@ -158,6 +158,8 @@ class Broker:
             transfer=transfer,
         )
         self._publications = publications
+        self.unshown: dict[int, str] = {}
+        """Topics of which readers of the files could not be told, and why."""
         self.admin = Admin(self)
         self._housekeeping = Housekeeping(self)
         self._dispatch = DispatchOptions(
@@ -525,7 +527,8 @@ class Broker:
                 if gone is not None:
                     self._close_dispatchers(gone, Closed(f"{gone.name} was deleted"))
                 if self._publications is not None:
-                    self._publications.gone(notice.topic)
+                    with contextlib.suppress(OSError, HoldfastError):  # its readers find no files
+                        self._publications.gone(notice.topic)
             case LedgersGone():
                 if notice.topic in self.topics:
                     self.show(self.topics[notice.topic])
@@ -541,10 +544,18 @@ class Broker:
                 pass
 
     def show(self, topic: Topic, state: str = "live") -> None:
-        """Tell processes that read the files what they may read of a topic."""
-        if self._publications is not None:
-            of = topic.state
+        """Tell processes that read the files what they may read of a topic.
+
+        That it cannot be told (a full disk, no descriptors) is no reason to stop: housekeeping tries again.
+        """
+        if self._publications is None:
+            return
+        of = topic.state
+        try:
             self._publications.show(of.id, of.name, of.incarnation, of.ledgers, topic.visible, state)
+            self.unshown.pop(of.id, None)
+        except (OSError, HoldfastError) as error:
+            self.unshown[of.id] = str(error)
 
     def _look_for_done(self, subscription: int) -> None:
         """Somebody acknowledged: perhaps a ledger is done with."""

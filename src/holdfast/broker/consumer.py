@@ -92,6 +92,8 @@ class Inbox:
                 taken.append(message)
             elif self._batches:
                 batch = self._batches.popleft()
+                # A compressed batch is one message here, and was given for as many permits as it holds.
+                self._taken += batch.permits - len(batch)
                 if not taken and len(batch) <= count:
                     taken = list(batch)
                 elif len(batch) <= count - len(taken):

@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeAlias
 from holdfast._core import Frame
 from holdfast.broker.events import Event
 from holdfast.broker.machine import Applied, Machine
-from holdfast.errors import Closed, HoldfastError, NoQuorum
+from holdfast.errors import Closed, Full, HoldfastError
 from holdfast.group import BEGINNING, Clock, Group, Listener, Member, Position, View
 
 FRAME_BYTES = 1 << 20
@@ -122,9 +122,8 @@ class Engine(Listener):
         Raises:
             Closed: the engine has ended.
         """
-        self._require_open()
-        self._frame.event(event.kind, event.version, event.encode())
-        return self._request()
+        body = event.encode()
+        return self._add(lambda: self._frame.event(event.kind, event.version, body))
 
     def publish(
         self,
@@ -143,30 +142,28 @@ class Engine(Listener):
         batch: int = 1,
     ) -> asyncio.Future[Any]:
         """A run of messages as one publish event."""
-        self._require_open()
-        self._frame.publish_messages(
-            topic,
-            session,
-            epoch,
-            producer,
-            sequence,
-            payloads,
-            time_ms,
-            key=key,
-            ordering_key=ordering_key,
-            properties=properties,
-            event_time_ms=event_time_ms,
-            batch=batch,
+        return self._add(
+            lambda: self._frame.publish_messages(
+                topic,
+                session,
+                epoch,
+                producer,
+                sequence,
+                payloads,
+                time_ms,
+                key=key,
+                ordering_key=ordering_key,
+                properties=properties,
+                event_time_ms=event_time_ms,
+                batch=batch,
+            )
         )
-        return self._request()
 
     def publish_entries(
         self, topic: int, session: int, epoch: int, producer: str, entries: list[tuple[int, int, bytes]]
     ) -> asyncio.Future[Any]:
         """A run of ready entries, each with its sequence number and span, as one publish event."""
-        self._require_open()
-        self._frame.publish(topic, session, epoch, producer, entries)
-        return self._request()
+        return self._add(lambda: self._frame.publish(topic, session, epoch, producer, entries))
 
     @property
     def frame(self) -> Frame:
@@ -212,7 +209,14 @@ class Engine(Listener):
         if self._ended is not None:
             raise type(self._ended)(str(self._ended))
 
-    def _request(self) -> asyncio.Future[Any]:
+    def _add(self, put: Callable[[], object]) -> asyncio.Future[Any]:
+        """Put an event into the turn's frame; into the next one, if it does not fit any more."""
+        self._require_open()
+        try:
+            put()
+        except Full:
+            self._flush()
+            put()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._enqueue([future])
         return future
@@ -238,7 +242,7 @@ class Engine(Listener):
         self._under_way += len(frame)
         try:
             self._group.mcast(frame)
-        except (NoQuorum, Closed) as error:
+        except HoldfastError as error:  # no quorum, the end, or larger than the group carries
             self._sent.pop()
             self._under_way -= len(frame)
             for future in futures:
@@ -333,9 +337,9 @@ class Engine(Listener):
             frame = self._inflight[0]
             if frame.position > self.stable or frame.applied.last_d > self._durable_d:
                 break
+            self._observer.settled(frame.applied)  # if it fails, the end answers this frame, too (I62)
             self._inflight.popleft()
             self._under_way -= frame.size
-            self._observer.settled(frame.applied)
             for future, outcome in zip(frame.futures, frame.applied.outcomes, strict=False):
                 if future.done():
                     continue  # whoever asked did not wait

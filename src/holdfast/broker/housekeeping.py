@@ -7,7 +7,6 @@ What grows is looked at when it has grown; what ages is looked at every few seco
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,10 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.broker.topic import Topic
+
+
+TOPICS_A_TURN = 20
+"""How many are looked at before others have the loop."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,13 @@ class Housekeeping:
 
     def acknowledged(self, topic: Topic) -> None:
         """Somebody acknowledged: is a whole ledger done with?"""
-        if topic.state.ledgers.sealed_count and topic.trimmable():
-            self._once("trim", topic.state.id, self._broker.trim_event(topic))
+        front = topic.state.ledgers.front
+        if front is None or not front.sealed or front.end > topic.state.acked_to:
+            return
+        event = self._broker.trim_event(topic)
+        now = self._broker.clock.now_ns()
+        if topic.state.trimmable(now, event.retention_bytes, event.retention_ns):
+            self._once("trim", topic.state.id, event)
 
     def show_all(self, state: str) -> None:
         """Tell readers of the files of every topic that has anything to read."""
@@ -70,18 +78,27 @@ class Housekeeping:
         for count, topic in enumerate(list(self._broker.topics.values()), 1):
             if topic.visible > topic.first:
                 self._broker.show(topic)
-            if count % 20 == 0:
+            if count % TOPICS_A_TURN == 0:
                 await self._broker.clock.sleep(0.001)
 
     async def _run(self) -> None:
         await self._show_all()
         while True:
             await self._broker.clock.sleep(self._broker.options.housekeeping_s)
-            for topic in list(self._broker.topics.values()):
-                with contextlib.suppress(
-                    HoldfastError
-                ):  # a reset came between, or the end: the next turn looks
+            for count, topic in enumerate(list(self._broker.topics.values()), 1):
+                try:
                     await self._look_at(topic)
+                except HoldfastError:
+                    pass  # a reset came between, or the end: the next turn looks again
+                except Exception as error:  # a disk that fails, say: this task goes on
+                    asyncio.get_running_loop().call_exception_handler(
+                        {
+                            "message": f"housekeeping of {topic.name} failed; it tries again",
+                            "exception": error,
+                        }
+                    )
+                if count % TOPICS_A_TURN == 0:
+                    await asyncio.sleep(0)
             for event in self._old():
                 self._submit(event)
 
@@ -97,6 +114,8 @@ class Housekeeping:
                 if topic.backlog(subscription):
                     await self._broker.expire(topic, subscription, ttl_s)
         self.acknowledged(topic)
+        if state.id in self._broker.unshown:
+            self._broker.show(topic)
 
     def _old(self) -> Iterable[Event]:
         """Stages that nobody came back to, and sinks that have not committed for long."""

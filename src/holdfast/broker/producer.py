@@ -113,7 +113,9 @@ class Producer:
             Fenced: another producer has taken over; open a new one.
             Closed: the broker has stopped. Whether the message was stored is not known.
         """
-        future = await self._publish([data], key, properties, event_time, ordering_key, sequence)
+        future = await self._publish(
+            cut_run([data], 0, self._topic_name), key, properties, event_time, ordering_key, sequence
+        )
         published = await future
         return MessageId(-1, -1) if published.duplicates else published.first
 
@@ -196,20 +198,11 @@ class Producer:
         runs: list[tuple[asyncio.Future[Any], int]] = []
         start = 0
         while start < len(data):
-            run = self._cut(data, start)
+            run = cut_run(data, start, self._topic_name)
             at = None if sequence is None else sequence + start
             runs.append((await self._publish(run, key, properties, event_time, None, at), len(run)))
             start += len(run)
         return runs
-
-    def _cut(self, data: Sequence[bytes], start: int) -> list[bytes]:
-        """The next run: by count first, so that small messages cost no addition each."""
-        run = list(data[start : start + RUN_BYTES // 1024])
-        total = sum(map(len, run))
-        while total > RUN_BYTES and len(run) > 1:
-            del run[len(run) // 2 :]
-            total = sum(map(len, run))
-        return run
 
     async def _publish(
         self,
@@ -222,12 +215,6 @@ class Producer:
     ) -> asyncio.Future[Any]:
         if self._session == 0:
             raise Closed(f"the producer {self.name or '(unnamed)'} on {self._topic_name} is not open")
-        largest = max(map(len, run))
-        if largest > MESSAGE_BYTES:
-            raise Misuse(
-                f"a message of {largest} bytes to {self._topic_name}; the largest is {MESSAGE_BYTES}: send "
-                "large data in pieces, or its place"
-            )
         await self._broker.admit(sum(map(len, run)))
         if sequence is None:
             sequence = self._sequence
@@ -247,6 +234,24 @@ class Producer:
         )
         self._sequence = max(self._sequence, sequence + len(run))
         return future
+
+
+def cut_run(data: Sequence[bytes], start: int, topic: str) -> list[bytes]:
+    """The messages from `start` on that make one event: by count first, so that small ones cost little.
+
+    Raises:
+        Misuse: one of them is too large.
+    """
+    run = list(data[start : start + RUN_BYTES // 1024])
+    largest = max(map(len, run))
+    if largest > MESSAGE_BYTES:
+        raise Misuse(
+            f"a message of {largest} bytes to {topic}; the largest is {MESSAGE_BYTES}: send large data in "
+            "pieces, or its place"
+        )
+    while len(run) > 1 and sum(map(len, run)) > RUN_BYTES:
+        del run[len(run) // 2 :]
+    return run
 
 
 def milliseconds(time: datetime | int | None) -> int:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from holdfast._core import encode_messages
 from holdfast.broker.events import StageAppend, Staged, StageDrop
+from holdfast.broker.producer import cut_run
 from holdfast.errors import Closed
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-
-RUN_ENTRIES = 1024
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,10 @@ class Stage:
         self._require_open()
         broker = self._broker
         where = (await broker.ensure_topic(topic)).state.id
-        for start in range(0, len(data), RUN_ENTRIES * batch):
-            run = data[start : start + RUN_ENTRIES * batch]
+        start = 0
+        while start < len(data):
+            run = cut_run(data, start, topic)
+            start += len(run)
             await broker.admit(sum(map(len, run)))
             before = self._parts.get(where)
             at = 0 if before is None else before.count

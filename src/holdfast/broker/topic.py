@@ -83,16 +83,6 @@ class Topic:
         """Entries that are visible and that the subscription has yet to acknowledge, exactly."""
         return subscription.acks.count(self.visible)
 
-    def trimmable(self) -> bool:
-        """Have all subscriptions done with the first ledger, and is it sealed?"""
-        front = next(iter(self.state.ledgers), None)
-        return (
-            front is not None
-            and front.sealed
-            and bool(self.state.subscriptions)
-            and all(each.acks.acked_to >= front.end for each in self.state.subscriptions.values())
-        )
-
     # -- positions -------------------------------------------------------------------------------------
 
     def id_of(self, ordinal: int) -> MessageId:

@@ -83,6 +83,11 @@ class LedgerTable:
         return self._infos[-1] if self._infos else None
 
     @property
+    def front(self) -> LedgerInfo | None:
+        """The oldest that is kept."""
+        return self._infos[0] if self._infos else None
+
+    @property
     def open_ledger(self) -> int | None:
         """The id of the ledger that grows; None: the next publish opens one."""
         return None if not self._infos or self._infos[-1].sealed else self._infos[-1].id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import struct
 from collections import OrderedDict
 from typing import Protocol
@@ -36,11 +37,17 @@ class LedgerReader(Protocol):
         """Its files were removed, or replaced."""
 
 
+def open_max() -> int:
+    """How many ledgers are kept open for reading, two descriptors each: what a process may well spare."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(8, min(256, limit // 16))
+
+
 class NativeReader:
     """The core's: what is in the page cache is there at once, the rest comes through a thread."""
 
     def __init__(self, directory: str, incarnation: bytes) -> None:
-        self._files = LedgerFiles(directory, incarnation)
+        self._files = LedgerFiles(directory, incarnation, open_max())
 
     async def read(
         self, file: LedgerFile, first_ordinal: int, entry: int, count_max: int, size_max: int, label: int
