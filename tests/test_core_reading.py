@@ -256,7 +256,9 @@ def test_what_is_acknowledged_is_left_out() -> None:
     assert [message.batch_index for message in batch] == [-1, 3, 69, -1]
     assert batch[2].data == b"\x45"
     assert batch.ranges() == [(1000, 1003)]
+    assert batch.size == sum(map(len, entries))
     assert _core.Batch(run, [2, 0]).ranges() == [(1002, 1003), (1000, 1001)]
+    assert _core.Batch(run, [2, 0]).size == len(entries[0]) + len(entries[2])
     nothing = _core.Batch(run, [1], open=[0])
     assert (len(nothing), nothing.permits, list(nothing)) == (0, 0, [])
     for index in (4, -5):

@@ -435,6 +435,9 @@ PyObject* batch_entries(PyObject* object, void*) {
 PyObject* batch_permits(PyObject* object, void*) {
     return PyLong_FromUnsignedLongLong(batch_of(object)->handover.permits());
 }
+PyObject* batch_size(PyObject* object, void*) {
+    return PyLong_FromUnsignedLongLong(batch_of(object)->handover.bytes());
+}
 PyObject* batch_reset_number(PyObject* object, void*) {
     return PyLong_FromUnsignedLongLong(batch_of(object)->handover.reset_number());
 }
@@ -470,6 +473,7 @@ PyObject* batch_repr(PyObject* object) {
 PyGetSetDef batch_getset[] = {
     {"entries", batch_entries, nullptr, "The run that it is taken from.", nullptr},
     {"permits", batch_permits, nullptr, "How many messages it counts for.", nullptr},
+    {"size", batch_size, nullptr, "Bytes of its entries.", nullptr},
     {"reset_number", batch_reset_number, nullptr, "The subscription's when it was handed over.",
      nullptr},
     {"topic", batch_topic, nullptr, "The topic's name.", nullptr},

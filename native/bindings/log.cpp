@@ -193,6 +193,15 @@ void bind_topics(nb::class_<LogObject>& type) {
             },
             nb::arg("topic"))
         .def(
+            "counts",
+            [](LogObject& self, u64 topic_id) {
+                const Traffic& traffic = self.log.topics().get(topic_id).traffic;
+                nb::list sizes;
+                for (u64 each : traffic.sizes) sizes.append(each);
+                return nb::make_tuple(traffic.messages, traffic.bytes, nb::tuple(sizes));
+            },
+            nb::arg("topic"))
+        .def(
             "open_ledger",
             [](LogObject& self, u64 topic, u64 ledger, u64 first_ordinal, u64 entries, u64 size) {
                 self.log.open_ledger(topic, ledger, first_ordinal, entries, size);

@@ -48,6 +48,7 @@ class Handover {
         const u64 left = open_messages(items_.back());
         permits_ += left;
         messages_ += slot.batch ? left : 1;
+        bytes_ += slot.size;
         plain_ = plain_ && !slot.batch;
     }
 
@@ -58,6 +59,7 @@ class Handover {
     std::span<const HandoverItem> items() const { return items_; }
     u64 messages() const { return messages_; }  // that can be taken from it
     u64 permits() const { return permits_; }    // what it costs the consumer
+    u64 bytes() const { return bytes_; }        // of its entries, as they are stored
     bool plain() const { return plain_; }       // every entry is one message
 
     u64 ordinal(const HandoverItem& item) const { return run_.first_ordinal() + item.index; }
@@ -87,6 +89,7 @@ class Handover {
     std::vector<u64> masks_;
     u64 messages_ = 0;
     u64 permits_ = 0;
+    u64 bytes_ = 0;
     bool plain_ = true;
 };
 

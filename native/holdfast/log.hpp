@@ -125,6 +125,7 @@ class Log {
         const Adopted out{source.ledger, topic.next_ordinal, source.entries, source.size};
         seal(source);
         topic.next_ordinal += out.entries;
+        topic.traffic.add(source.traffic);
         changed_ = true;
         return out;
     }
@@ -185,8 +186,10 @@ class Log {
         if (entries.empty()) return {topic.ledger, topic.entries, topic.next_ordinal};
         touch(topic);
         const Place place{topic.ledger, topic.entries, topic.next_ordinal};
-        for (const Bytes& each : entries)
+        for (const Bytes& each : entries) {
             append_entry(topic, each.data(), static_cast<u32>(each.size()));
+            if (!redo_) topic.traffic.add(1, static_cast<u32>(each.size()));
+        }
         return place;
     }
 
@@ -289,9 +292,10 @@ class Log {
         place(topic, out);
         const std::byte* entry = view.entries().data();
         for (u32 i = 0; i < view.count(); ++i) {
-            const u32 size = view.row(i).size;
-            append_entry(topic, entry, size);
-            entry += size;
+            const PublishRow row = view.row(i);
+            append_entry(topic, entry, row.size);
+            if (!redo_) topic.traffic.add(row.span, row.size);
+            entry += row.size;
         }
         out.count = view.count();
     }
@@ -309,6 +313,7 @@ class Log {
             } else {
                 if (out.count == 0) place(topic, out);
                 append_entry(topic, entry, row.size);
+                if (!redo_) topic.traffic.add(row.span, row.size);
                 ++out.count;
                 if (row.span > 0) producer.last = row.sequence + (row.span - 1);
             }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -30,6 +31,31 @@ struct StringHash {
     }
 };
 
+// What was published to a topic since the log was made, for metrics. A redo publishes nothing.
+struct Traffic {
+    // The upper ends, in bytes, of the classes of entry sizes: those of the metrics' names.
+    static constexpr std::array<u32, 8> kSizes{128,     512,      1 << 10,   2 << 10,
+                                               4 << 10, 16 << 10, 100 << 10, 1 << 20};
+
+    u64 messages = 0;
+    u64 bytes = 0;
+    std::array<u64, kSizes.size() + 1> sizes{};  // entries by size; the last: larger than all
+
+    void add(u32 count, u32 size) {
+        messages += count;
+        bytes += size;
+        std::size_t at = 0;
+        while (at < kSizes.size() && size > kSizes[at]) ++at;
+        ++sizes[at];
+    }
+
+    void add(const Traffic& other) {
+        messages += other.messages;
+        bytes += other.bytes;
+        for (std::size_t at = 0; at < sizes.size(); ++at) sizes[at] += other.sizes[at];
+    }
+};
+
 struct Topic {
     u64 id = 0;
     u64 next_ordinal = 0;
@@ -40,6 +66,7 @@ struct Topic {
     u64 touched = 0;  // the number of the frame that appended last to the open ledger
     bool deduplicate = false;
     bool closed = false;
+    Traffic traffic;
     std::unordered_map<std::string, Producer, StringHash, std::equal_to<>> producers;
 
     Producer& producer(std::string_view name) {
