@@ -198,7 +198,7 @@ void bind_topics(nb::class_<LogObject>& type) {
                 const Traffic& traffic = self.log.topics().get(topic_id).traffic;
                 nb::list sizes;
                 for (u64 each : traffic.sizes) sizes.append(each);
-                return nb::make_tuple(traffic.messages, traffic.bytes, nb::tuple(sizes));
+                return nb::make_tuple(traffic.bytes, nb::tuple(sizes));
             },
             nb::arg("topic"))
         .def(

@@ -188,7 +188,7 @@ class Log {
         const Place place{topic.ledger, topic.entries, topic.next_ordinal};
         for (const Bytes& each : entries) {
             append_entry(topic, each.data(), static_cast<u32>(each.size()));
-            if (!redo_) topic.traffic.add(1, static_cast<u32>(each.size()));
+            if (!redo_) topic.traffic.add(static_cast<u32>(each.size()));
         }
         return place;
     }
@@ -292,10 +292,10 @@ class Log {
         place(topic, out);
         const std::byte* entry = view.entries().data();
         for (u32 i = 0; i < view.count(); ++i) {
-            const PublishRow row = view.row(i);
-            append_entry(topic, entry, row.size);
-            if (!redo_) topic.traffic.add(row.span, row.size);
-            entry += row.size;
+            const u32 size = view.row(i).size;
+            append_entry(topic, entry, size);
+            if (!redo_) topic.traffic.add(size);
+            entry += size;
         }
         out.count = view.count();
     }
@@ -313,7 +313,7 @@ class Log {
             } else {
                 if (out.count == 0) place(topic, out);
                 append_entry(topic, entry, row.size);
-                if (!redo_) topic.traffic.add(row.span, row.size);
+                if (!redo_) topic.traffic.add(row.size);
                 ++out.count;
                 if (row.span > 0) producer.last = row.sequence + (row.span - 1);
             }

@@ -37,12 +37,10 @@ struct Traffic {
     static constexpr std::array<u32, 8> kSizes{128,     512,      1 << 10,   2 << 10,
                                                4 << 10, 16 << 10, 100 << 10, 1 << 20};
 
-    u64 messages = 0;
     u64 bytes = 0;
     std::array<u64, kSizes.size() + 1> sizes{};  // entries by size; the last: larger than all
 
-    void add(u32 count, u32 size) {
-        messages += count;
+    void add(u32 size) {
         bytes += size;
         std::size_t at = 0;
         while (at < kSizes.size() && size > kSizes[at]) ++at;
@@ -50,7 +48,6 @@ struct Traffic {
     }
 
     void add(const Traffic& other) {
-        messages += other.messages;
         bytes += other.bytes;
         for (std::size_t at = 0; at < sizes.size(); ++at) sizes[at] += other.sizes[at];
     }

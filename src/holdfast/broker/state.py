@@ -21,7 +21,6 @@ Invariants, asserted by `check()`: I40 and I41 of the ledgers and acknowledgemen
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isfinite
 from typing import Literal
 
 import msgspec
@@ -35,6 +34,11 @@ from holdfast.ledger.ledgers import LedgerTable
 
 Access = Literal["shared", "exclusive", "wait-for-exclusive", "exclusive-with-fencing"]
 SubscriptionType = Literal["exclusive", "failover", "shared"]
+
+MOST = 1 << 62
+"""Bytes or entries in a policy."""
+MOST_S = 1e9
+"""Seconds in a policy: they are counted in ns, which must fit as well."""
 
 
 class Policies(msgspec.Struct, array_like=True, frozen=True):
@@ -73,7 +77,8 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
         for name, value in self.fields().items():
             if value is None or (name.startswith("retention_") and value == -1):
                 continue
-            if not isfinite(value) or value < 0 or (value == 0 and name.startswith("roll_")):
+            most = MOST_S if name.endswith("_s") else MOST
+            if not 0 <= value <= most or (value == 0 and name.startswith("roll_")):
                 raise Misuse(f"{name} cannot be {value}")
 
 
