@@ -118,6 +118,7 @@ class Storm:
         self.account = Account(plan.name, plan.seed)
         self.judge = Judge(self.account)
         self.number = 0
+        self.died_at = ""
         Path(directory, "log").touch()
         Path(directory, "errors").touch()
 
@@ -150,6 +151,7 @@ class Storm:
         status = os.waitpid(pid, 0)[1]
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             self.account.kills += 1
+            self.died_at = "" if killed else point
             if not killed:
                 self.account.steps[point] = self.account.steps.get(point, 0) + 1
         elif status != 0:
@@ -162,14 +164,20 @@ class Storm:
 
     def choose(self) -> str:
         if self.plan.each_step:
-            lagging = self.lagging()
-            return lagging[self.number % len(lagging)] if lagging else ""
+            lagging = self.lagging() or [""]
+            if self.died_at == "journal_half" and "recover_cut" in lagging:
+                return "recover_cut"
+            chosen = lagging[self.number % len(lagging)]
+            # Only where the last one left half a round there is something to cut off.
+            return "journal_half" if chosen == "recover_cut" and self.died_at != "journal_half" else chosen
         return self.random.choice(POINTS) if self.random.random() < self.plan.armed else ""
 
     def wait(self, pid: int, calm: bool, armed: bool) -> bool:
         """Whether we killed it. One that is armed gets more time to come there by itself."""
         mean = 0.15 if calm else self.plan.life_ms / 1000
-        patience = 0.25 if armed else self.random.expovariate(1 / mean) + 0.002
+        patience = self.random.expovariate(1 / mean) + 0.002
+        if armed:
+            patience = 0.6 if self.plan.each_step else 2 * mean
         if self.ended(pid, patience):
             return False
         if not calm:

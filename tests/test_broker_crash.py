@@ -25,16 +25,16 @@ def sound(account: Account) -> None:
 
 @pytest.mark.parametrize("plan", broker_kills.PLANS, ids=lambda plan: plan.name)
 def test_storm(plan: broker_kills.Plan) -> None:
-    account = broker_kills.run(dataclasses.replace(plan, seconds=5.0, kills=100, seed=7))
+    account = broker_kills.run(dataclasses.replace(plan, seconds=4.0, kills=30, seed=7))
     sound(account)
-    assert account.kills > 10
+    assert account.kills > 4
 
 
 def test_at_every_step() -> None:
-    plan = broker_kills.Plan("every step", kills=10_000, seconds=40.0, seed=3, each_step=2)
+    plan = broker_kills.Plan("every step", kills=10_000, seconds=40.0, seed=3, each_step=3)
     account = broker_kills.run(plan)
     sound(account)
-    missing = [point for point in broker_kills.POINTS if account.steps.get(point, 0) < 2]
+    missing = [point for point in broker_kills.POINTS if account.steps.get(point, 0) < plan.each_step]
     assert missing == [], f"nobody died at {missing}: {account.words()}"
 
 
@@ -47,7 +47,7 @@ def test_at_every_step() -> None:
         ("recovery_forgets_acks", "are back"),
         ("recovery_forgets_resets", "were reported|accepted once"),
         ("a_snapshot_forgets_individual_acks", "are back"),
-        ("trim_forgets_a_subscription", "had yet to acknowledge|I41"),
+        ("trim_forgets_a_subscription", "had yet to acknowledge|I41|are left"),
         ("deduplication_forgotten", "stored again"),
     ],
 )
