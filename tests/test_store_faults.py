@@ -123,6 +123,23 @@ def test_the_nth_write_is_short() -> None:
     assert set(seen) == {"worked"}, "a short write goes on where it stopped"
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_power_cut_after_a_failed_sync_of_the_journal(seed: int) -> None:
+    """I34: the round is in the next file; what a later sync of the old one says counts for nothing."""
+    with simulated(seed) as world:
+
+        async def use(life: Life) -> None:
+            await life.until(life.mixture(0))
+            world.platter.fail(1, errno.EIO, "sync")
+            for n in range(5):
+                await life.until(life.mixture(n))
+            assert life.failed is None
+
+        world.live(use, close=None)
+        world.crash(0.0)
+        world.live()
+
+
 # -- real files, the core's writer ---------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -306,6 +307,30 @@ def test_a_torn_end_of_a_ledger_is_written_again(rounds: Rounds, tmp_path: Path)
         path.unlink()
         world.live(close=False)
         assert path.read_bytes() == content
+
+
+def test_what_stood_behind_a_cut_never_comes_back(tmp_path: Path) -> None:
+    """I32: with `sync = os` whole rounds may stand behind a lost one; they are void for good."""
+    world = SystemWorld(tmp_path, native=True, options=replace(SMALL, sync="os"))
+
+    async def three(life: Life) -> None:
+        for n in range(3):
+            await life.until(life.add("a", n))
+
+    async def one(life: Life) -> None:
+        assert life.recovered.last_d == 1
+        assert life.recovered.cut_bytes > 0
+        await life.until(life.add("b", 100))
+
+    world.live(three, close=False)
+    path = tmp_path / journal_path(1)
+    content = path.read_bytes()
+    assert content[3 * PAGE : 3 * PAGE + 2] == b"HF"
+    path.write_bytes(content[: 2 * PAGE] + bytes(PAGE) + content[3 * PAGE :])
+    world.oracle.told = 1
+    world.live(one, close=False)
+    world.live(close=False)
+    assert world.live(close=False).recovered.last_d == 2
 
 
 # -- pure functions -----------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ class Running:
             self._start = self._journaling.place(progress)
         if progress.failure is not None or self._journaling.is_due(progress):
             self._attention.set()
-        if self._journaling.written_bytes - self._bytes_before >= self.opened.options.snapshot_bytes:
+        if self._has_grown() and not self._lock.locked():
             self._wanted.set()
         if progress.durable_d > before.durable_d:
             self._reached(progress.durable_d)
@@ -269,13 +269,16 @@ class Running:
 
     # -- snapshots -------------------------------------------------------------------------------------
 
+    def _has_grown(self) -> bool:
+        """There is so much journal behind the last snapshot that another one is due."""
+        return self._journaling.written_bytes - self._bytes_before >= self.opened.options.snapshot_bytes
+
     async def _keep_snapshots(self) -> None:
         while True:
             wanted = await self._pause(self._wanted, TICK_S)
             age_s = (self.opened.clock.monotonic_ns() - self._taken_ns) / 1e9
             changed = self._progress.durable_d > self.opened.kept[-1].d
-            grown = self._journaling.written_bytes - self._bytes_before >= self.opened.options.snapshot_bytes
-            if wanted or grown or (changed and age_s >= self.opened.options.snapshot_s):
+            if wanted or self._has_grown() or (changed and age_s >= self.opened.options.snapshot_s):
                 try:
                     await self._snapshot(clean=False)
                 except NoSpace:
