@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import holdfast
-from holdfast.cli import bench, demo, directory, doctor, queue, subscription, topic
+from holdfast.cli import bench, demo, directory, doctor, queue, serve, subscription, topic
 from holdfast.cli.parsing import Usage
 from holdfast.cli.places import joined
 
@@ -27,7 +27,8 @@ And on disk, in a data directory:
   holdfast topic create orders --data DIR
   holdfast topic produce orders hello --data DIR
   holdfast topic consume orders --subscription billing --data DIR
-  holdfast doctor DIR              is it sound?"""
+  holdfast doctor DIR              is it sound?
+  holdfast serve --data DIR        Pulsar clients just connect"""
 
 
 def build() -> argparse.ArgumentParser:
@@ -40,6 +41,7 @@ def build() -> argparse.ArgumentParser:
     queue.add(nouns)
     topic.add(nouns)
     subscription.add(nouns)
+    serve.add(nouns)
     doctor.add(nouns)
     directory.add(nouns)
     bench.add(nouns)

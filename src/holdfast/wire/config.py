@@ -101,7 +101,7 @@ class Tokens:
     """Whose tokens (JWT) are believed. The kind of key decides the algorithm; the token has no say in it."""
 
     secret: Secret | None = None
-    """A shared secret, for HS256, HS384, HS512; at least 32 bytes. Better in a file of its own."""
+    """A shared secret of at least 32 bytes, for HS256 (48: HS384, 64: HS512). Better in a file of its own."""
     secret_file: Path | None = None
     """The same: the bytes of this file, which may be `base64:…`."""
     public_key_file: Path | None = None
