@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -620,5 +622,39 @@ def test_permits_of_compressed_batches_come_back(tmp_path: Path) -> None:
                 await broker.engine.publish_entries(p._topic, *session, entries)
             for _ in range(20):
                 await c.ack(await c.receive(timeout=5))
+
+    on_broker(tmp_path, work)
+
+
+def test_threads_that_call_while_another_closes_are_told(tmp_path: Path) -> None:
+    for _ in range(5):
+        ends: list[str] = []
+
+        def call(broker: Any, ends: list[str] = ends) -> None:
+            try:
+                with broker.producer("orders") as p:
+                    while True:
+                        p.send(b"x")
+            except holdfast.Closed as error:
+                ends.append(str(error))
+
+        with holdfast.Broker.open(tmp_path, sync="os") as broker:
+            threads = [threading.Thread(target=call, args=(broker,), daemon=True) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.05)
+        for thread in threads:
+            thread.join(10)
+        assert len(ends) == 8, f"{8 - len(ends)} threads wait for ever"
+
+
+def test_a_reader_of_a_truncated_topic_comes_to_its_end(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with broker.producer("orders") as p, broker.reader("orders", receiver_queue=1) as r:
+            await p.send_many([b"x"] * 10)
+            await r.read(timeout=5)
+            await broker.admin.truncate("orders")
+            while await r.has_more():
+                await r.read(timeout=5)
 
     on_broker(tmp_path, work)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -423,3 +425,34 @@ def test_chance(chance: Randomness) -> None:
     assert all(0 <= chance.fraction() < 1 for _ in range(100))
     assert len(chance.token(16)) == 16
     assert chance.token(16) != chance.token(16)
+
+
+def test_a_cancelled_write_ends_before_its_file_is_closed(tmp_path: Path) -> None:
+    """Else it would land in the next file that gets the descriptor's number."""
+
+    async def main() -> None:
+        disk, begun, go_on = SystemDisk(tmp_path), threading.Event(), threading.Event()
+        written = os.pwrite
+
+        def slow(descriptor: int, data: bytes, offset: int) -> int:
+            begun.set()
+            go_on.wait(10)
+            return written(descriptor, data, offset)
+
+        first = await disk.open("first", create=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "pwrite", slow)
+            writing = asyncio.create_task(first.write(0, b"late"))
+            await asyncio.to_thread(begun.wait, 10)
+            writing.cancel()
+            asyncio.get_running_loop().call_later(0.05, go_on.set)
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+        await first.close()
+        second = await disk.open("second", create=True)
+        await asyncio.sleep(0.05)
+        assert await second.size() == 0
+        await second.close()
+        assert (tmp_path / "first").read_bytes() == b"late"
+
+    asyncio.run(main())

@@ -6,6 +6,7 @@ The broker runs on a loop of its own, in a thread; every call is handed to it. C
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -31,31 +32,48 @@ class Runner:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="holdfast broker", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        self._loop.run_until_complete(self._cancel_all())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
+
+    @staticmethod
+    async def _cancel_all() -> None:
+        """Whoever called while another thread closed the broker is not left waiting."""
+        await asyncio.sleep(0)  # calls that were handed over just now become tasks
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def __call__(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Run it on the loop and wait. Ctrl-C while waiting cancels it there."""
         if threading.current_thread() is self._thread:
             work.close()
             raise Closed("the blocking broker was called from inside its own loop; use the async form there")
-        if not self._thread.is_alive() or self._loop.is_closed():
-            work.close()
-            raise Closed("the broker was closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:
+            if self._stopped:
+                work.close()
+                raise Closed("the broker was closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise Closed("the broker was closed") from None
         except BaseException:
             future.cancel()
             raise
 
     def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 

@@ -397,4 +397,5 @@ class Reader(Receiver):
         """Is there a message that was not read yet?"""
         dispatcher = self._serving()
         assert self._topic is not None
-        return not self._inbox.empty or dispatcher.read_position < self._topic.visible
+        ahead = max(dispatcher.read_position, self._topic.first)
+        return not self._inbox.empty or ahead < self._topic.visible

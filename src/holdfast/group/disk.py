@@ -7,10 +7,13 @@ import contextlib
 import fcntl
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import Locked
+
+Answer = TypeVar("Answer")
 
 
 class File(Protocol):
@@ -100,6 +103,22 @@ class Disk(Protocol):
         """
 
 
+async def in_thread(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    """Call it in a thread.
+
+    A caller that is cancelled still waits for its end: a write that ran on after its file was closed would
+    land in whatever file then has that descriptor.
+    """
+    call = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        await asyncio.wait({call})
+        if not call.cancelled():
+            call.exception()  # whoever asked does not want to know any more
+        raise
+
+
 class SystemFile:
     """A file of the operating system. Calls run in a thread: a slow disk does not stop the loop."""
 
@@ -107,19 +126,19 @@ class SystemFile:
         self._descriptor = descriptor
 
     async def read(self, offset: int, size: int) -> bytes:
-        return await asyncio.to_thread(os.pread, self._descriptor, size, offset)
+        return await in_thread(os.pread, self._descriptor, size, offset)
 
     async def write(self, offset: int, data: bytes) -> int:
-        return await asyncio.to_thread(os.pwrite, self._descriptor, data, offset)
+        return await in_thread(os.pwrite, self._descriptor, data, offset)
 
     async def sync(self) -> None:
-        await asyncio.to_thread(os.fdatasync, self._descriptor)
+        await in_thread(os.fdatasync, self._descriptor)
 
     async def preallocate(self, size: int) -> None:
-        await asyncio.to_thread(os.posix_fallocate, self._descriptor, 0, size)
+        await in_thread(os.posix_fallocate, self._descriptor, 0, size)
 
     async def truncate(self, size: int) -> None:
-        await asyncio.to_thread(os.ftruncate, self._descriptor, size)
+        await in_thread(os.ftruncate, self._descriptor, size)
 
     def fileno(self) -> int:
         """For the core, which writes without asking Python."""
@@ -181,32 +200,32 @@ class SystemDisk:
 
     async def open(self, path: str, create: bool = False) -> SystemFile:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT | os.O_EXCL if create else 0)
-        return SystemFile(await asyncio.to_thread(os.open, self._root / path, flags, 0o600))
+        return SystemFile(await in_thread(os.open, self._root / path, flags, 0o600))
 
     async def rename(self, source: str, target: str) -> None:
-        await asyncio.to_thread((self._root / source).rename, self._root / target)
+        await in_thread((self._root / source).rename, self._root / target)
 
     async def unlink(self, path: str) -> None:
-        await asyncio.to_thread((self._root / path).unlink)
+        await in_thread((self._root / path).unlink)
 
     async def list(self, path: str) -> list[str]:
-        return sorted(await asyncio.to_thread(os.listdir, self._root / path))
+        return sorted(await in_thread(os.listdir, self._root / path))
 
     async def make_directory(self, path: str) -> None:
-        await asyncio.to_thread((self._root / path).mkdir, 0o700)
+        await in_thread((self._root / path).mkdir, 0o700)
 
     async def sync_directory(self, path: str) -> None:
-        await asyncio.to_thread(self._sync_directory, self._root / path)
+        await in_thread(self._sync_directory, self._root / path)
 
     async def sizes(self, path: str) -> dict[str, int]:
-        return await asyncio.to_thread(self._sizes, self._root / path)
+        return await in_thread(self._sizes, self._root / path)
 
     async def free(self) -> int:
-        found = await asyncio.to_thread(os.statvfs, self._root)
+        found = await in_thread(os.statvfs, self._root)
         return found.f_bavail * found.f_frsize
 
     async def lock(self, path: str) -> SystemLock:
-        return await asyncio.to_thread(SystemLock.take, self._root / path)
+        return await in_thread(SystemLock.take, self._root / path)
 
     @staticmethod
     def _sizes(path: Path) -> dict[str, int]:
