@@ -62,6 +62,7 @@ def binaries() -> Iterator[dict[str, Future[Path]]]:
         yield {program.stem: pool.submit(compile_program, program) for program in PROGRAMS}
 
 
+@pytest.mark.timeout(600)  # the first one waits for compilers that others may keep busy
 @pytest.mark.parametrize("program", [program.stem for program in PROGRAMS])
 def test_native(program: str, binaries: dict[str, Future[Path]]) -> None:
     binary = binaries[program].result()
