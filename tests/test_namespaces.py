@@ -157,6 +157,30 @@ def test_retention_is_inherited(rig: Rig) -> None:
     assert len(rig.do(LedgerTrim(topic.id)).ledgers) == 3
 
 
+@pytest.mark.parametrize(
+    ("size", "seconds", "gone"),
+    [
+        (-1, -1, 0),
+        (-1, 60, 3),
+        (-1, 600, 0),
+        (0, -1, 3),
+        (1 << 20, -1, 0),
+        (0, 0, 3),
+        (1 << 20, 60, 3),
+        (0, 600, 3),
+    ],
+)
+def test_what_exceeds_either_limit_goes_where_both_must_hold(
+    rig: Rig, size: int, seconds: float, gone: int
+) -> None:
+    """As in Pulsar's table of time and size limits; −1 is no limit."""
+    topic = rig.topic(retention_bytes=size, retention_s=seconds, retention_both=True)
+    rig.filled(topic, 9, ledgers=3)
+    rig.do(LedgerRoll(topic.id, topic.ledgers.open_ledger or 0))
+    rig.time += 100 * SECOND
+    assert len(rig.do(LedgerTrim(topic.id)).ledgers) == gone
+
+
 def test_a_snapshot_of_before_there_were_namespaces(rig: Rig) -> None:
     rig.topic()
     old = [part for part in rig.machine.capture().parts if b"namespaces" not in part[:20]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,21 @@ from holdfast.broker.consumer import Start
 from holdfast.broker.events import (
     DeduplicationForget,
     LedgerRoll,
+    NamespaceCreate,
+    NamespaceDelete,
+    NamespaceUpdate,
     PolicySet,
     SubscriptionDelete,
+    TenantCreate,
+    TenantDelete,
+    TenantUpdate,
     TopicDelete,
     TopicTerminate,
     TopicTruncate,
 )
+from holdfast.broker.limits import trim_event
 from holdfast.broker.names import topic_name
-from holdfast.broker.state import Policies, SubscriptionState
+from holdfast.broker.state import SILENT, Policies, SubscriptionState, Tenant
 from holdfast.broker.stats import LedgerStats, SubscriptionStats, TopicStats
 from holdfast.broker.topic import Topic
 from holdfast.errors import Misuse, NotFound
@@ -57,7 +65,7 @@ class Admin:
         Raises:
             Exists: there is one of that name.
         """
-        await self._broker.create_topic(topic_name(name), self._changed(Policies(), policies))
+        await self._broker.create_topic(topic_name(name), _policies(policies))
 
     async def delete_topic(self, name: str, force: bool = False) -> None:
         """Delete a topic with its messages and subscriptions.
@@ -107,13 +115,13 @@ class Admin:
         return self._topic(name).state.policies
 
     async def set_policies(self, name: str, **policies: Any) -> None:
-        """Change settings of a topic; None goes back to the broker's.
+        """Change settings of a topic; None goes back to its namespace's, and the broker's.
 
-        There are `retention_bytes`, `retention_s`, `ttl_s`, `roll_bytes`, `roll_entries`, `roll_age_s` and
-        `deduplication`.
+        There are `retention_bytes`, `retention_s`, `retention_both`, `ttl_s`, `roll_bytes`, `roll_entries`,
+        `roll_age_s` and `deduplication`.
         """
         topic = self._topic(name)
-        await self._submit(PolicySet(topic.state.id, self._changed(topic.state.policies, policies)))
+        await self._submit(PolicySet(topic.state.id, _policies(policies), sorted(policies)))
 
     async def roll(self, name: str) -> None:
         """Seal the open ledger: the next message begins a new one."""
@@ -126,7 +134,7 @@ class Admin:
         """Drop the sealed ledgers that nobody needs and no retention keeps: how many entries went."""
         topic = self._topic(name)
         before = topic.first
-        await self._submit(self._broker.trim_event(topic))
+        await self._submit(trim_event(self._broker, topic))
         return topic.first - before
 
     async def forget_producer(self, name: str, producer: str) -> None:
@@ -239,6 +247,79 @@ class Admin:
         ordinal = await self._broker.place(where, time)
         return where.id_of(ordinal) if ordinal < where.visible else where.last_id()
 
+    # -- tenants and namespaces ------------------------------------------------------------------------
+
+    def tenants(self) -> dict[str, Tenant]:
+        """Who has namespaces, by name."""
+        return dict(sorted(self._broker.machine.state.namespaces.tenants.items()))
+
+    async def create_tenant(
+        self, name: str, admin_roles: Sequence[str] = (), allowed_clusters: Sequence[str] = ()
+    ) -> None:
+        """Make a tenant.
+
+        Raises:
+            Exists: there is one of that name.
+        """
+        await self._submit(TenantCreate(name, list(admin_roles), list(allowed_clusters)))
+
+    async def update_tenant(
+        self, name: str, admin_roles: Sequence[str] = (), allowed_clusters: Sequence[str] = ()
+    ) -> None:
+        """Replace who may administer a tenant, and where it may be."""
+        await self._submit(TenantUpdate(name, list(admin_roles), list(allowed_clusters)))
+
+    async def delete_tenant(self, name: str, force: bool = False) -> None:
+        """Delete a tenant; with `force`, with its namespaces and their topics.
+
+        Raises:
+            Busy: it has namespaces, and `force` was not given.
+        """
+        await self._submit(TenantDelete(name, force))
+
+    def namespaces(self, tenant: str) -> list[str]:
+        """The namespaces of a tenant, as `tenant/namespace`, sorted.
+
+        Raises:
+            NotFound: there is no such tenant.
+        """
+        known = self._broker.machine.state.namespaces
+        if tenant not in known.tenants:
+            raise NotFound(f"there is no tenant {tenant}; there are: {', '.join(sorted(known.tenants))}")
+        return known.of(tenant)
+
+    async def create_namespace(self, name: str, **policies: Any) -> None:
+        """Make a namespace, `tenant/namespace`. Its policies hold for topics that say nothing themselves.
+
+        Raises:
+            Exists: there is one of that name.
+            NotFound: there is no such tenant.
+        """
+        await self._submit(NamespaceCreate(name, _policies(policies)))
+
+    async def delete_namespace(self, name: str, force: bool = False) -> None:
+        """Delete a namespace; with `force`, with its topics.
+
+        Raises:
+            Busy: it has topics, and `force` was not given.
+        """
+        await self._submit(NamespaceDelete(name, force))
+
+    def namespace_policies(self, name: str) -> Policies:
+        """What a namespace says; None where the broker's options hold.
+
+        Raises:
+            NotFound: there is no such namespace.
+        """
+        found = self._broker.machine.state.namespaces.policies.get(name)
+        if found is None:
+            raise NotFound(f"there is no namespace {name}; create it first")
+        return found
+
+    async def set_namespace_policies(self, name: str, **policies: Any) -> None:
+        """Change settings of a namespace: those of `set_policies`."""
+        await self._submit(NamespaceUpdate(name, _policies(policies), sorted(policies)))
+
     # -- the broker ------------------------------------------------------------------------------------
 
     async def snapshot(self) -> None:
@@ -261,14 +342,6 @@ class Admin:
     async def _submit(self, event: Any) -> Any:
         return await self._broker.engine.submit(event)
 
-    @staticmethod
-    def _changed(policies: Policies, changes: dict[str, Any]) -> Policies:
-        known = Policies.__struct_fields__
-        for name in changes:
-            if name not in known:
-                raise Misuse(f"there is no policy {name!r}; there are: {', '.join(sorted(known))}")
-        return msgspec.structs.replace(policies, **changes)
-
     def _subscription_stats(self, topic: Topic, subscription: SubscriptionState) -> SubscriptionStats:
         dispatcher = topic.dispatchers.get(subscription.id)
         acks = subscription.acks
@@ -285,3 +358,11 @@ class Admin:
             under_revision=dispatcher is not None and dispatcher.revision.under_revision,
             dispatch=None if dispatcher is None else dispatcher.stats(),
         )
+
+
+def _policies(named: dict[str, Any]) -> Policies:
+    known = Policies.__struct_fields__
+    for name in named:
+        if name not in known:
+            raise Misuse(f"there is no policy {name!r}; there are: {', '.join(sorted(known))}")
+    return msgspec.structs.replace(SILENT, **named)

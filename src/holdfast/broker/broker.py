@@ -20,7 +20,6 @@ from holdfast.broker.events import (
     Ack,
     Event,
     LedgersGone,
-    LedgerTrim,
     Notice,
     ProducerClose,
     ProducerGone,
@@ -35,16 +34,17 @@ from holdfast.broker.events import (
     TopicGone,
     ViewChange,
 )
-from holdfast.broker.housekeeping import Housekeeping, Limits
+from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.machine import Applied, Machine
 from holdfast.broker.metrics import metrics
-from holdfast.broker.names import topic_name
+from holdfast.broker.names import namespace_of, topic_name
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.producer import Access, Producer
 from holdfast.broker.stage import Stage, StageReceipt
-from holdfast.broker.state import Policies, SubscriptionState
+from holdfast.broker.state import SILENT, Policies, SubscriptionState
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topic import Topic
+from holdfast.broker.traffic import Rates
 from holdfast.broker.volatile import VolatileSubscription
 from holdfast.errors import Closed, Exists, Fenced, HoldfastError, NotFound
 from holdfast.group import (
@@ -162,6 +162,7 @@ class Broker:
         """Topics of which readers of the files could not be told, and why."""
         self.admin = Admin(self)
         self._housekeeping = Housekeeping(self)
+        self.rates = Rates(self)
         self._dispatch = DispatchOptions(
             guard_s=options.reset_timeout_s,
             nack_first_s=options.nack_first_s,
@@ -368,9 +369,17 @@ class Broker:
         return self.topic(full)
 
     async def create_topic(self, full: str, policies: Policies) -> None:
-        if policies.deduplication is None and self.options.deduplication:
+        above = self.machine.state.namespaces.policies.get(namespace_of(full), SILENT)
+        if self.options.deduplication and policies.deduplication is above.deduplication is None:
             policies = msgspec.structs.replace(policies, deduplication=True)
-        await self.engine.submit(TopicCreate(full, self.random.token(16), policies))
+        managed = self.options.require_namespaces
+        await self.engine.submit(TopicCreate(full, self.random.token(16), policies, managed))
+
+    def require_namespace(self, full: str) -> None:
+        """Raises NotFound where a topic of this name could not be made: its namespace was not."""
+        name = namespace_of(full)
+        if self.options.require_namespaces and name not in self.machine.state.namespaces.policies:
+            raise NotFound(f"there is no namespace {name}; create it first")
 
     async def ensure_subscription(self, topic: Topic, name: str, start: Start) -> SubscriptionState:
         if name not in topic.state.subscriptions:
@@ -427,7 +436,7 @@ class Broker:
             return
         for id, each in list(topic.dispatchers.items()):  # noqa: A001
             if each is dispatcher and id < 0:
-                del topic.dispatchers[id]
+                topic.forget(id)
                 dispatcher.close(Closed("its last consumer has left"))
         for name, each in list(topic.volatile.items()):
             if each is dispatcher:
@@ -464,20 +473,6 @@ class Broker:
             self._waiting[session] = asyncio.get_running_loop().create_future()
         return self._waiting[session]
 
-    def policies(self, topic: Topic) -> Limits:
-        """The topic's own settings, else the broker's."""
-        own, options = topic.state.policies, self.options
-        return Limits(
-            roll_bytes=options.roll_bytes if own.roll_bytes is None else own.roll_bytes,
-            roll_entries=options.roll_entries if own.roll_entries is None else own.roll_entries,
-            roll_age_s=options.roll_age_s if own.roll_age_s is None else own.roll_age_s,
-        )
-
-    def trim_event(self, topic: Topic) -> LedgerTrim:
-        retention_s = self.options.retention_s
-        retention_ns = -1 if retention_s < 0 else int(retention_s * 1e9)
-        return LedgerTrim(topic.state.id, self.options.retention_bytes, retention_ns)
-
     async def expire(self, topic: Topic, subscription: SubscriptionState, older_than_s: float) -> None:
         """Advance a subscription past what is older."""
         to = await topic.ordinal_at(self.clock.now_ns() - int(older_than_s * 1e9))
@@ -494,6 +489,7 @@ class Broker:
         for topic_id, end in applied.tails:
             topic = self.topics.get(topic_id)
             if topic is not None:
+                topic.traffic.wrote(end - topic.visible, self.engine.settling_ms)
                 topic.grow(end)
                 self.show(topic)
                 self._housekeeping.grown(topic)
@@ -519,7 +515,7 @@ class Broker:
                 self._look_for_done(notice.subscription)
             case SubscriptionGone():
                 topic = self.topics.get(notice.topic)
-                dispatcher = None if topic is None else topic.dispatchers.pop(notice.subscription, None)
+                dispatcher = None if topic is None else topic.forget(notice.subscription)
                 if dispatcher is not None:
                     dispatcher.close(Closed("the subscription was deleted"))
             case TopicGone():

@@ -113,6 +113,7 @@ class ConsumerStats:
     redelivered_entries: int
     oldest_pending_s: float
     """How long it has held the entry that it has held longest."""
+    delivered_bytes: int = 0
 
 
 class Reason:

@@ -31,6 +31,7 @@ from holdfast.broker.reading import Reading, Runs, Throttle
 from holdfast.broker.redelivery import Redelivery
 from holdfast.broker.resetting import Resetting
 from holdfast.broker.stuck import Look, diagnose
+from holdfast.broker.traffic import Handed
 from holdfast.errors import Busy, Closed, Misuse
 from holdfast.group import Clock, Randomness
 from holdfast.ledger.revision import Revision, RevisionController
@@ -52,7 +53,16 @@ __all__ = [
 class _Consumer:
     """One that is attached."""
 
-    __slots__ = ("ack_timeout_ns", "id", "is_active", "name", "priority", "sink")
+    __slots__ = (
+        "ack_timeout_ns",
+        "handed_bytes",
+        "handed_messages",
+        "id",
+        "is_active",
+        "name",
+        "priority",
+        "sink",
+    )
 
     def __init__(self, id: int, sink: Sink, name: str, priority: int, ack_timeout_s: float | None) -> None:  # noqa: A002
         self.id = id
@@ -61,6 +71,8 @@ class _Consumer:
         self.priority = priority
         self.ack_timeout_ns = 0 if ack_timeout_s is None else max(1, int(ack_timeout_s * 1e9))
         self.is_active = False
+        self.handed_messages = 0
+        self.handed_bytes = 0
 
 
 class Dispatcher:
@@ -120,6 +132,8 @@ class Dispatcher:
         self._table = Dispatch(self.options.turn_entries)
         self._table.unacked_max = self.options.unacked_max
         self._progress_ns = clock.monotonic_ns()
+        self._handed_messages = 0
+        self._handed_bytes = 0
         self._resetting = Resetting(
             subscription, self._table, submit, clock, random, self.options, self._clear_all, self._moved
         )
@@ -423,6 +437,11 @@ class Dispatcher:
             consumer = self._consumers.get(id_)
             if consumer is not None:  # else another sink has just removed it
                 self._redelivery.given(consumer)
+                messages, size = batch.permits, batch.size
+                self._handed_messages += messages
+                self._handed_bytes += size
+                consumer.handed_messages += messages
+                consumer.handed_bytes += size
                 self._deliver(consumer, batch)
 
     def _deliver(self, consumer: _Consumer, batch: Batch) -> None:
@@ -454,6 +473,16 @@ class Dispatcher:
         """Visible and not acknowledged, in entries, exactly."""
         acks, topic = self._cursor.acks, self._topic
         return max(0, acks.count(topic.visible) - acks.count(topic.first))
+
+    @property
+    def handed(self) -> Handed:
+        """What consumers were given since it was made, those that have gone included."""
+        return Handed(self._handed_messages, self._handed_bytes)
+
+    def handed_to(self) -> list[tuple[int, Handed]]:
+        """What each consumer was given, by its id."""
+        consumers = self._consumers.values()
+        return [(each.id, Handed(each.handed_messages, each.handed_bytes)) for each in consumers]
 
     def check(self) -> None:
         """Assert what always holds: I50 to I53 in the tables, and the position within the topic."""
@@ -505,6 +534,7 @@ class Dispatcher:
                     consumer.is_active,
                     *row[1:],
                     oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
+                    delivered_bytes=consumer.handed_bytes,
                 )
             )
         return tuple(found)

@@ -61,16 +61,22 @@ class Observer(Protocol):
 class _Inflight:
     """A frame between its delivery and its stability."""
 
-    __slots__ = ("applied", "futures", "position", "size")
+    __slots__ = ("applied", "began_ns", "futures", "position", "size")
 
     def __init__(
-        self, position: Position, applied: Applied, futures: list[asyncio.Future[Any]], size: int
+        self,
+        position: Position,
+        applied: Applied,
+        futures: list[asyncio.Future[Any]],
+        size: int,
+        began_ns: int,
     ) -> None:
         self.position = position
         self.applied = applied
         self.futures = futures
         self.size = size
         """In bytes, of an own frame; else 0."""
+        self.began_ns = began_ns
 
 
 class Engine(Listener):
@@ -113,6 +119,8 @@ class Engine(Listener):
         self.position = at
         """The last frame or view that was applied."""
         self.stable = at
+        self.settling_ms = 0.0
+        """How long it took from the application of the frame that is being settled until now."""
 
     # -- submitting ------------------------------------------------------------------------------------
 
@@ -326,7 +334,7 @@ class Engine(Listener):
 
     def _track(self, pos: Position, applied: Applied, futures: list[asyncio.Future[Any]], size: int) -> None:
         self.position = pos
-        self._inflight.append(_Inflight(pos, applied, futures, size))
+        self._inflight.append(_Inflight(pos, applied, futures, size, self._clock.monotonic_ns()))
         self._unheld.append((applied.last_d, pos))
         self._store.applied()
         self._hold()
@@ -337,6 +345,7 @@ class Engine(Listener):
             frame = self._inflight[0]
             if frame.position > self.stable or frame.applied.last_d > self._durable_d:
                 break
+            self.settling_ms = (self._clock.monotonic_ns() - frame.began_ns) / 1e6
             self._observer.settled(frame.applied)  # if it fails, the end answers this frame, too (I62)
             self._inflight.popleft()
             self._under_way -= frame.size

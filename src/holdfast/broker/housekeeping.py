@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.events import Event, LedgerRoll, SinkForget, StageDrop
+from holdfast.broker.limits import limits, trim_event
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
 TOPICS_A_TURN = 20
 """How many are looked at before others have the loop."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a topic's open ledger is sealed."""
-
-    roll_bytes: int
-    roll_entries: int
-    roll_age_s: float
 
 
 class Housekeeping:
@@ -53,7 +44,7 @@ class Housekeeping:
         info = topic.state.ledgers.last
         if info is None or info.sealed:
             return
-        policies = self._broker.policies(topic)
+        policies = limits(self._broker, topic)
         if info.size >= policies.roll_bytes or info.entries >= policies.roll_entries:
             self._once("roll", topic.state.id, LedgerRoll(topic.state.id, info.id))
 
@@ -62,9 +53,9 @@ class Housekeeping:
         front = topic.state.ledgers.front
         if front is None or not front.sealed or front.end > topic.state.acked_to:
             return
-        event = self._broker.trim_event(topic)
-        now = self._broker.clock.now_ns()
-        if topic.state.trimmable(now, event.retention_bytes, event.retention_ns):
+        event = trim_event(self._broker, topic)
+        now, inherited = self._broker.clock.now_ns(), self._broker.machine.state.inherited(topic.state)
+        if topic.state.trimmable(now, event.retention_bytes, event.retention_ns, inherited):
             self._once("trim", topic.state.id, event)
 
     def show_all(self, state: str) -> None:
@@ -99,20 +90,20 @@ class Housekeeping:
                     )
                 if count % TOPICS_A_TURN == 0:
                     await asyncio.sleep(0)
+            self._broker.rates.tick()
             for event in self._old():
                 self._submit(event)
 
     async def _look_at(self, topic: Topic) -> None:
-        state, info = topic.state, topic.state.ledgers.last
+        state, info, policies = topic.state, topic.state.ledgers.last, limits(self._broker, topic)
         if info is not None and not info.sealed:
             age_s = (self._broker.clock.now_ns() - info.opened_time) / 1e9
-            if age_s >= self._broker.policies(topic).roll_age_s:
+            if age_s >= policies.roll_age_s:
                 self._once("roll", state.id, LedgerRoll(state.id, info.id))
-        ttl_s = state.policies.ttl_s
-        if ttl_s is not None:
+        if policies.ttl_s is not None:
             for subscription in list(state.subscriptions.values()):
                 if topic.backlog(subscription):
-                    await self._broker.expire(topic, subscription, ttl_s)
+                    await self._broker.expire(topic, subscription, policies.ttl_s)
         self.acknowledged(topic)
         if state.id in self._broker.unshown:
             self._broker.show(topic)

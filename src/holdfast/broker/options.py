@@ -30,6 +30,8 @@ class BrokerOptions:
     """The label of that name in metrics."""
     create_topics: bool = True
     """Producers and consumers make the topics that they name."""
+    require_namespaces: bool = False
+    """Topics can be made only in namespaces that were. A server wants that; embedded, names are free."""
     deduplication: bool = False
     """For topics that say nothing themselves."""
     roll_bytes: int = 256 << 20

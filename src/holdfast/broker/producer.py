@@ -233,7 +233,17 @@ class Producer:
             batch=self._batch,
         )
         self._sequence = max(self._sequence, sequence + len(run))
+        if self._batch > 1:
+            future.add_done_callback(lambda done: self._count(done, len(run)))
         return future
+
+    def _count(self, future: asyncio.Future[Any], messages: int) -> None:
+        """The core counts entries: these hold more than one message."""
+        topic = self._broker.topics.get(self._topic)
+        if topic is None or future.cancelled() or future.exception() is not None:
+            return
+        if not future.result().duplicates:
+            topic.traffic.batched += messages - future.result().count
 
 
 def cut_run(data: Sequence[bytes], start: int, topic: str) -> list[bytes]:

@@ -60,6 +60,8 @@ class Policies(msgspec.Struct, array_like=True, frozen=True):
     roll_entries: int | None = None
     roll_age_s: float | None = None
     deduplication: bool | None = None
+    retention_both: bool | None = None
+    """Only what is within both limits stays, as Pulsar's administrators know it; −1 is then no limit."""
 
     def fields(self) -> dict[str, int | float | bool | None]:
         """By name."""
@@ -156,14 +158,13 @@ class TopicState(Part):
             return 0
         bytes_max = retention_bytes if own.retention_bytes is None else own.retention_bytes
         age_max = retention_ns if own.retention_s is None else int(own.retention_s * 1e9)
-        if bytes_max < 0 or age_max < 0:
-            return 0
         acked_to = self.acked_to
         done = [info for info in self.ledgers if info.sealed and info.end <= acked_to]
         kept, count = sum(info.size for info in done), 0
         for info in done:
             kept -= info.size
-            if kept < bytes_max or time - info.last_time < age_max:
+            over = (0 <= bytes_max <= kept, 0 <= age_max <= time - info.last_time)
+            if not (any(over) if own.retention_both else all(over)):
                 break
             count += 1
         return count

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._core import Batch, Entries, TopicMessage
+from holdfast.broker.traffic import Handed, TopicTraffic
 from holdfast.errors import NotFound
 from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
 
@@ -41,6 +42,7 @@ class Topic:
         """By subscription id; those of volatile subscriptions have negative ones."""
         self.volatile: dict[str, Dispatcher] = {}
         """Of subscriptions without a durable cursor, by name."""
+        self.traffic = TopicTraffic()
 
     @property
     def first(self) -> int:
@@ -54,6 +56,14 @@ class Topic:
         for dispatcher in self.dispatchers.values():
             dispatcher.wake()
 
+    def forget(self, subscription: int) -> Dispatcher | None:
+        """A subscription is there no more: whoever served it. What it handed out stays counted."""
+        gone = self.dispatchers.pop(subscription, None)
+        if gone is not None:
+            before, more = self.traffic.gone, gone.handed
+            self.traffic.gone = Handed(before.messages + more.messages, before.bytes + more.bytes)
+        return gone
+
     async def read(self, ordinal: int, count_max: int, size_max: int) -> Entries:
         """A run from this ordinal on, of one ledger, at least one entry.
 
@@ -66,9 +76,11 @@ class Topic:
             )
         info = self.state.ledgers.at(ordinal)
         count = min(count_max, info.end - ordinal, self.visible - ordinal)
-        return await self._store.read(
+        entries = await self._store.read(
             info.file, info.first, ordinal - info.first, count, size_max, label=info.id
         )
+        self.traffic.read += len(entries)
+        return entries
 
     def messages(
         self, entries: Entries, wanted: Sequence[int], subscription: SubscriptionState | None
