@@ -15,8 +15,10 @@ from holdfast import _core
 from holdfast.errors import Corrupt, Locked
 from holdfast.group import Clock, Disk, Randomness
 from holdfast.group.disk import SystemFile
+from holdfast.group.sim import Platter
 from holdfast.ledger.journals import SPARES_MAX, JournalFiles
 from holdfast.ledger.layout import JOURNAL, LEDGERS, SNAPSHOTS, journal_path
+from holdfast.ledger.repair import Rewriter
 from holdfast.ledger.store import Store
 from store_world import SMALL, Life, SystemWorld, simulated
 
@@ -290,6 +292,85 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again() -> None:
             await clock.sleep(20)
             assert life.store.stats().snapshots == 1
             assert life.store.stats().trouble == ""
+
+        world.live(use)
+        world.live()
+
+
+def test_a_sync_that_failed_before_a_restart(tmp_path: Path) -> None:
+    """I31, I33: the kernel tells of it once; what recovery reads from its cache it writes again.
+
+    On a disk that forgets: both syncs of a round fail, the store stops; the next one reads the round all the
+    same, goes on, and confirms what follows. Then the power fails.
+    """
+    for seed in range(10):
+        with simulated(seed) as world:
+
+            async def fail(life: Life, platter: Platter = world.platter) -> None:
+                await life.until(life.mixture(0))
+                platter.fail(1, errno.EIO, "sync")  # of the round
+                platter.fail(2, errno.EIO, "sync")  # of whatever the next file needs
+                platter.fail(3, errno.EIO, "sync")
+                platter.fail(4, errno.EIO, "sync")
+                await life.until(life.mixture(1))
+                assert life.failed is not None
+
+            async def go_on(life: Life) -> None:
+                for n in range(3):
+                    await life.until(life.mixture(n))
+
+            world.live(fail, close=None)
+            world.platter._faults.clear()
+            world.platter.kill()
+            world.live(go_on, close=None)
+            world.crash(0.0)
+            world.live()
+
+
+def test_no_descriptors_left_is_waited_out(world: SystemWorld) -> None:
+    """EMFILE comes and goes; it is no reason to stop, nor to rewrite anything."""
+
+    async def use(life: Life) -> None:
+        await work(life)
+        _core.arm_fault("ledger_open", 1, errno.EMFILE, times=4)
+        life.seal(1)
+        await life.until(life.publish(1, b"x"))
+        assert _core.faults_fired() == 4
+        assert life.failed is None
+        assert life.store.stats().rewritten == 0
+        await life.check_entries()
+
+    try:
+        world.live(use)
+    finally:
+        _core.disarm_fault()
+    world.live()
+
+
+def test_no_room_while_a_ledger_moves() -> None:
+    """There is no way back once the writer is at the new file: it is waited for room."""
+    with simulated(3) as world:
+
+        async def use(life: Life) -> None:
+            for n in range(40):
+                life.mixture(n, size=2000)
+            await life.store.flush()
+            clock, mender = life.store._opened.clock, life.store._running._mender  # type: ignore[union-attr]
+            await life.store._opened.space.release()
+
+            async def fills_up(self: Rewriter) -> None:
+                world.platter.capacity_bytes = world.platter.used_bytes()
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Rewriter, "copy_ahead", fills_up)
+                moving = asyncio.ensure_future(mender._rewrite(1))
+                await clock.sleep(2)
+                assert not moving.done()
+                world.platter.capacity_bytes = None
+                await moving
+            await life.store.flush()
+            await life.check_entries()
+            assert life.failed is None
 
         world.live(use)
         world.live()

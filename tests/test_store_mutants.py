@@ -217,3 +217,16 @@ def test_a_failed_sync_of_the_journal_is_tried_again(monkeypatch: pytest.MonkeyP
     write_journal = SimWriter._write_journal
     monkeypatch.setattr(SimWriter, "_write_journal", retried)
     caught(test_store_faults.test_a_power_cut_after_a_failed_sync_of_the_journal)
+
+
+def test_recovery_that_trusts_a_sync_after_one_that_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """I31; caught by test_store_mending.test_a_sync_that_failed_before_a_restart."""
+
+    async def nothing(file: object, offset: int, size: int) -> None:
+        pass
+
+    monkeypatch.setattr(recovery, "write_again", nothing)
+    with pytest.raises((AssertionError, HoldfastError)):
+        test_store_mending.test_a_sync_that_failed_before_a_restart(tmp_path)

@@ -103,19 +103,23 @@ class Disk(Protocol):
         """
 
 
-async def in_thread(function: Callable[..., Answer], *arguments: Any) -> Answer:
+async def in_thread(
+    function: Callable[..., Answer], *arguments: Any, undo: Callable[[Answer], object] | None = None
+) -> Answer:
     """Call it in a thread.
 
     A caller that is cancelled still waits for its end: a write that ran on after its file was closed would
-    land in whatever file then has that descriptor.
+    land in whatever file then has that descriptor. `undo` is for an answer that nobody takes any more.
     """
     call = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
         return await asyncio.shield(call)
     except asyncio.CancelledError:
-        await asyncio.wait({call})
-        if not call.cancelled():
-            call.exception()  # whoever asked does not want to know any more
+        while not call.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({call})
+        if not call.cancelled() and call.exception() is None and undo is not None:
+            undo(call.result())
         raise
 
 
@@ -187,6 +191,9 @@ class SystemLock:
         return error
 
     async def release(self) -> None:
+        self.drop()
+
+    def drop(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -200,7 +207,7 @@ class SystemDisk:
 
     async def open(self, path: str, create: bool = False) -> SystemFile:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT | os.O_EXCL if create else 0)
-        return SystemFile(await in_thread(os.open, self._root / path, flags, 0o600))
+        return SystemFile(await in_thread(os.open, self._root / path, flags, 0o600, undo=os.close))
 
     async def rename(self, source: str, target: str) -> None:
         await in_thread((self._root / source).rename, self._root / target)
@@ -225,7 +232,7 @@ class SystemDisk:
         return found.f_bavail * found.f_frsize
 
     async def lock(self, path: str) -> SystemLock:
-        return await in_thread(SystemLock.take, self._root / path)
+        return await in_thread(SystemLock.take, self._root / path, undo=SystemLock.drop)
 
     @staticmethod
     def _sizes(path: Path) -> dict[str, int]:

@@ -234,7 +234,9 @@ class JournalScan:
     snapshot_d: int
     last_d: int = 0
     stable: Position = BEGINNING
-    rounds_read: int = 0
+    unproven: list[tuple[Place, int, int]] = field(default_factory=list)
+    """(place, bytes, last D) of rounds of which no other round says that they were synced."""
+    _synced_d: int = 0
     _stop: _Stop = field(init=False)
 
     def __post_init__(self) -> None:
@@ -256,7 +258,7 @@ class JournalScan:
                 while (found := await self._round_at(window, number, stop)) is not None:
                     self.last_d = found.header.last_d if found.header.last_d > self.last_d else self.last_d
                     self.stable = max(self.stable, found.header.stable)
-                    self.rounds_read += 1
+                    self._prove(found)
                     stop.offset += found.header.space
                     yield found
                 # A file without a round that counts was not begun: the last one before it is where they end.
@@ -264,6 +266,13 @@ class JournalScan:
                     self._stop = stop
             finally:
                 await window.file.close()
+
+    def _prove(self, found: Round) -> None:
+        header = found.header
+        if header.synced_d > self._synced_d:
+            self._synced_d = header.synced_d
+            self.unproven = [each for each in self.unproven if each[2] > header.synced_d]
+        self.unproven.append((found.place, ROUND_HEADER + header.size, header.last_d))
 
     def _numbers(self) -> list[int]:
         numbers = [number for number in self.files if number >= self.start.journal]
@@ -367,6 +376,16 @@ async def wipe(disk: Disk, places: Sequence[Place]) -> None:
             await file.sync()
         finally:
             await file.close()
+
+
+async def write_again(file: File, offset: int, size: int) -> None:
+    """The same bytes in the same place, so that the next sync covers them.
+
+    A sync that failed is told once, and the pages count as clean from then on; whoever comes later, after a
+    restart, would hear nothing of it.
+    """
+    for at in range(offset, offset + size, WINDOW):
+        await write_all(file, at, await file.read(at, min(WINDOW, offset + size - at)))
 
 
 async def write_all(file: File, offset: int, data: bytes) -> None:

@@ -15,8 +15,9 @@ What may fail, and what is done (I34, I35, I38):
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast._core import at
 from holdfast.errors import Closed, NoSpace
@@ -25,7 +26,7 @@ from holdfast.ledger.layout import LEDGERS, LedgerFile
 from holdfast.ledger.opened import Opened
 from holdfast.ledger.reading import LedgerReader
 from holdfast.ledger.repair import Rewriter
-from holdfast.ledger.space import FULL, is_full, no_space
+from holdfast.ledger.space import FULL, SCARCE, is_full, no_space
 from holdfast.ledger.writing import Progress, RoundWriter
 
 WAIT_S = 0.25
@@ -90,12 +91,19 @@ class Mender:
         try:
             if op.startswith("journal"):
                 await self._mend_journal(progress, op, number, where)
+            elif number in SCARCE:
+                await self._opened.clock.sleep(WAIT_S)
             elif number in FULL and op != "ledger_sync":
                 await self._wait_for_room()
             else:
                 await self._mend_ledger(progress, op, number, where)
         except NoSpace:
             await self._wait_for_room()
+            return False
+        except OSError as error:
+            if error.errno not in SCARCE:
+                raise
+            await self._opened.clock.sleep(WAIT_S)
             return False
         self._writer.resume()
         return True
@@ -131,7 +139,8 @@ class Mender:
         if op == "ledger_sync":
             self._spoiled.add(parsed[0])
         if times > 1 or op == "ledger_sync":
-            await self._rewrite(parsed[0].ledger)
+            with contextlib.suppress(FileNotFoundError):  # it could not even be made: then once more
+                await self._rewrite(parsed[0].ledger)
         self._ledger_mended_at = (progress.durable_d, times)
 
     async def _rewrite(self, ledger: int) -> None:
@@ -167,12 +176,30 @@ class Mender:
         try:
             written = await self._writer.use_generation(ledger, rewriter.new.generation)
             at("ledger_switched")
-            await rewriter.copy(written or await rewriter.size())
+            size = written or await rewriter.size()
+            while True:  # there is no way back: what comes now is written to the new file only
+                try:
+                    await rewriter.copy(size)
+                    break
+                except OSError as error:
+                    if not is_full(error):
+                        raise
+                    await self._wait_for_room()
             opened.generations[ledger] = rewriter.new.generation
             await self._reader.forget(ledger)
         finally:
             del opened.moving[ledger]
             moved.set_result(None)
+
+    async def settled(self, ledgers: Iterable[int]) -> dict[int, int] | None:
+        """The generations, while nothing is being rewritten; None: one of these is not durable as it is."""
+        async with self._turn:
+            generations = dict(self._opened.generations)
+            if self._spoiled:
+                files = (LedgerFile(ledger, generations.get(ledger, 0)) for ledger in ledgers)
+                if any(file in self._spoiled for file in files):
+                    return None
+            return generations
 
     async def sync_ledger(self, ledger: int, by: Callable[[], Awaitable[None]]) -> None:
         """Sync a ledger, once: after a failure its file is given up (I35)."""

@@ -63,6 +63,9 @@ class NativeReader:
         return found
 
     async def time(self, file: LedgerFile, entry: int) -> int:
+        found = self._files.read(file.ledger, 0, entry, 1, 0, False, file.generation)
+        if found is not None:
+            return found.time(0)
         return await asyncio.to_thread(self._files.time, file.ledger, entry, file.generation)
 
     async def forget(self, ledger: int) -> None:

@@ -13,7 +13,6 @@ interrupted and done again from the start: none of them removes what the next at
 
 from __future__ import annotations
 
-import errno
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from holdfast._core import Log, at
 from holdfast.errors import Corrupt, Misuse
 from holdfast.group import Disk, File, Position, Randomness
 from holdfast.ledger import journals, repair, snapshot
-from holdfast.ledger.journal import End, Ending, JournalScan, wipe, write_all
+from holdfast.ledger.journal import End, Ending, JournalScan, wipe, write_again, write_all
 from holdfast.ledger.journals import JournalFiles
 from holdfast.ledger.layout import (
     DIRECTORIES,
@@ -39,12 +38,14 @@ from holdfast.ledger.layout import (
     Extent,
     FileKind,
     LedgerFile,
+    Place,
     file_header,
     journal_path,
     read_file_header,
     require_header,
 )
 from holdfast.ledger.snapshot import NOTHING, Meta, Snapshot, remove
+from holdfast.ledger.space import is_full
 
 REDO_BYTES = 4 << 20
 """How much of the ledgers' ends is kept in memory before it is written."""
@@ -341,6 +342,8 @@ class Recovery:
     """Events after this position are to be cut; they may stand in the middle of a round."""
     spoiled: bool = False
     """The journal could not be synced."""
+    unproven: list[tuple[Place, int, int]] = field(default_factory=list)
+    """Rounds of which it is not known that they were synced."""
 
     @property
     def is_cut(self) -> bool:
@@ -424,6 +427,7 @@ class Recovery:
             if found.frames:
                 last = max(last, found.frames[-1].position)
         self.ending = await scan.ending()
+        self.unproven = scan.unproven
         if self.ending.outcome is End.DAMAGED:
             raise Corrupt(self.ending.complaint())
         limit = max(scan.stable, self.base.meta.at) if upto == "stable" else upto
@@ -463,7 +467,7 @@ class Recovery:
                 try:
                     await self.ends.write(*write)
                 except OSError as error:
-                    if error.errno != errno.ENOSPC or not await self.make_room():
+                    if not is_full(error) or not await self.make_room():
                         raise
                     await self.ends.write(*write)
 
@@ -487,14 +491,17 @@ class Recovery:
     async def _sync(self) -> None:
         """What is going to be shown must not be taken back by a power cut.
 
-        A process that was killed may have written what it had not synced; the next round will say that all
-        before it was (I31).
+        A process that was killed may have written what it had not synced, or could not; the next round will
+        say that all before it was (I31). So what is not known to be synced is written once more.
         """
         try:
             for number in self.base.files:
                 if number >= self.base.meta.journal:
                     file = await self.disk.open(journal_path(number))
                     try:
+                        for place, size, _ in self.unproven:
+                            if place.journal == number:
+                                await write_again(file, place.offset, size)
                         await file.sync()
                     finally:
                         await file.close()

@@ -27,8 +27,10 @@ FRESH_BYTES = 32 << 20
 """After so much was admitted, the disk is asked again how much room it has."""
 SWEEP = 16
 """Every so many snapshots all names are looked at for what nobody needs."""
+CLOSING_S = 60.0
+"""How long closing waits for the last events to be durable, and for the last snapshot."""
 PATIENCE_S = 10.0
-"""How long closing waits for the last events, and how long a snapshot that failed is not tried again."""
+"""How long a snapshot that failed is not tried again."""
 
 
 class Running:
@@ -128,7 +130,7 @@ class Running:
         try:
             if clean and self._failed is None:
                 with contextlib.suppress(HoldfastError, OSError):  # TimeoutError is one
-                    async with asyncio.timeout(PATIENCE_S):
+                    async with asyncio.timeout(CLOSING_S):
                         await self._finish()
                     whole = True
         finally:
@@ -166,6 +168,9 @@ class Running:
             self._fail(error)
         except OSError as error:
             self._fail(Closed(f"the store has stopped: {error}; look at the disk and start again"))
+        except Exception as error:  # a defect, which must not leave everybody waiting
+            self._fail(Closed(f"the store has stopped: {error!r}; this is a defect, report it"))
+            raise
 
     def _fail(self, error: HoldfastError, tell: bool = True) -> None:
         if self._failed is not None:
@@ -230,10 +235,14 @@ class Running:
                     self._told()
                 else:
                     self._attention.set()
-            elif self._journaling.is_due(self._progress):
-                with contextlib.suppress(NoSpace):  # it goes on in the file that it has
+            try:
+                if self._progress.failure is None and self._journaling.is_due(self._progress):
                     await self._mender.go_on(needed=False)
-            await self._look()
+                await self._look()
+            except NoSpace:
+                pass  # it goes on in the file that it has
+            except OSError as error:
+                self._trouble = f"the next journal file is not ready: {error}"
 
     @staticmethod
     async def _pause(event: asyncio.Event, seconds: float) -> bool:
@@ -318,14 +327,17 @@ class Running:
         finally:
             self._capture_d = 0
         start, start_d = self._start
-        await self._sync_ledgers()
+        generations = None
+        while generations is None:
+            await self._sync_ledgers()
+            generations = await self._mender.settled(captured.ledgers)
         at("snapshot_synced")
         meta = await asyncio.to_thread(
             snapshotting.summary,
             captured,
             start,
             start_d,
-            dict(opened.generations),
+            generations,
             next_ledger=next_ledger,
             time_ns=time_ns,
             clean=clean,

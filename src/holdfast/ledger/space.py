@@ -22,6 +22,8 @@ from holdfast.ledger.snapshot import remove
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says when there is no room."""
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+"""What the system says when it is short of something that comes back."""
 SLACK_BYTES = 1 << 16
 """For what a file system needs beside the bytes of its files."""
 

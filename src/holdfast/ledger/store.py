@@ -18,11 +18,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Literal
 
 from holdfast._core import Entries, at
 from holdfast.errors import Closed, HoldfastError, Misuse
-from holdfast.group import Clock, Disk, Lock, Position, Randomness
+from holdfast.group import Clock, Disk, Lock, Position, Randomness, SystemDisk
 from holdfast.ledger import journals, recovery, snapshotting
 from holdfast.ledger.journaling import Journaling
 from holdfast.ledger.journals import JournalFiles
@@ -123,6 +124,8 @@ class Store:
             at("recover_locked")
             with no_space("its journal could not be made"):
                 incarnation, fresh = await recovery.prepare(disk, randomness, options.journal_bytes)
+            if fresh and native is not None:  # the directory's own name, too
+                await SystemDisk(Path(native).resolve().parent).sync_directory("")
             base = await recovery.find_base(disk, incarnation)
             opened = Opened(
                 disk=disk,

@@ -30,6 +30,8 @@ Sync = Literal["group", "always", "os"]
 
 PATIENCE_S = 0.010
 """How long what is not urgent may wait for company."""
+SYNC_AT_ONCE = 32
+"""How many ledgers' descriptors are duplicated at a time."""
 OS_SYNC_S = 1.0
 """How often `sync = os` syncs."""
 
@@ -155,7 +157,7 @@ class NativeWriter:
     def unsynced(self) -> list[Unsynced]:
         return [
             Unsynced(ledger, SystemFile(data), SystemFile(index), size)
-            for ledger, data, index, size in self._writer.ledgers()
+            for ledger, data, index, size in self._writer.ledgers(SYNC_AT_ONCE)
         ]
 
     def synced(self, ledger: int, size: int) -> None:
