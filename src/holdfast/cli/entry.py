@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import holdfast
-from holdfast.cli import bench, demo, directory, doctor, queue, serve, subscription, topic
+from holdfast.cli import bench, credentials, demo, directory, doctor, queue, serve, subscription, topic
 from holdfast.cli.parsing import Usage
 from holdfast.cli.places import joined
 
@@ -42,6 +42,7 @@ def build() -> argparse.ArgumentParser:
     topic.add(nouns)
     subscription.add(nouns)
     serve.add(nouns)
+    credentials.add(nouns)
     doctor.add(nouns)
     directory.add(nouns)
     bench.add(nouns)

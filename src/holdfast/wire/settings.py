@@ -167,13 +167,14 @@ class _Reading:
             self.problems.append(f"{origin}: {leaf.key}: {error}")
 
     def _unknown(self, key: str, value: Any) -> str:
-        if isinstance(value, dict) and any(known.startswith(f"{key}.") for known in self.leaves):
-            return "is a table"
-        if any(known.startswith(f"{key}.") for known in self.leaves):
+        tables = {known.rpartition(".")[0] for known in self.leaves} - {""}
+        if key in tables:
             return f"is a table: write [{key}], and its keys below it"
-        near = difflib.get_close_matches(key, self.leaves, n=1, cutoff=0.5)
-        last = key.rsplit(".", 1)[-1]
-        near = [known for known in self.leaves if known.rsplit(".", 1)[-1] == last] or near
+        near = difflib.get_close_matches(
+            key, tables if isinstance(value, dict) else self.leaves, n=1, cutoff=0.5
+        )
+        last = key.rpartition(".")[2]
+        near = [known for known in self.leaves if known.rpartition(".")[2] == last] or near
         return "there is no such key" + (f"; did you mean {near[0]}?" if near else "")
 
     # -- what comes of it ------------------------------------------------------------------------------
