@@ -432,6 +432,10 @@ PyObject* queue_dead_letter_blocked(PyObject* object, void*) {
     return PyBool_FromLong(
         reinterpret_cast<QueueObject*>(object)->attachment->dead_letter_blocked());
 }
+PyObject* queue_put_end(PyObject* object, void*) {
+    return PyLong_FromUnsignedLongLong(
+        reinterpret_cast<QueueObject*>(object)->attachment->put_end());
+}
 PyObject* queue_spin(PyObject* object, void*) {
     return PyFloat_FromDouble(static_cast<double>(reinterpret_cast<QueueObject*>(object)->spin_ns) /
                               1e9);
@@ -488,6 +492,7 @@ PyGetSetDef queue_getset[] = {
     {"slot", queue_slot, nullptr, "This attachment's slot.", nullptr},
     {"attached", queue_usable, nullptr, "False after detach() and in a forked child.", nullptr},
     {"spin", queue_spin, queue_set_spin, "Seconds to spin before a waiting call sleeps.", nullptr},
+    {"_put_end", queue_put_end, nullptr, nullptr, nullptr},
     {"_dead_letter_blocked", queue_dead_letter_blocked, nullptr, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 

@@ -280,7 +280,7 @@ class Log {
             out.code = PublishCode::closed;
         else if (!redo_ && !topics_.admits(*topic, view.session(), view.epoch(), view.producer()))
             out.code = PublishCode::fenced;
-        else if (topic->deduplicate)
+        else if (topic->deduplicate || always_deduplicated(view.producer()))
             publish_new(*topic, view, out);
         else
             publish_all(*topic, view, out);

@@ -53,6 +53,12 @@ struct Traffic {
     }
 };
 
+// Segments of local ingest publish under this name and their own identity; the sequence is a position in the segment.
+// Whatever the topic's policy, a message of theirs is stored once.
+inline bool always_deduplicated(std::string_view producer) {
+    return producer.starts_with("holdfast.ingest.");
+}
+
 struct Topic {
     u64 id = 0;
     u64 next_ordinal = 0;
@@ -112,12 +118,16 @@ class TopicTable {
         std::erase_if(sessions_, [id](const auto& each) { return each.second.topic == id; });
     }
 
-    // Without deduplication nothing is remembered of a producer but its open sessions.
+    // Without deduplication nothing is remembered of a producer but its open sessions. Local ingest is always
+    // deduplicated: its positions stay.
     void set_deduplicate(Topic& topic, bool on) {
         topic.deduplicate = on;
         if (on) return;
-        for (auto& [name, producer] : topic.producers) producer.last = -1;
-        std::erase_if(topic.producers, [](const auto& each) { return each.second.sessions == 0; });
+        for (auto& [name, producer] : topic.producers)
+            if (!always_deduplicated(name)) producer.last = -1;
+        std::erase_if(topic.producers, [](const auto& each) {
+            return each.second.sessions == 0 && each.second.last < 0;
+        });
     }
 
     std::int64_t open_session(u64 session, u64 topic_id, std::string_view name, u64 epoch) {

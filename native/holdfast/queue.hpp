@@ -55,6 +55,7 @@ class Queue : public QueueState<Memory> {
 
     Recovered recovered{};  // by this object, since it was made
     u64 fenced_others = 0;
+    u64 put_end = 0;  // the position behind everything that this object has put
 
     // Puts the payloads into one extent: consumers see all of them at once, or, if we die, none.
     // `probe`: when there is no room, ask the kernel whether whoever holds the oldest space still lives.
@@ -69,6 +70,7 @@ class Queue : public QueueState<Memory> {
         write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
         Verdict verdict = commit(claim, first);
+        if (verdict == Verdict::ok) put_end = std::max(put_end, claim.position + claim.length);
         ring(verdict == Verdict::ok ? words.data_bell : words.space_bell);
         return verdict;
     }

@@ -109,6 +109,8 @@ class QueueAttachment {
         return verdict;
     }
 
+    u64 put_end() const { return queue_.put_end; }
+
     // Up to `wanted` messages, appended to `out`. corrupt: see `fault()`; a damaged message is set aside, once, and the
     // next call goes on behind it.
     Verdict get(std::vector<Delivered>& out, u32 wanted, bool probe) {
