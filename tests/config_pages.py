@@ -22,10 +22,11 @@ BEGIN, END = "settings begin", "settings end"
 
 
 def words_of(of: type) -> dict[str, str]:
-    """What stands below each field of a class."""
+    """What stands below each field of a class, or of one that it is made from."""
+    base = of.__mro__[1]
+    found: dict[str, str] = {} if base is object else words_of(base)
     [body] = ast.parse(textwrap.dedent(inspect.getsource(of))).body
     assert isinstance(body, ast.ClassDef)
-    found: dict[str, str] = {}
     for field, text in zip(body.body, body.body[1:], strict=False):
         if (
             isinstance(field, ast.AnnAssign)

@@ -37,6 +37,7 @@ class BrokerOptions:
     roll_bytes: int = 256 << 20
     """A ledger that has grown so large is sealed, and the next one opened."""
     roll_entries: int = 1 << 20
+    """Or one that has so many entries."""
     roll_age_s: float = 4 * 3600.0
     """A ledger that was opened so long ago is sealed at its next entry's housekeeping."""
     retention_bytes: int = 0
@@ -46,6 +47,7 @@ class BrokerOptions:
     snapshot_bytes: int = 64 << 20
     """So much journal makes a snapshot due."""
     snapshot_s: float = 60.0
+    """Or so much time, if there was anything."""
     journal_bytes: int = 16 << 20
     """Of each journal file; two are there at any time."""
     reserve_bytes: int = 32 << 20
@@ -57,6 +59,7 @@ class BrokerOptions:
     nack_first_s: float = 1.0
     """How long a message stays away after its first negative acknowledgement; doubles each time."""
     nack_most_s: float = 60.0
+    """Up to so long."""
     unacked_max: int = 0
     """A consumer that holds so many unacknowledged messages is given no more; 0: no limit."""
     stage_age_s: float = 24 * 3600.0

@@ -214,6 +214,14 @@ class Logs:
 
 
 @dataclass(frozen=True)
+class ServedBroker(BrokerOptions):
+    """The broker itself."""
+
+    require_namespaces: bool = True
+    """Topics can be made only in namespaces that were made before: Pulsar's clients expect that."""
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a server. `Config()` is a server for this machine alone.
 
@@ -236,7 +244,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     http: Http = field(default_factory=Http)
     log: Logs = field(default_factory=Logs)
-    broker: BrokerOptions = field(default_factory=BrokerOptions)
+    broker: ServedBroker = field(default_factory=ServedBroker)
 
 
 def conflicts(config: Config) -> list[tuple[str, str]]:
