@@ -15,6 +15,7 @@ from holdfast._core import encode_receipts
 from holdfast.broker.events import ProducerClose, ProducerOpen, Published
 from holdfast.broker.topic import Topic
 from holdfast.errors import Busy, Closed, Fenced, HoldfastError, NoSpace, Terminated
+from holdfast.ledger.ids import MessageId
 from holdfast.wire import commands, lookup, schemas
 from holdfast.wire.commands import Refused, refusal
 from holdfast.wire.proto import pulsar_pb2 as pb
@@ -29,6 +30,9 @@ _ACCESS: dict[int, Access] = {
     pb.WaitForExclusive: "wait-for-exclusive",
     pb.ExclusiveWithFencing: "exclusive-with-fencing",
 }
+
+NOWHERE = MessageId(0, 0)
+"""Where nothing of a run is new: the receipts say so by themselves."""
 
 _REFUSALS = {
     1: Refused(pb.ChecksumError, "the checksum is not that of these bytes; send it again"),
@@ -165,6 +169,10 @@ class Producers:
                 if each.topic is topic and (exclusive or each.name == name or each.access != "shared")
             ]
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
+                taken = any(each.name == name for each in topic.state.producers.values())
+                if event.access == "exclusive" and not taken:
+                    # As in Pulsar: whoever wants a topic to itself is not to try again and again.
+                    raise Fenced(f"{topic.name} has other producers") from None
                 raise
         return await broker.enter(event, ProducerClose)
 
@@ -252,7 +260,7 @@ class Producers:
         error = future.exception()
         if error is None:
             published = future.result()
-            ledger, entry, _ = published.first
+            ledger, entry, _ = published.first if published.count else NOWHERE
             self._on.send(encode_receipts(producer.id, sequences, ledger, entry, published.duplicates))
         elif not isinstance(error, Fenced):  # of that the client is told when its session ends
             self._fail(producer, int.from_bytes(sequences[:8], "little"), error)

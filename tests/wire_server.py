@@ -1,0 +1,139 @@
+"""A server for tests, in a process of its own, with a door through which a test can act on its broker.
+
+Whatever comes through the door is one line of JSON, `[name, arguments, keywords]`: a method of the broker's
+administration, or one of `Door`'s own. The answer is one line, `[result, error]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from holdfast import MessageId
+from holdfast.broker import Broker
+from holdfast.broker.names import topic_name
+from holdfast.broker.topic import Topic
+from holdfast.wire import Server, ServerOptions
+
+
+class Door:
+    """What a test can do to the server that no client can."""
+
+    def __init__(self, broker: Broker, server: Server) -> None:
+        self._broker = broker
+        self._server = server
+        self._gate: asyncio.Event | None = None
+
+    async def connections(self) -> int:
+        return len(self._server.connections)
+
+    async def stats(self, topic: str, subscription: str) -> dict[str, Any]:
+        stats = self._broker.admin.subscription_stats(topic, subscription)
+        dispatch = stats.dispatch
+        return {
+            "backlog": stats.backlog,
+            "reset_number": stats.reset_number,
+            "holes": stats.individually_acknowledged,
+            "partly": stats.partly_acknowledged,
+            "consumers": [] if dispatch is None else [each.name for each in dispatch.consumers],
+            "pending": 0 if dispatch is None else dispatch.pending_entries,
+            "dropped": 0 if dispatch is None else dispatch.reads_dropped,
+            "permits": 0 if dispatch is None else sum(each.permits for each in dispatch.consumers),
+        }
+
+    async def count(self, what: str) -> int:
+        """Of the server's registers: nothing may stay behind in them."""
+        return len(getattr(self._server, what))
+
+    async def close_reads(self, topic: str) -> None:
+        """Reads of this topic stay in flight until `open_reads`."""
+        found = self._broker.topic(topic_name(topic))
+        self._gate = asyncio.Event()
+        gate = self._gate
+        real = Topic.read
+
+        async def held(ordinal: int, count_max: int, size_max: int) -> Any:
+            entries = await real(found, ordinal, count_max, size_max)
+            await gate.wait()
+            return entries
+
+        found.read = held  # type: ignore[method-assign]
+
+    async def open_reads(self) -> None:
+        assert self._gate is not None
+        self._gate.set()
+
+    async def slow_resets(self, seconds: float) -> None:
+        """A reset takes so much longer, from its beginning to its event."""
+        from holdfast.broker.resetting import Resetting
+
+        real = Resetting._carry_out
+
+        async def slow(self: Resetting, *arguments: Any) -> Any:
+            await asyncio.sleep(seconds)
+            return await real(self, *arguments)
+
+        Resetting._carry_out = slow  # type: ignore[method-assign, assignment]
+
+    async def call(self, name: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        own = getattr(self, name, None)
+        method = own or getattr(self._broker.admin, name)
+        done = method(*arguments, **keywords)
+        return await done if asyncio.iscoroutine(done) else done
+
+
+async def serve(directory: Path, broker_options: dict[str, Any], server_options: dict[str, Any]) -> None:
+    options = ServerOptions(**{"port": 0, **server_options})
+    async with Broker.open(directory / "data", **broker_options) as broker, Server(broker, options) as server:
+        door = Door(broker, server)
+
+        async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            name, arguments, keywords = json.loads(await reader.readline())
+            try:
+                answer = [await door.call(name, arguments, keywords), None]
+            except Exception as error:
+                answer = [None, f"{type(error).__name__}: {error}"]
+            writer.write(json.dumps(answer, default=_plain).encode() + b"\n")
+            writer.close()
+
+        (directory / "door").unlink(missing_ok=True)
+        await asyncio.start_unix_server(visit, directory / "door")
+        ended = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        print(server.url, flush=True)
+        await ended.wait()
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, MessageId) else str(value)
+
+
+class Admin:
+    """The door from outside: `admin.terminate(topic)`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            with socket.socket(socket.AF_UNIX) as door:
+                door.settimeout(20)
+                door.connect(self._path)
+                door.sendall(json.dumps([name, arguments, keywords]).encode() + b"\n")
+                with door.makefile() as answers:
+                    result, error = json.loads(answers.readline())
+            if error is not None:
+                raise RuntimeError(error)
+            return result
+
+        return call
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])))
