@@ -140,6 +140,16 @@ def test_no_topic_of_that_name(client: Any, topic: str) -> None:
 
 
 @program
+def test_no_namespace_of_that_name(client: Any, topic: str, admin: Any) -> None:
+    name = f"persistent://{topic}/eu/orders"
+    refused(pulsar.TopicNotFound, lambda: client.create_producer(name))
+    refused(pulsar.TopicNotFound, lambda: client.subscribe(name, "s"))
+    admin.create_tenant(topic)
+    admin.create_namespace(f"{topic}/eu")
+    client.create_producer(name).send(b"x")
+
+
+@program
 def test_several_topics_and_a_pattern(client: Any, topic: str) -> None:
     names = [f"{topic}-{kind}" for kind in ("iron", "wood")]
     producers = [client.create_producer(name) for name in names]
@@ -175,6 +185,22 @@ def test_closing_leaves_nothing_behind(connect: Any, topic: str, admin: Any) -> 
             return
         time.sleep(0.02)
     raise AssertionError([admin.count(each) for each in ("producers", "attached", "connections")])
+
+
+@program
+def test_a_topic_that_is_unloaded(client: Any, topic: str, admin: Any) -> None:
+    """Its clients are closed, come back, and go on where they were."""
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(topic)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    producer.send(b"before")
+    consumer.acknowledge(consumer.receive(5000))
+    assert reader.read_next(5000).data() == b"before"
+    time.sleep(0.2)  # the client collects acknowledgements for 100 ms
+    assert admin.unload(topic) == 3
+    producer.send(b"after")
+    assert consumer.receive(5000).data() == b"after"
+    assert reader.read_next(5000).data() == b"after"
 
 
 @program

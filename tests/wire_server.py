@@ -46,6 +46,9 @@ class Door:
             "permits": 0 if dispatch is None else sum(each.permits for each in dispatch.consumers),
         }
 
+    async def unload(self, topic: str) -> int:
+        return self._server.unload(self._broker.topic(topic_name(topic)))
+
     async def count(self, what: str) -> int:
         """Of the server's registers: nothing may stay behind in them."""
         return len(getattr(self._server, what))
@@ -89,7 +92,8 @@ class Door:
 
 async def serve(directory: Path, broker_options: dict[str, Any], server_options: dict[str, Any]) -> None:
     options = ServerOptions(**{"port": 0, **server_options})
-    async with Broker.open(directory / "data", **broker_options) as broker, Server(broker, options) as server:
+    given = {"require_namespaces": True, **broker_options}
+    async with Broker.open(directory / "data", **given) as broker, Server(broker, options) as server:
         door = Door(broker, server)
 
         async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -5,7 +5,19 @@ Pulsar; what they are told is what the broker promises; a client that is slow, s
 others nothing. Needs from below: a `Broker`, and the core for everything that is done per message.
 """
 
-from holdfast.wire.options import Advertised, Credentials, Identity, ServerOptions
-from holdfast.wire.server import Server
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.wire.options import Advertised, Credentials, Identity, ServerOptions
+    from holdfast.wire.server import Server
 
 __all__ = ["Advertised", "Credentials", "Identity", "Server", "ServerOptions"]
+
+
+def __getattr__(name: str) -> object:
+    """Loaded when it is asked for: who needs a small part of this layer does not wait for the rest."""
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast.wire' has no attribute {name!r}")
+    module = "holdfast.wire.server" if name == "Server" else "holdfast.wire.options"
+    return getattr(import_module(module), name)

@@ -15,7 +15,8 @@ from holdfast.wire.server import Server
 
 async def serve(directory: str, broker_options: dict[str, object], options: ServerOptions) -> None:
     """Until SIGTERM or SIGINT."""
-    async with Broker.open(directory, **broker_options) as broker, Server(broker, options) as server:
+    given = {"require_namespaces": True, **broker_options}
+    async with Broker.open(directory, **given) as broker, Server(broker, options) as server:
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)

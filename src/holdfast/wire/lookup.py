@@ -56,6 +56,7 @@ async def partitions(connection: Connection, command: pb.CommandPartitionedTopic
     full = full_name(command.topic)
     connection.authorize("lookup", full)
     broker = connection.broker
+    broker.require_namespace(full)
     wanted = broker.options.create_topics and command.metadata_auto_creation_enabled
     if not wanted and full not in broker.machine.state.names:
         raise NotFound(f"there is no topic {full}")
@@ -83,6 +84,7 @@ async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> b
     """
     full = full_name(command.topic)
     connection.authorize("lookup", full)
+    connection.broker.require_namespace(full)
     options = connection.options
     advertised = options.advertised
     if command.advertised_listener_name:

@@ -73,6 +73,8 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int | None = 6650
     """0: any that is free; None: no listener without TLS."""
+    backlog: int = 1024
+    """How many may wait to be accepted."""
     tls_port: int | None = None
     tls: ssl.SSLContext | None = None
     """Needed for `tls_port`."""

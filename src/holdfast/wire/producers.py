@@ -193,11 +193,15 @@ class Producers:
         self._on.server.producers.pop(producer.session, None)
         return ProducerClose(producer.session)
 
-    def expel(self, producer: WireProducer) -> None:
-        """Its session has ended, and not by its own wish: the client may open it again, and is told then."""
+    def expel(self, producer: WireProducer, ended: bool = True) -> None:
+        """Not by its own wish: the client may open it again. Its session has `ended`, or ends now."""
         if self._open.get(producer.id) is producer:
-            self._ended(producer)
-            self._on.send(commands.close_producer(producer.id))
+            event = self._ended(producer)
+            if not ended and self._on.broker.engine.ended is None:
+                self._on.broker.engine.submit(event)
+            same = any(each.name == producer.name for each in producer.topic.state.producers.values())
+            if not (ended and same):  # else its own client has come back by another way
+                self._on.send(commands.close_producer(producer.id))
 
     def gone(self) -> None:
         """The connection is gone, and they with it."""
@@ -253,13 +257,17 @@ class Producers:
         producer.under_way += 1
         producer.messages_in += messages
         producer.bytes_in += size
-        future.add_done_callback(functools.partial(self._settled, producer, sequences))
+        future.add_done_callback(functools.partial(self._settled, producer, messages, sequences))
 
-    def _settled(self, producer: WireProducer, sequences: bytes, future: asyncio.Future[Published]) -> None:
+    def _settled(
+        self, producer: WireProducer, messages: int, sequences: bytes, future: asyncio.Future[Published]
+    ) -> None:
         producer.under_way -= 1
         error = future.exception()
         if error is None:
             published = future.result()
+            if not published.duplicates:
+                producer.topic.traffic.batched += messages - published.count
             ledger, entry, _ = published.first if published.count else NOWHERE
             self._on.send(encode_receipts(producer.id, sequences, ledger, entry, published.duplicates))
         elif not isinstance(error, Fenced):  # of that the client is told when its session ends

@@ -99,7 +99,9 @@ class Server:
         loop = asyncio.get_running_loop()
         try:
             if options.port is not None:
-                plain = await loop.create_server(lambda: Connection(self), options.host, options.port)
+                plain = await loop.create_server(
+                    lambda: Connection(self), options.host, options.port, backlog=options.backlog
+                )
                 self._listeners.append(plain)
                 self.port = plain.sockets[0].getsockname()[1]
             if options.tls_port is not None:
@@ -107,6 +109,7 @@ class Server:
                     lambda: Connection(self),
                     options.host,
                     options.tls_port,
+                    backlog=options.backlog,
                     ssl=options.tls,
                     ssl_handshake_timeout=options.handshake_s,
                 )
@@ -210,6 +213,16 @@ class Server:
             if timer is not None:
                 timer.cancel()
         return dispatcher
+
+    def unload(self, topic: Topic) -> int:
+        """Close everybody who is attached to a topic: the clients come back. How many there were."""
+        producers = [each for each in self.producers.values() if each.topic is topic]
+        consumers = [each for every in self.attached.values() for each in every if each.topic is topic]
+        for producer in producers:
+            producer.connection.producers.expel(producer, ended=False)
+        for consumer in consumers:
+            consumer.expel(keep=True)
+        return len(producers) + len(consumers)
 
     # -- what the broker tells -------------------------------------------------------------------------
 

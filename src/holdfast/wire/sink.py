@@ -56,7 +56,8 @@ class WireConsumer:
         self.messages_out = 0
         self._epoch = command.consumer_epoch if command.HasField("consumer_epoch") else -1
         """Of a client that counts its own rewinds: it drops what was sent before the last one."""
-        self._ticket = 0
+        self.ticket = 0
+        """Its number at the dispatcher."""
         self._attached = False
         self._told_of_end = False
         self._answered = False
@@ -71,7 +72,7 @@ class WireConsumer:
             Busy: the subscription is exclusive, and somebody has it.
             Misuse: it has consumers of another type.
         """
-        self._ticket = self.dispatcher.add_consumer(self, self.name, self.priority, self.type)
+        self.ticket = self.dispatcher.add_consumer(self, self.name, self.priority, self.type)
         self._attached = True
         self.connection.server.attached.setdefault(self.dispatcher, []).append(self)
 
@@ -88,7 +89,7 @@ class WireConsumer:
             return
         self._attached = False
         server, broker = self.connection.server, self.connection.broker
-        self.dispatcher.remove_consumer(self._ticket)
+        self.dispatcher.remove_consumer(self.ticket)
         if self.session and broker.engine.ended is None:
             broker.engine.submit(ConsumerLeave(self.session))
         others = server.attached.get(self.dispatcher, [])
@@ -118,7 +119,7 @@ class WireConsumer:
             self.expel()
         elif not self.connection.stalled and self.permits > 0:
             # It is rewound: what it has comes again, and it may be sent as much as before.
-            self.dispatcher.flow(self._ticket, self.permits)
+            self.dispatcher.flow(self.ticket, self.permits)
 
     def active(self, active: bool) -> None:
         if self.type == "failover":
@@ -135,15 +136,15 @@ class WireConsumer:
         """The client can take that many more messages."""
         self.permits += permits
         if not self.connection.stalled:
-            self.dispatcher.flow(self._ticket, permits)
+            self.dispatcher.flow(self.ticket, permits)
 
     def hold(self) -> None:
         """The client is slow to read: it gets nothing until what was sent has left."""
-        self.dispatcher.hold(self._ticket)
+        self.dispatcher.hold(self.ticket)
 
     def release(self) -> None:
         if self.permits > 0:
-            self.dispatcher.flow(self._ticket, self.permits)
+            self.dispatcher.flow(self.ticket, self.permits)
 
     # -- acknowledgements ------------------------------------------------------------------------------
 
@@ -227,14 +228,14 @@ class WireConsumer:
         if command.HasField("consumer_epoch"):
             self._epoch = max(self._epoch, command.consumer_epoch)
         if self.type != "shared" or not command.message_ids:
-            self.dispatcher.redeliver(self._ticket, None)
+            self.dispatcher.redeliver(self.ticket, None)
             return
         ordinals = []
         for data in command.message_ids:
             info = self.topic.state.ledgers.find(data.ledgerId)
             if info is not None and data.entryId < info.entries:
                 ordinals.append(info.first + data.entryId)
-        self.dispatcher.redeliver(self._ticket, ordinals)
+        self.dispatcher.redeliver(self.ticket, ordinals)
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -255,7 +256,7 @@ class WireConsumer:
     def stats(self) -> ConsumerStats | None:
         """As its dispatcher sees it."""
         every = self.dispatcher.stats().consumers
-        return next((each for each in every if each.id == self._ticket), None)
+        return next((each for each in every if each.id == self.ticket), None)
 
     def mark_delete(self) -> MessageId:
         """The last message below which everything is acknowledged; entry −1: none of its ledger."""
