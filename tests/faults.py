@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast.group.disk import SystemDisk, SystemFile
+from holdfast.ledger.opened import Opened
+from holdfast.ledger.repair import Rewriter
+from holdfast.ledger.writing import Unsynced
 
 FILE_CALLS = ("read", "write", "sync", "preallocate", "truncate")
 DISK_CALLS = ("open", "rename", "unlink", "list", "sizes", "make_directory", "sync_directory", "lock")
@@ -58,3 +62,25 @@ def _faulty(
         return await function(self, *args, **kwargs)
 
     return faulty
+
+
+@contextmanager
+def ledger_sync_fails(error: int = errno.EIO, rewritten_too: bool = False) -> Iterator[list[int]]:
+    """The next sync of a ledger fails, and with `rewritten_too` that of the file it is rewritten into."""
+    struck: list[int] = []
+
+    def failing(function: Callable[..., Awaitable[None]], turn: int) -> Callable[..., Awaitable[None]]:
+        async def sync(self: Any, *args: Any) -> None:
+            if len(struck) == turn:
+                struck.append(error)
+                raise OSError(error, os.strerror(error))
+            await function(self, *args)
+
+        return sync
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Unsynced, "sync", failing(Unsynced.sync, 0))
+        patch.setattr(Opened, "sync_ledger", failing(Opened.sync_ledger, 0))
+        if rewritten_too:
+            patch.setattr(Rewriter, "sync", failing(Rewriter.sync, 1))
+        yield struck

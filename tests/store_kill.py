@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from faults import Faults, injected
+from faults import ledger_sync_fails
 from holdfast import _core
 from store_world import Life, SystemWorld
 
@@ -26,7 +26,7 @@ async def scenario(life: Life) -> None:
     life.mixture(4, size=100)
     await life.store.flush()
     _core.disarm_fault()
-    with injected(Faults(1, errno.EIO, "sync")):
+    with ledger_sync_fails():
         await life.store.snapshot()
     for n in range(6):
         await life.until(life.mixture(n, size=500))

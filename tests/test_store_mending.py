@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from faults import Faults, injected
+from faults import ledger_sync_fails
 from holdfast import _core
 from holdfast.errors import Corrupt, Locked
 from holdfast.group import Clock, Disk, Randomness
 from holdfast.group.disk import SystemFile
 from holdfast.group.sim import Platter
+from holdfast.ledger.journal import ROUND_HEADER, parse_round
 from holdfast.ledger.journals import SPARES_MAX, JournalFiles
-from holdfast.ledger.layout import JOURNAL, LEDGERS, SNAPSHOTS, journal_path
+from holdfast.ledger.layout import FORMAT, JOURNAL, LEDGERS, PAGE, SNAPSHOTS, journal_path, salt_of
 from holdfast.ledger.repair import Rewriter
 from holdfast.ledger.store import Store
 from store_world import SMALL, Life, SystemWorld, simulated
@@ -143,6 +144,28 @@ def test_the_journal_is_used_again(world: SystemWorld) -> None:
     world.live()
 
 
+def test_every_byte_of_the_journal_is_counted(world: SystemWorld) -> None:
+    async def use(life: Life) -> int:
+        for n in range(120):
+            life.mixture(n, size=2000)
+            if n % 7 == 0:
+                await life.store.flush()
+        await life.store.flush()
+        await life.store._running._look()  # type: ignore[union-attr]
+        return life.store.stats().journal_bytes
+
+    counted = world.live(use, close=False)
+    salt = salt_of((world.path / FORMAT).read_bytes()[48:64])
+    written = 0
+    for path in (world.path / JOURNAL).iterdir():
+        content = path.read_bytes()
+        headers = (
+            parse_round(content[at : at + ROUND_HEADER], salt) for at in range(PAGE, len(content), PAGE)
+        )
+        written += sum(header.space for header in headers if header is not None)
+    assert counted == written
+
+
 def test_creating_and_dropping_at_once_do_not_meet(tmp_path: Path) -> None:
     """What is answered is the file that the name leads to."""
     world = SystemWorld(tmp_path, native=False)
@@ -172,9 +195,10 @@ def test_a_ledger_whose_second_file_fails_too(world: SystemWorld) -> None:
 
     async def use(life: Life) -> None:
         await work(life)
-        first, second = Faults(1, errno.EIO, "sync"), Faults(2, errno.EIO, "sync")
-        with injected(first), injected(second), pytest.raises(OSError, match="Input/output"):
-            await life.store.snapshot()
+        with ledger_sync_fails(rewritten_too=True) as struck:
+            with pytest.raises(OSError, match="Input/output"):
+                await life.store.snapshot()
+            assert len(struck) == 2
         await life.check_entries()
         await life.store.snapshot()
         assert life.store.stats().rewritten >= 1

@@ -36,7 +36,7 @@ class JournalFiles:
 
     def __init__(self, disk: Disk, incarnation: bytes, size: int) -> None:
         self._disk = disk
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self.size = size
         """Of each file, in bytes. A round that needs more room makes its file longer."""
         self.small = max(4 * PAGE, size // 16 // PAGE * PAGE)
@@ -104,7 +104,7 @@ class JournalFiles:
     async def _use(self, spare: str, path: str, number: int) -> File:
         file = await self._disk.open(spare)
         try:
-            header = file_header(FileKind.JOURNAL, number, self._incarnation)
+            header = file_header(FileKind.JOURNAL, number, self.incarnation)
             await write_all(file, 0, header + bytes(2 * PAGE - len(header)))
             await file.sync()
             await self._disk.rename(spare, path)

@@ -257,6 +257,7 @@ class Running:
     async def _look(self) -> None:
         """How much room there is; a spare for the journal."""
         opened = self.opened
+        await self._journaling.count_rest()
         idle, self._looked_at = self._looked_at, self._journaling.written_bytes
         await opened.space.look()
         if opened.space.free_bytes < opened.files.size:
