@@ -10,7 +10,7 @@ NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp)
 PYTHONS := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build test pytest demo lint format explore explore-slice torture bench fuzz docs lock clean FORCE
+.PHONY: help venv build test pytest demo lint format explore explore-slice torture bench fuzz fuzz-wire docs lock clean FORCE
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -71,6 +71,9 @@ torture: build ## kill storms, as many as you like: ARGS="--kills 100000"
 
 fuzz: build ## a hostile peer overwrites every word of a queue; options with ARGS="..."
 	@$(BIN)/python tests/fuzz.py $(ARGS)
+
+fuzz-wire: build ## any bytes as the input of a connection, guided by coverage; needs clang; options with ARGS="..."
+	@$(BIN)/python tests/fuzz_wire.py $(ARGS)
 
 bench: build ## measure against the peers; options with ARGS="..."
 	@$(BIN)/holdfast bench queue $(ARGS)

@@ -57,6 +57,7 @@ static std::string sample() {
     out += send(0, 6, compressed_batch(6, 4, "sealed"));
     out += flow(2, 1000) + flow(2, 24) + ack(2, {{{1, 7}, {2, 2}}});
     out += ack(2, {{{1, 7}, {2, 3}}}, {{8, 77}}) + ack(3, {{{1, 1}, {2, 4}}}, {}, 1);
+    out += ack(2, {{{1, ~u64{0}}, {2, ~u64{0}}}, {{1, 7}, {2, 11}, {5, 0}}});  // no id; a whole one
     out += send(9, 1, "for nobody");
     out += framed(18, "") + framed(1003, std::string(300, 'x'));
     out += send(3, 1, std::string_view(single_entry(1, "no sum")).substr(kEntrySummed));
@@ -72,8 +73,9 @@ static void test_sample() {
     CHECK(heard.entries.at(3)[0] == single_entry(1, "no sum"));
     CHECK((heard.sent.at(1)[0] == std::pair<u64, u64>{6, 8}));
     CHECK(heard.permits.at(2) == 1024);
-    CHECK((heard.whole.at({2, false}).size() == 4) && (heard.whole.at({3, true}).size() == 1));
-    CHECK((heard.parts.at(2)[0] == std::tuple<u64, u64, u32, std::vector<u64>>{7, 9, 70, {6, 1}}));
+    CHECK((heard.whole.at({2, false}).size() == 5) && (heard.whole.at({3, true}).size() == 1));
+    CHECK((*heard.parts.at(2).begin() ==
+           std::tuple<u64, u64, u32, std::vector<u64>>{7, 9, 70, {6, 1}}));
     CHECK(heard.refused.at(9)[0].second == static_cast<int>(SendFault::producer));
     CHECK(heard.commands.size() == 2 && heard.commands[1].first == 1003);
 }

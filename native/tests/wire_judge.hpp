@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -27,8 +28,9 @@ struct Heard {
     std::map<u64, std::vector<std::string>> entries;  // by producer
     std::map<u64, std::vector<std::pair<u64, u64>>> sent;
     std::map<u64, std::vector<std::pair<u64, int>>> refused;
-    std::map<std::pair<u64, bool>, std::vector<std::pair<u64, u64>>> whole;  // acknowledged
-    std::map<u64, std::vector<std::tuple<u64, u64, u32, std::vector<u64>>>> parts;
+    // What is acknowledged has no order.
+    std::map<std::pair<u64, bool>, std::multiset<std::pair<u64, u64>>> whole;
+    std::map<u64, std::multiset<std::tuple<u64, u64, u32, std::vector<u64>>>> parts;
     std::vector<std::tuple<u64, u64, bool>> receipts;  // ACKs that want one
     std::map<u64, u64> permits;
     std::vector<std::pair<u64, std::string>> commands;
@@ -117,10 +119,10 @@ class WireJudge {
             CHECK(each.first < each.end);
             count += each.end - each.first;
             for (u64 entry = each.first; entry < each.end; ++entry)
-                whole.emplace_back(each.ledger, entry);
+                whole.emplace(each.ledger, entry);
         }
         for (const IdPart& each : item.ids.parts())
-            heard_.parts[item.id].emplace_back(each.ledger, each.entry, each.batch_size, each.open);
+            heard_.parts[item.id].emplace(each.ledger, each.entry, each.batch_size, each.open);
         CHECK(count == item.ids.count());
         if (item.has_request) heard_.receipts.emplace_back(item.id, item.number, item.transaction);
         u64 before = 0;
