@@ -149,6 +149,8 @@ class Receiver:
         self._topic: Topic | None = None
         self._dispatcher: Dispatcher | None = None
         self._id = 0
+        self._next = 0
+        """Of a reader: the ordinal of the first entry of which not all messages were taken."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -228,6 +230,7 @@ class Receiver:
         assert self._topic is not None
         target = await self._broker.place(self._topic, to)
         await dispatcher.reset(target, self._broker.options.reset_timeout_s if timeout is None else timeout)
+        self._next = target
 
 
 class Consumer(Receiver):
@@ -371,6 +374,7 @@ class Reader(Receiver):
     async def open(self) -> None:
         self._topic = topic = await self._broker.ensure_topic(self._topic_name)
         self._dispatcher = await self._broker.volatile_dispatcher(topic, None, self._start)
+        self._next = self._dispatcher.read_position
         self._id = self._dispatcher.add_consumer(self._inbox, "reader", 0, "exclusive")
         self._inbox.attach(self._dispatcher, self._id)
 
@@ -385,8 +389,10 @@ class Reader(Receiver):
 
     async def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
         messages = await super().receive_many(count, timeout)
+        last = messages[-1]
+        self._next = last.ordinal + (max(0, last.batch_index) + 1 >= last.batch_size)
         # What was read need not be remembered: the cursor of a reader follows it.
-        self._serving().ack_cumulative(messages[-1], receipt=False)
+        self._serving().ack_cumulative(last, receipt=False)
         return messages
 
     async def read(self, timeout: float | None = None) -> TopicMessage:
@@ -395,7 +401,7 @@ class Reader(Receiver):
 
     async def has_more(self) -> bool:
         """Is there a message that was not read yet?"""
-        dispatcher = self._serving()
+        self._attached()
         assert self._topic is not None
-        ahead = max(dispatcher.read_position, self._topic.first)
-        return not self._inbox.empty or ahead < self._topic.visible
+        # By what was taken: what the dispatcher has read may still be on its way here.
+        return not self._inbox.empty or max(self._next, self._topic.first) < self._topic.visible
