@@ -1,7 +1,8 @@
 """holdfast: messaging that does not lose its grip.
 
 `Queue` hands messages between processes through shared memory; `Broker` keeps them on disk, in topics with
-subscriptions. What both raise is in `holdfast.errors`.
+subscriptions; `Producer` publishes to a broker that serves on this machine. What they raise is in
+`holdfast.errors`.
 
 Example:
     >>> import holdfast
@@ -49,17 +50,24 @@ from holdfast.memory import Holder, Message, Messages, Participant, Queue, Queue
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker, BrokerOptions
+    from holdfast.ingest import Producer
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> object:
-    """The broker is loaded when it is asked for: who uses the queue alone does not wait for it."""
-    if name in ("Broker", "BrokerOptions"):
-        import holdfast.broker
+if not TYPE_CHECKING:  # or every name would be one of the module's
 
-        return getattr(holdfast.broker, name)
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """The broker is loaded when it is asked for: who uses the queue alone does not wait for it."""
+        if name in ("Broker", "BrokerOptions"):
+            import holdfast.broker
+
+            return getattr(holdfast.broker, name)
+        if name == "Producer":
+            import holdfast.ingest
+
+            return holdfast.ingest.Producer
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 
 
 __all__ = [
@@ -92,6 +100,7 @@ __all__ = [
     "Outdated",
     "Participant",
     "PeerDied",
+    "Producer",
     "Queue",
     "QueueStats",
     "Recovered",

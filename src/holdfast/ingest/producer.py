@@ -1,0 +1,346 @@
+"""`holdfast.Producer`: publish to a broker on this machine, through shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast import _core, errors
+from holdfast.errors import (
+    Closed,
+    Full,
+    HoldfastError,
+    Misuse,
+    NotFound,
+    Stale,
+    Timeout,
+    TooManyParticipants,
+)
+from holdfast.ingest.account import Account
+from holdfast.ingest.place import Found, Names, brokers, directory_of, read_own
+from holdfast.memory.queue import Queue
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+LOOK_S = 0.05
+"""A waiting call looks at least this often: it relies on no wake-up."""
+
+
+class Producer:
+    """Publishes to a topic of the broker that serves on this machine, for the same user.
+
+    `put` returns as soon as the message is in shared memory, and tells its place there. `confirmed` is the
+    place up to which everything is durable in the broker; `flush` waits until that holds for all that this
+    producer has put. Whoever is killed when: what is confirmed is stored, once. What was put and is not
+    confirmed is stored once or not at all.
+
+    The broker may be restarted meanwhile; `put` goes on until the queue is full. Threads may share a
+    producer. After a fork, make a new one.
+
+    Example:
+        with holdfast.Producer("orders") as p:
+            p.put(b"two pounds of nails", key="smith")
+            p.flush(timeout=5.0)
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        data: str | os.PathLike[str] | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        """Finds the broker and asks it for the topic's queue, which is made on first use.
+
+        Args:
+            topic: its name, in full or `orders` for `persistent://public/default/orders`. It is made if it is
+                not there and the broker makes topics.
+            data: the broker's data directory; needed where several brokers of this user serve.
+            directory: where brokers are found; default `$HOLDFAST_RUNTIME_DIR`, else `/dev/shm`.
+            timeout: seconds to wait for a broker, and for its answer.
+
+        Raises:
+            NotFound: no broker serves here, or there is no such topic and none is made.
+            Terminated, Busy, Misuse, NoSpace: why the broker refuses.
+            Timeout: the broker does not answer.
+        """
+        deadline = time.monotonic() + timeout
+        self._directory = directory_of(directory)
+        self._data = None if data is None else os.path.realpath(data)
+        self.broker = self._find(deadline)
+        self._names = Names(self._directory, self.broker.incarnation)
+        self._attach(topic, deadline)
+        self.topic: str = self._account.info["topic"]
+        self.name = f"local-{os.getpid()}-{secrets.token_hex(4)}"
+        """Of this producer, as consumers see it."""
+        self._message_bytes_max: int = self._account.info["message_bytes_max"]
+        self._number = 0
+        self._lock = threading.Lock()
+        self._alarm = _core.Alarm()
+        self._closed = False
+
+    # -- finding ---------------------------------------------------------------------------------------
+
+    def _find(self, deadline: float) -> Found:
+        for pause in _pauses(deadline):
+            live, stale = brokers(self._directory)
+            fitting = [
+                each for each in live if self._data is None or os.path.realpath(each.data) == self._data
+            ]
+            if len(fitting) == 1:
+                return fitting[0]
+            if len(fitting) > 1:
+                where = ", ".join(each.data for each in fitting)
+                raise Misuse(f"several brokers serve here ({where}); say which: Producer(…, data=…)")
+            pause()
+        words = (
+            f"no broker serves {'in' if self._data is None else self._data + ' by way of'} {self._directory}"
+        )
+        if stale:
+            words += f"; {stale[0].name} was left by one that has died"
+        raise NotFound(f"{words}; start one: holdfast serve --data DIR (with the same $HOLDFAST_RUNTIME_DIR)")
+
+    def _attach(self, topic: str, deadline: float) -> None:
+        """Ask for the queue, and map it and its account."""
+        for pause in _pauses(deadline):
+            answer = self._ask(topic, deadline)
+            if "error" in answer:
+                made = getattr(errors, str(answer["error"]), HoldfastError)
+                raise made(answer["text"])
+            account: Account | None = None
+            try:
+                account = Account.open(self._directory / answer["account"])
+                self._queue = Queue.open(answer["queue"], directory=str(self._directory))
+            except NotFound:  # it was taken away meanwhile
+                if account is not None:
+                    account.close()
+                pause()
+                continue
+            except BaseException:
+                if account is not None:
+                    account.close()
+                raise
+            self._account = account
+            return
+        raise Timeout(f"the queue of {topic} is taken away again and again; is somebody deleting the topic?")
+
+    def _ask(self, topic: str, deadline: float) -> dict[str, Any]:
+        token = secrets.token_hex(8)
+        request = json.dumps({"topic": topic, "reply": token}).encode()
+        reply = self._names.reply(token)
+        asked = False
+        for pause in _pauses(deadline):
+            if not asked:
+                with contextlib.suppress(NotFound, Full, Timeout, TooManyParticipants, Stale):
+                    with Queue.open(self._names.door, directory=str(self._directory)) as door:
+                        door.put(request, timeout=max(0.0, deadline - time.monotonic()))
+                    asked = True
+            told = read_own(reply)
+            if told is not None:
+                reply.unlink(missing_ok=True)
+                return dict(json.loads(told))
+            pause()
+        raise self._late(f"the broker of {self.broker.data} (pid {self.broker.pid}) did not answer")
+
+    # -- putting ---------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        data: Buffer,
+        *,
+        key: str | bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: bytes | None = None,
+        event_time_ms: int = 0,
+        timeout: float | None = None,
+    ) -> int:
+        """Hand a message over. Answers the place behind it: it is durable once `confirmed` is there.
+
+        Raises:
+            Full: `timeout=0` and no room. Timeout: no room in that time. Both say what is in the way.
+            Closed, NotFound, Terminated, Corrupt: the queue has ended, and why.
+            Misuse: the message is too large.
+        """
+        return self._put([data], 1, key, properties, ordering_key, event_time_ms, timeout)
+
+    def put_many(
+        self,
+        data: Sequence[Buffer],
+        *,
+        key: str | bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time_ms: int = 0,
+        batch: int = 1,
+        timeout: float | None = None,
+    ) -> int:
+        """Hand many messages over; key and properties are of all. With `batch`, that many make an entry.
+
+        Answers the place behind the last. After an error `error.done` says how many entries were put.
+        """
+        return self._put(data, batch, key, properties, None, event_time_ms, timeout)
+
+    def _put(
+        self,
+        data: Sequence[Buffer],
+        batch: int,
+        key: str | bytes | None,
+        properties: Mapping[str, str] | None,
+        ordering_key: bytes | None,
+        event_time_ms: int,
+        timeout: float | None,
+    ) -> int:
+        self._require_open()
+        if not data:
+            return self._queue._put_end
+        with self._lock:
+            number, self._number = self._number, self._number + len(data)
+        entries = _core.encode_messages(
+            data,
+            self.name,
+            number,
+            time.time_ns() // 1_000_000,
+            key=key,
+            ordering_key=ordering_key,
+            properties=properties,
+            event_time_ms=event_time_ms,
+            batch=batch,
+        )
+        largest = max(map(len, entries))
+        if largest > self._message_bytes_max:
+            raise Misuse(
+                f"a message of {largest} bytes to {self.topic}; the largest is {self._message_bytes_max}: "
+                "send large data in pieces, or its place"
+            )
+        try:
+            if len(entries) == 1:
+                self._queue.put(entries[0], timeout)
+            else:
+                self._queue.put_many(entries, timeout)
+        except Closed:
+            raise self._ended() from None
+        except (Full, Timeout) as error:
+            told = type(error)(f"{error}{self._why()}")
+            told.pid, told.done = error.pid, error.done
+            raise told from None
+        return self._queue._put_end
+
+    # -- what became of it -----------------------------------------------------------------------------
+
+    @property
+    def confirmed(self) -> int:
+        """Everything that was put below this place is durable. Never goes back."""
+        return self._account.confirmed
+
+    @property
+    def pending(self) -> bool:
+        """Is something that was put here not confirmed yet?"""
+        return self._queue._put_end > self._account.confirmed
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything that was put is durable.
+
+        Raises:
+            Timeout: not in that time; the text says what the broker waits for, or that it is gone.
+            Closed, NotFound, Terminated, Corrupt: it will not be; the text says why.
+        """
+        self._require_open()
+        self.wait(self._queue._put_end, timeout)
+
+    def wait(self, place: int, timeout: float | None = None) -> None:
+        """Wait until everything up to a place that `put` told is durable. Raises as `flush`."""
+        if timeout is not None and timeout < 0:
+            raise Misuse("timeout must be None or at least 0 seconds")
+        self._require_open()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            heard = self._queue._listen(True)  # the broker settles after it confirms, and that rings
+            alarm = self._alarm.hear()
+            ended = self._account.error
+            if self._account.confirmed >= place:
+                return
+            if ended is not None:
+                raise ended
+            left = LOOK_S if deadline is None else min(LOOK_S, deadline - time.monotonic())
+            if left <= 0:
+                raise self._late(f"what was put to {self.topic} is not confirmed after {timeout} s")
+            _core.wait_any(self._alarm, alarm, [(self._queue, True, heard)], left)
+
+    def close(self, timeout: float | None = 30.0) -> None:
+        """Flush, and leave. The queue stays, for others and for the broker."""
+        if self._closed:
+            return
+        try:
+            self.flush(timeout)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._closed = True
+        self._queue.detach()
+        self._account.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif not self._closed:
+            self._leave()
+
+    def __repr__(self) -> str:
+        return f"<holdfast.Producer {self.topic!r}{' (closed)' if self._closed else ''}>"
+
+    # -- what is in the way ----------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the producer on {self.topic} was closed")
+
+    def _ended(self) -> HoldfastError:
+        return self._account.error or Closed(f"the broker takes nothing more for {self.topic}")
+
+    def _why(self) -> str:
+        trouble = self._account.trouble
+        if not self.broker.lives():
+            return f"; the broker (pid {self.broker.pid}) is gone: start it again, it goes on where it was"
+        return f"; the broker says: {trouble}" if trouble else ""
+
+    def _late(self, words: str) -> Timeout:
+        return Timeout(words + (self._why() if hasattr(self, "_account") else ""))
+
+
+class _pauses:  # noqa: N801  # used as a loop: for pause in _pauses(deadline)
+    """Goes round until the deadline; `pause()` sleeps a little, longer each time."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._pause_s = 0.0005
+        self._first = True
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Self:
+        if not self._first and time.monotonic() >= self._deadline:
+            raise StopIteration
+        self._first = False
+        return self
+
+    def __call__(self) -> None:
+        time.sleep(min(self._pause_s, max(0.0, self._deadline - time.monotonic())))
+        self._pause_s = min(self._pause_s * 1.5, 0.02)
+
+
+__all__ = ["Producer"]
