@@ -35,7 +35,10 @@ class Served:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise AssertionError(f"it did not start: {self.logs()}")
+            self.process.wait(END_S)
+            logs = self.logs()
+            self.close()
+            raise AssertionError(f"it did not start: {logs}")
         self.ready: dict[str, Any] = json.loads(line)
 
     def _read(self) -> None:

@@ -74,7 +74,7 @@ class TokenCheck:
         if not isinstance(role, str) or not role:
             raise AuthenticationFailed(f"the token names no role in {self._config.role_claim!r}")
         expires = claims.get("exp")
-        return Claims(role, None if expires is None else float(expires) + self._config.leeway_s)
+        return Claims(role, None if expires is None else int(expires) + self._config.leeway_s)
 
 
 def _words(algorithms: Sequence[str]) -> str:

@@ -1,0 +1,312 @@
+"""`holdfast serve` from its start to its end: what it says, what ends it and how, what it reads anew."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+import jwt
+import pytest
+
+from certificates import Authority
+from command import COMMAND
+from holdfast._core import frame_command
+from holdfast.wire.passwords import Hash, write_users
+from holdfast.wire.proto import pulsar_pb2 as pb
+from processes import until
+from served import Served, served
+
+HELLO = pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(client_version="test"))
+PING = frame_command(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()).SerializeToString())
+
+
+def hello(method: str = "", data: bytes = b"") -> bytes:
+    command = pb.BaseCommand()
+    command.CopyFrom(HELLO)
+    command.connect.auth_method_name, command.connect.auth_data = method, data
+    return bytes(frame_command(command.SerializeToString()))
+
+
+def connect(server: Served, method: str = "", data: bytes = b"") -> socket.socket:
+    """A connection that has said who it is."""
+    channel = socket.create_connection(("127.0.0.1", server.ready["port"]), timeout=10)
+    channel.sendall(hello(method, data))
+    return channel
+
+
+def answer(channel: socket.socket) -> pb.BaseCommand:
+    data = channel.recv(65536)
+    return pb.BaseCommand.FromString(data[8 : 8 + int.from_bytes(data[4:8], "big")])
+
+
+def admitted(server: Served, method: str = "", data: bytes = b"") -> bool:
+    with connect(server, method, data) as channel:
+        return answer(channel).type == pb.BaseCommand.CONNECTED
+
+
+def ports(data: Path) -> list[str]:
+    return ["--data", str(data), "--port", "0", "--http-port", "off"]
+
+
+def fails(*arguments: str, status: int = 1) -> str:
+    done = subprocess.run(
+        [COMMAND, "serve", *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == status, done
+    assert not done.stdout
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+# -- start and end ------------------------------------------------------------------------------------
+
+
+def test_ready_then_an_orderly_end(tmp_path: Path) -> None:
+    with served(tmp_path / "data") as server:
+        assert server.ready["pid"] == server.process.pid
+        assert server.ready["urls"] == [server.url]
+        channel = connect(server)
+        assert answer(channel).type == pb.BaseCommand.CONNECTED
+        assert server.end() == 0
+        assert channel.recv(100) == b""  # it was closed, not cut
+        channel.close()
+        assert "stopping reason=SIGTERM" in server.logs()
+        assert "stopped" in server.logs().splitlines()[-1]
+
+
+def test_the_line_for_people(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [COMMAND, "serve", *ports(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("holdfast is ready: pulsar://127.0.0.1:")
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "")
+    assert "Traceback" not in errors
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    """A client that reads nothing holds up the orderly end; whoever is in a hurry need not wait for it."""
+    with served(tmp_path / "data", "--set", "limits.shutdown_s=60") as server:
+        channel = connect(server)
+        assert answer(channel).type == pb.BaseCommand.CONNECTED
+        channel.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            channel.sendall(PING * 3_000_000)
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: "stopping" in server.logs())
+        began = time.monotonic()
+        assert server.end() == 128 + signal.SIGTERM
+        assert time.monotonic() - began < 2
+        channel.close()
+    with served(tmp_path / "data") as server:  # as after a crash
+        assert server.end() == 0
+
+
+def test_who_holds_the_directory_is_named(tmp_path: Path) -> None:
+    with served(tmp_path / "data") as server:
+        told = fails(*ports(tmp_path / "data"))
+        assert f"is held by process {server.process.pid}" in told
+        assert admitted(server)
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        told = fails("--data", str(tmp_path / "data"), "--port", port, "--http-port", "off")
+        assert "address already in use" in told
+        assert port in told
+    with served(tmp_path / "data") as server:  # the directory was let go
+        assert server.end() == 0
+
+
+def test_a_directory_that_cannot_be_served(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    assert "file" in fails(*ports(tmp_path / "file"))
+
+
+def test_files_that_the_settings_name(tmp_path: Path) -> None:
+    """Looked at before anything is opened."""
+    data, config = tmp_path / "data", tmp_path / "a.toml"
+    config.write_text(
+        "[authentication]\nmethods = ['basic']\n[authentication.basic]\nusers_file = 'nobody'\n"
+    )
+    told = fails("--data", str(data), "--config", str(config), status=2)
+    assert f"{tmp_path}/nobody: the users cannot be read: No such file" in told
+    assert not data.exists()
+
+
+def test_the_limit_of_open_files_is_raised(tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    process = subprocess.Popen(
+        ["sh", "-c", 'ulimit -Sn 256 && exec "$@"', "sh", COMMAND, "serve", *ports(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    soft = Path(f"/proc/{process.pid}/limits").read_text().split("Max open files")[1].split()[0]
+    process.terminate()
+    process.wait(20)
+    process.stdout.close()
+    assert int(soft) == hard
+
+
+def test_the_service_manager_is_told(tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(address)
+        heard.settimeout(10)
+        with served(tmp_path / "data", environment={"NOTIFY_SOCKET": address}) as server:
+            assert heard.recv(100) == b"READY=1"
+            server.end()
+            assert heard.recv(100) == b"STOPPING=1"
+
+
+# -- what it logs -------------------------------------------------------------------------------------
+
+
+def test_logs_for_machines(tmp_path: Path) -> None:
+    with served(tmp_path / "data", "--log-format", "json", "--log-level", "debug") as server:
+        assert admitted(server)
+        server.end()
+        lines = [json.loads(line) for line in server.logs().splitlines()]
+    assert {"time", "level", "logger", "message"} <= set(lines[0])
+    assert [line["message"] for line in lines if line["logger"] == "holdfast.server"] == [
+        "starting",
+        "ready",
+        "stopping",
+        "stopped",
+    ]
+
+
+def test_warnings_of_what_nobody_may_have_meant(tmp_path: Path) -> None:
+    with served(tmp_path / "data", "--host", "0.0.0.0") as server:
+        assert "everybody who reaches this address is let in host=0.0.0.0" in server.logs()
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 40)
+    secret.chmod(0o644)
+    variables = {
+        "HOLDFAST_AUTHENTICATION_METHODS": "token",
+        "HOLDFAST_AUTHENTICATION_TOKEN_SECRET_FILE": str(secret),
+    }
+    with served(tmp_path / "data", "--host", "0.0.0.0", environment=variables) as server:
+        logs = server.logs()
+        assert "everybody on this machine can read a secret key=authentication.token.secret_file" in logs
+        assert "credentials cross the network unencrypted" in logs
+        assert "everybody who is let in may do everything" in logs
+        assert "x" * 40 not in logs
+
+
+def test_nobody_who_reads_the_log_can_hold_it_up(tmp_path: Path) -> None:
+    """Its standard error is a pipe that is full: it goes on serving."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    process = subprocess.Popen(
+        [COMMAND, "serve", *ports(tmp_path / "data"), "--json", "--log-level", "debug"],
+        stdout=subprocess.PIPE,
+        stderr=write,
+        text=True,
+    )
+    os.close(write)
+    assert process.stdout is not None
+    port = json.loads(process.stdout.readline())["port"]
+    for _ in range(150):  # each is worth a line or two
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as channel:
+            channel.sendall(b"\x00\x00\x00\x08\x00\x00\x00\x04\xff\xff\xff\xff")
+            channel.recv(1000)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    process.stdout.close()
+    os.close(read)
+
+
+# -- what it reads anew -------------------------------------------------------------------------------
+
+
+def test_users_keys_and_grants_are_read_anew(tmp_path: Path) -> None:
+    config, users = tmp_path / "a.toml", tmp_path / "users"
+    secret = "the secret of this test, long enough"
+
+    def configure(text: str = "") -> None:
+        config.write_text(
+            "[authentication]\nmethods = ['basic', 'token']\n[authentication.basic]\nusers_file = 'users'\n"
+            f"[authentication.token]\nsecret = '{secret}'\n{text}"
+        )
+
+    def hang_up(words: str) -> None:
+        before = server.logs().count(words)
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: server.logs().count(words) > before)
+
+    configure()
+    write_users(users, {"anna": Hash.of("one", log_n=4)})
+    with served(tmp_path / "data", "--config", str(config)) as server:
+        assert admitted(server, "basic", b"anna:one")
+        write_users(users, {"anna": Hash.of("two", log_n=4)})
+        assert admitted(server, "basic", b"anna:one")
+        hang_up("read anew")
+        assert not admitted(server, "basic", b"anna:one")
+        assert admitted(server, "basic", b"anna:two")
+        users.write_text("nonsense\n")
+        hang_up("the settings were not read anew")
+        assert admitted(server, "basic", b"anna:two")  # as before
+        assert admitted(server, "token", jwt.encode({"sub": "a"}, secret).encode())
+        write_users(users, {})
+        secret = secret[::-1]
+        configure("[limits]\nconnections = 5\n")
+        hang_up("need a restart sections=limits")
+        assert not admitted(server, "basic", b"anna:two")
+        assert admitted(server, "token", jwt.encode({"sub": "a"}, secret).encode())
+        assert server.end() == 0
+        assert secret not in server.logs()
+        assert secret[::-1] not in server.logs()
+
+
+def test_a_certificate_is_renewed(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "pki")
+    certificate, key = authority.certify("server")
+    arguments = ["--tls-port", "0", "--set", f"tls.certificate={certificate}", "--set", f"tls.key={key}"]
+    with served(tmp_path / "data", *arguments) as server:
+
+        def serial() -> int:
+            context = ssl.create_default_context(cafile=str(authority.ca))
+            with (
+                socket.create_connection(("127.0.0.1", server.ready["tls_port"]), timeout=10) as channel,
+                context.wrap_socket(channel, server_hostname="localhost") as secure,
+            ):
+                found = secure.getpeercert()
+                assert found is not None
+                return int(str(found["serialNumber"]), 16)
+
+        first = serial()
+        authority.certify("server")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "read anew" in server.logs())
+        assert serial() == first + 1
+
+
+def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "pki")
+    certificate, key = authority.certify("server")
+    arguments = ["--tls-port", "0", "--set", f"tls.certificate={certificate}", "--set", f"tls.key={key}"]
+    with served(tmp_path / "data", *arguments, "--set", "tls.version=1.3") as server:
+        context = ssl.create_default_context(cafile=str(authority.ca))
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with (
+            socket.create_connection(("127.0.0.1", server.ready["tls_port"]), timeout=10) as channel,
+            pytest.raises(ssl.SSLError),
+        ):
+            context.wrap_socket(channel, server_hostname="localhost")
