@@ -230,3 +230,45 @@ def test_messages_expire_by_their_namespace(tmp_path: Path) -> None:
         pytest.fail("nothing expired")
 
     on_broker(tmp_path, work, housekeeping_s=0.02)
+
+
+def test_how_much_lies_behind_a_position(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with broker.producer("orders") as p:
+            for _ in range(3):
+                await p.send_many([bytes(100)] * 10)
+                await broker.admin.roll("orders")
+        topic = broker.topic("persistent://public/default/orders")
+        sizes = [each.size for each in topic.state.ledgers]
+        assert [topic.size_behind(at) for at in (0, 10, 20, 30, 99)] == [
+            sum(sizes),
+            sum(sizes[1:]),
+            sizes[2],
+            0,
+            0,
+        ]
+        assert topic.size_behind(15) == sizes[1] // 2 + sizes[2]
+        times = [await topic.time_at(at) for at in (0, 15, 29)]
+        assert times == sorted(times)
+        with pytest.raises(NotFound):
+            await topic.time_at(30)
+
+    on_broker(tmp_path, work)
+
+
+def test_a_dispatcher_tells_what_it_waits_for(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with (
+            broker.producer("orders") as p,
+            broker.consumer("orders", "billing", receiver_queue=2) as c,
+        ):
+            stats = broker.admin.subscription_stats("orders", "billing").dispatch
+            assert stats is not None
+            assert (stats.reading, stats.waiting) == ((), True)
+            await p.send_many([b"x"] * 10)
+            await c.receive(timeout=5)
+            stats = broker.admin.subscription_stats("orders", "billing").dispatch
+            assert stats is not None
+            assert not stats.waiting
+
+    on_broker(tmp_path, work)

@@ -169,6 +169,10 @@ class DispatcherStats:
     """To be read again."""
     delayed_entries: int
     """Negatively acknowledged; they wait for their time."""
+    reading: tuple[str, ...]
+    """The kinds of the reads in flight."""
+    waiting: bool
+    """Somebody could be given more, and there is no more."""
     reads_sequential: int
     reads_replay: int
     reads_refused: int

@@ -510,6 +510,8 @@ class Dispatcher:
             pending_entries=table.pending_entries,
             replay_entries=table.replay_entries,
             delayed_entries=table.delayed_entries,
+            reading=reading.in_flight,
+            waiting=table.wanted > 0 and self.read_position >= self._topic.visible,
             reads_sequential=reading.begun["sequential"],
             reads_replay=reading.begun["replay"],
             reads_refused=reading.refused,

@@ -114,6 +114,11 @@ class Reading:
         """The read that has been in flight longest."""
         return min(self._current.values(), key=lambda read: read.began_ns, default=None)
 
+    @property
+    def in_flight(self) -> tuple[Kind, ...]:
+        """The kinds of reads that have not come back."""
+        return tuple(sorted(self._current))
+
     def leave_behind(self) -> None:
         """The revision changes: what is in flight will be dropped when it comes. What it was to hand out, and
         the position does not cover any more, must be read again."""

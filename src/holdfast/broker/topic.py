@@ -95,6 +95,26 @@ class Topic:
         """Entries that are visible and that the subscription has yet to acknowledge, exactly."""
         return subscription.acks.count(self.visible)
 
+    def size_behind(self, ordinal: int) -> int:
+        """How many bytes lie from an ordinal on; of the ledger that it is in, by the mean of its entries."""
+        total = 0
+        for info in reversed(self.state.ledgers):
+            if info.end <= ordinal:
+                break
+            total += info.size * (info.end - max(info.first, ordinal)) // info.entries
+        return total
+
+    async def time_at(self, ordinal: int) -> int:
+        """When an entry was published, in log time.
+
+        Raises:
+            NotFound: nothing to see there.
+        """
+        if not self.first <= ordinal < self.visible:
+            raise NotFound(f"{self.name} has nothing at {ordinal}: it shows [{self.first}, {self.visible})")
+        info = self.state.ledgers.at(ordinal)
+        return max(await self._store.time(info.file, ordinal - info.first), info.opened_time)
+
     # -- positions -------------------------------------------------------------------------------------
 
     def id_of(self, ordinal: int) -> MessageId:

@@ -65,6 +65,9 @@ class LedgerTable:
     def __iter__(self) -> Iterator[LedgerInfo]:
         return iter(self._infos)
 
+    def __reversed__(self) -> Iterator[LedgerInfo]:
+        return reversed(self._infos)
+
     def __len__(self) -> int:
         return len(self._infos)
 
