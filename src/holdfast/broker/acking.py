@@ -101,6 +101,11 @@ class Acking:
             self._part(turn, ordinal, size, (2 << index) - 1)
         return self._answer(turn, receipt, 0)
 
+    def narrow(self, ordinal: int, still_open: int) -> asyncio.Future[Any]:
+        """Of a batch that was not delivered yet, only these messages are to come. Done when it is durable."""
+        bits = [(ordinal, pack_bits(still_open))]
+        return self._submit(Ack(self._cursor.id, self._revision.reset_number, bits=bits, receipt=True))
+
     # -- inside a turn ---------------------------------------------------------------------------------
 
     def _collect(self) -> _Turn:

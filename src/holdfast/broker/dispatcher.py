@@ -285,6 +285,10 @@ class Dispatcher:
         """Acknowledge those messages of a batch of `size` that are in the mask `acked`."""
         return self._acking.part(ordinal, size, acked, reset_number, receipt)
 
+    async def narrow(self, ordinal: int, still_open: int) -> None:
+        """After a reset into a batch: of this entry only the messages in the mask are to come."""
+        await self._acking.narrow(ordinal, still_open)
+
     def ack_cumulative(self, message: TopicMessage, receipt: bool = False) -> Receipt | None:
         """Acknowledge a message and all before it.
 
