@@ -47,6 +47,7 @@ LINGER_S = 5.0
 """How long a client that was closed may take to read why."""
 
 _PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN = range(1, 6)  # of what the reader finds
+_TOO_EARLY = Refused(pb.NotAllowedError, "nothing is served before CONNECT was answered")
 _PING = commands.frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
 _PONG = commands.frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
 
@@ -187,7 +188,9 @@ class Connection(asyncio.BufferedProtocol):
             if self._closing:
                 return
             kind = item[0]
-            if kind == _PUBLISHES:
+            if self.identity is None and _PUBLISHES <= kind <= _FLOW:
+                self.close(_TOO_EARLY)
+            elif kind == _PUBLISHES:
                 self.producers.published(next(futures), *item[1:])
             elif kind == _ACKS:
                 self.consumers.acked(*item[1:])
@@ -289,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _greet(self, kind: int, command: pb.BaseCommand) -> None:
         if kind != pb.BaseCommand.CONNECT or self._showing or self.reader.pending:
-            self.close(Refused(pb.NotAllowedError, "nothing is served before CONNECT was answered"))
+            self.close(_TOO_EARLY)
             return
         greeting = command.connect
         self.client_version = greeting.client_version

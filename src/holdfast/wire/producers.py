@@ -34,10 +34,13 @@ _ACCESS: dict[int, Access] = {
 NOWHERE = MessageId(0, 0)
 """Where nothing of a run is new: the receipts say so by themselves."""
 
+CHECKSUM = 1
 _REFUSALS = {
-    1: Refused(pb.ChecksumError, "the checksum is not that of these bytes; send it again"),
+    CHECKSUM: Refused(pb.ChecksumError, "the checksum is not that of these bytes"),
     3: Refused(pb.NotAllowedError, "the message's metadata cannot be read; nothing was published"),
+    4: Refused(pb.NotAllowedError, "there are no transactions yet; nothing was published"),
 }
+_NO_SPACE = Refused(pb.PersistenceError, "the disk is full; nothing was published")
 
 
 class WireProducer:
@@ -50,6 +53,7 @@ class WireProducer:
         "epoch",
         "failed",
         "id",
+        "last",
         "messages_in",
         "metadata",
         "name",
@@ -73,6 +77,8 @@ class WireProducer:
         self.opened_ns = connection.broker.clock.now_ns()
         self.under_way = 0
         """Runs that were taken and not yet answered."""
+        self.last: asyncio.Future[Published] | None = None
+        """Of these, the last."""
         self.messages_in = 0
         self.bytes_in = 0
         self.failed = False
@@ -255,6 +261,7 @@ class Producers:
         """A run of SENDs is under way."""
         producer = self._open[producer_id]
         producer.under_way += 1
+        producer.last = future
         producer.messages_in += messages
         producer.bytes_in += size
         future.add_done_callback(functools.partial(self._settled, producer, messages, sequences))
@@ -278,12 +285,15 @@ class Producers:
         producer = self._open.get(producer_id)
         if producer is None or producer.failed:
             return  # it was closed, and its client knows or will learn
-        if code in _REFUSALS:
-            self._on.send(commands.send_error(producer_id, sequence, _REFUSALS[code]))
-            if code != 1:  # a message whose checksum is wrong is sent again, or left out by the client
-                producer.failed = True
+        reason = _REFUSALS.get(code, _NO_SPACE)
+        if code != CHECKSUM:  # such a message is left out by its client, which goes on with the next
+            producer.failed = True
+            self._on.reader.drop_producer(producer.id)
+        answer = commands.send_error(producer_id, sequence, reason)
+        if producer.under_way and producer.last is not None:  # receipts of what was sent before come first
+            producer.last.add_done_callback(lambda _: self._on.send(answer))
         else:
-            self._fail(producer, sequence, NoSpace("the disk is full; nothing was published"))
+            self._on.send(answer)
 
     def _fail(self, producer: WireProducer, sequence: int, error: BaseException) -> None:
         if producer.failed:

@@ -32,9 +32,7 @@ async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
     await dispatcher.reset(target, broker.options.reset_timeout_s)
     open_ = commands.bits_of(command.message_id.ack_set)
     if open_ and target < topic.visible:  # into a batch: what stands before is not wanted
-        size = 64 * len(command.message_id.ack_set)
-        acked = ~open_ & ((1 << size) - 1)
-        dispatcher.ack_part(target, size, acked, dispatcher.revision.reset_number)
+        await dispatcher.narrow(target, open_)
     connection.consumers.answer(command.consumer_id, commands.success(command.request_id))
     return None
 

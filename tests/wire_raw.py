@@ -1,0 +1,148 @@
+"""A client of a few lines that does exactly what a test says, frame by frame."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+from typing import Any
+
+from holdfast._core import encode_messages
+from holdfast.wire.proto import pulsar_pb2 as pb
+
+Type = pb.BaseCommand
+PATIENCE_S = 10.0
+
+_FIELDS = {
+    number: field.name
+    for number, field in pb.BaseCommand.DESCRIPTOR.fields_by_number.items()  # a command's type is its field's
+}
+
+
+class Raw:
+    """One connection to a server."""
+
+    def __init__(self, url: str, greet: bool = True) -> None:
+        host, _, port = url.removeprefix("pulsar://").rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), PATIENCE_S)
+        self._buffer = bytearray()
+        self._requests = itertools.count(1)
+        self.entries: list[bytes] = []
+        """Of the messages that were heard, in order."""
+        if greet:
+            self.tell(Type.CONNECT, client_version="raw", protocol_version=19)
+            self.connected = self.expect(Type.CONNECTED)
+
+    # -- saying ----------------------------------------------------------------------------------------
+
+    def tell(self, kind: int, entry: bytes = b"", **fields: Any) -> None:
+        """Send a command, with an entry behind it if one is given."""
+        self.socket.sendall(frame_of(kind, entry, **fields))
+
+    def ask(self, kind: int, answer: int = Type.SUCCESS, **fields: Any) -> Any:
+        """Send a request, and hear its answer. What comes before it is lost."""
+        request = next(self._requests)
+        self.tell(kind, request_id=request, **fields)
+        while True:
+            got, message = self.hear()
+            if getattr(message, "request_id", None) == request:
+                assert got == answer, (got, message)
+                return message
+
+    def produce(self, topic: str, producer: int = 1, **fields: Any) -> Any:
+        return self.ask(
+            Type.PRODUCER, Type.PRODUCER_SUCCESS, topic=full(topic), producer_id=producer, **fields
+        )
+
+    def subscribe(self, topic: str, consumer: int = 1, sub_type: int = 0, **fields: Any) -> Any:
+        fields = {"subscription": "s", "initialPosition": 1, **fields}
+        return self.ask(Type.SUBSCRIBE, topic=full(topic), consumer_id=consumer, subType=sub_type, **fields)
+
+    def send(self, sequence: int, data: bytes, producer: int = 1) -> None:
+        entry = encode_messages([data], "raw", sequence, 1)[0]
+        self.tell(Type.SEND, entry, producer_id=producer, sequence_id=sequence)
+
+    def flow(self, permits: int, consumer: int = 1) -> None:
+        self.tell(Type.FLOW, consumer_id=consumer, messagePermits=permits)
+
+    def ack(self, *ids: Any, consumer: int = 1, cumulative: bool = False, request: int | None = None) -> None:
+        fields: dict[str, Any] = {} if request is None else {"request_id": request}
+        self.tell(Type.ACK, consumer_id=consumer, ack_type=int(cumulative), message_id=ids, **fields)
+
+    # -- hearing ---------------------------------------------------------------------------------------
+
+    def hear(self, timeout_s: float = PATIENCE_S) -> tuple[int, Any]:
+        """The next command: its type and its message. EOFError when the server has closed."""
+        total = struct.unpack(">I", self._take(4, timeout_s))[0]
+        frame = self._take(total, timeout_s)
+        size = struct.unpack(">I", frame[:4])[0]
+        command = pb.BaseCommand.FromString(frame[4 : 4 + size])
+        if len(frame) > 4 + size:
+            self.entries.append(frame[4 + size :])
+        return command.type, getattr(command, _FIELDS[command.type])
+
+    def expect(self, kind: int, timeout_s: float = PATIENCE_S) -> Any:
+        """The next command, which must be of this type; pings are answered by the way."""
+        while True:
+            got, message = self.hear(timeout_s)
+            if got == Type.PING:
+                self.tell(Type.PONG)
+                continue
+            assert got == kind, f"{Type.Type.Name(got)}: {message}"
+            return message
+
+    def messages(self, count: int) -> list[Any]:
+        return [self.expect(Type.MESSAGE) for _ in range(count)]
+
+    def silent(self, timeout_s: float = 0.2) -> None:
+        """Nothing comes for so long."""
+        try:
+            got = self.hear(timeout_s)
+        except TimeoutError:
+            return
+        raise AssertionError(f"{got} came, and nothing should")
+
+    def closed(self) -> list[tuple[int, Any]]:
+        """Hear until the server closes: all that it said."""
+        heard = []
+        try:
+            while True:
+                heard.append(self.hear())
+        except (EOFError, ConnectionResetError):
+            return heard
+
+    def _take(self, count: int, timeout_s: float) -> bytes:
+        self.socket.settimeout(timeout_s)
+        while len(self._buffer) < count:
+            got = self.socket.recv(1 << 16)
+            if not got:
+                raise EOFError
+            self._buffer += got
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def full(topic: str) -> str:
+    return f"persistent://public/default/{topic}"
+
+
+def frame_of(kind: int, entry: bytes = b"", **fields: Any) -> bytes:
+    """A command's frame."""
+    whole: dict[str, Any] = {"type": kind, _FIELDS[kind]: fields}
+    body = pb.BaseCommand(**whole).SerializeToString()
+    return struct.pack(">II", 4 + len(body) + len(entry), len(body)) + body + entry
+
+
+def id_of(message: Any, **more: Any) -> Any:
+    """The id of a MESSAGE, to acknowledge it."""
+    return pb.MessageIdData(ledgerId=message.message_id.ledgerId, entryId=message.message_id.entryId, **more)
