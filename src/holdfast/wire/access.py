@@ -94,6 +94,7 @@ def server_options(config: Config, access: Access) -> wire.ServerOptions:
     return wire.ServerOptions(
         host=config.listen.host,
         port=config.listen.port,
+        backlog=config.listen.backlog,
         tls_port=config.listen.tls_port,
         tls=access.tls,
         advertised=next(iter(listeners.values()), None),

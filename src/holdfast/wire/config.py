@@ -204,6 +204,18 @@ class Http:
 
 
 @dataclass(frozen=True)
+class Ingest:
+    """Programs of the same user on this machine publish through shared memory: by no port and no role."""
+
+    enabled: bool = True
+    """They find the server in $HOLDFAST_RUNTIME_DIR, else /dev/shm."""
+    queue_bytes: int = 16 << 20
+    """The size of each topic's queue; a message may have half of it."""
+    topics: int = 256
+    """Topics that may have a queue at once."""
+
+
+@dataclass(frozen=True)
 class Logs:
     """What the server says of itself, on the standard error stream."""
 
@@ -243,6 +255,7 @@ class Config:
     authorization: Authorization = field(default_factory=Authorization)
     limits: Limits = field(default_factory=Limits)
     http: Http = field(default_factory=Http)
+    ingest: Ingest = field(default_factory=Ingest)
     log: Logs = field(default_factory=Logs)
     broker: ServedBroker = field(default_factory=ServedBroker)
 
@@ -255,6 +268,7 @@ def conflicts(config: Config) -> list[tuple[str, str]]:
         *_authentication_conflicts(config.authentication),
         *_authorization_conflicts(config.authorization),
         *_limit_conflicts(config.limits),
+        *_ingest_conflicts(config.ingest),
         *_broker_conflicts(config.broker),
     ]
 
@@ -366,6 +380,15 @@ def _limit_conflicts(limits: Limits) -> list[tuple[str, str]]:
             found.append((f"limits.{key}", "0 seconds or more"))
     if not 1024 <= limits.message_bytes <= 1 << 30:
         found.append(("limits.message_bytes", "1 KiB to 1 GiB"))
+    return found
+
+
+def _ingest_conflicts(ingest: Ingest) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if ingest.queue_bytes < 1 << 16:
+        found.append(("ingest.queue_bytes", "at least 64 KiB"))
+    if ingest.topics < 1:
+        found.append(("ingest.topics", "at least 1"))
     return found
 
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import holdfast
 from holdfast.broker.broker import Broker
-from holdfast.errors import BadConfiguration
+from holdfast.errors import BadConfiguration, HoldfastError
 from holdfast.wire.access import Access, server_options
 from holdfast.wire.config import Config
+from holdfast.wire.ingest import Ingest
 from holdfast.wire.limits import raise_descriptor_limit
 from holdfast.wire.logs import log, logging_to
 from holdfast.wire.server import Server
@@ -101,7 +102,22 @@ class _Running:
                 urls["port"] = ("pulsar", server.port)
             if server.tls_port is not None:
                 urls["tls_port"] = ("pulsar+ssl", server.tls_port)
+        if config.ingest.enabled:
+            await self._start_ingest(parts, broker)
         return urls
+
+    async def _start_ingest(self, parts: contextlib.AsyncExitStack, broker: Broker) -> None:
+        """Programs of this machine publish without a port. What is in the way of that stops nobody else."""
+        config = self._config
+        assert config.data is not None
+        size, topics = config.ingest.queue_bytes, config.ingest.topics
+        try:
+            ingest = Ingest(broker, config.data, capacity=size, topics_max=topics)
+            await ingest.start()
+        except (HoldfastError, OSError) as error:
+            log.warning("nobody can publish through shared memory", why=error)
+            return
+        parts.push_async_callback(ingest.stop)
 
     # -- what it says ----------------------------------------------------------------------------------
 
