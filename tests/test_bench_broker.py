@@ -124,7 +124,7 @@ def made_up(share: float, growth: float, seconds: float, memory: int) -> Report:
         made.costs.append(Cost(Condition(crowd, 1000 if crowd else 0), samples))
     for entries, bytes_ in ((1000, 0), (10_000_000, memory)):
         made.openings.append(Opening(entries, "killed", Spread.of([seconds]), 5, bytes_))
-        made.seeks.append(Seek(entries, "id", 10.0 if entries == 1000 else 10.0 * growth, 20.0))
+        made.seeks.append(Seek(entries, "id", False, 10.0 if entries == 1000 else 10.0 * growth, 20.0))
     made.holes = [Holes(1_000_000, "at random", memory)]
     return made
 

@@ -100,6 +100,8 @@ class Seek:
 
     entries: int
     by: str
+    cold: bool
+    """Nothing of the files was in the page cache when it began."""
     p50_us: float
     p99_us: float
 
@@ -186,7 +188,8 @@ def _openings(report: Report) -> Iterator[Goal]:
 
 def _seeks(report: Report) -> Iterator[Goal]:
     for by, limit in (("id", 1.5), ("time", 3.0)):
-        found = sorted((each for each in report.seeks if each.by == by), key=lambda each: each.entries)
+        warm = (each for each in report.seeks if each.by == by and not each.cold)
+        found = sorted(warm, key=lambda each: each.entries)
         if len(found) > 1:
             ratio = found[-1].p50_us / found[0].p50_us
             words = (

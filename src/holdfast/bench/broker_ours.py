@@ -24,6 +24,8 @@ from holdfast.ledger.ids import MessageId
 Answer = TypeVar("Answer")
 
 TOPIC = "bench"
+OTHER = "other"
+"""Where entries go that are not to count."""
 LIVE = "live"
 """The subscription whose consumer is measured."""
 
@@ -48,7 +50,7 @@ class Ours:
         with Stopwatch() as watch:
             self.broker: Broker = self._run(self._opening.__aenter__())
         self.open_s = watch.seconds
-        self._producer: Any = None
+        self._producers: dict[str, Any] = {}
         self._consumer: Any = None
 
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
@@ -56,12 +58,12 @@ class Ours:
 
     # -- the hot loops ---------------------------------------------------------------------------------
 
-    def publish(self, batches: int) -> Sample:
+    def publish(self, batches: int, topic: str = TOPIC) -> Sample:
         """`window` callers, each `await p.publish(batch)` after the other: until all of it is durable."""
-        return self._run(self._published(batches))
+        return self._run(self._published(batches, topic))
 
-    async def _published(self, batches: int) -> Sample:
-        producer = await self._open_producer()
+    async def _published(self, batches: int, topic: str = TOPIC) -> Sample:
+        producer = await self._open_producer(topic)
         left = batches
 
         async def caller() -> None:
@@ -158,10 +160,10 @@ class Ours:
         store = self.broker.stats().store
         return store.rounds, store.journal_bytes, store.snapshots
 
-    async def _open_producer(self) -> Any:
-        if self._producer is None:
-            self._producer = await self.broker.producer(TOPIC).__aenter__()
-        return self._producer
+    async def _open_producer(self, topic: str = TOPIC) -> Any:
+        if topic not in self._producers:
+            self._producers[topic] = await self.broker.producer(topic).__aenter__()
+        return self._producers[topic]
 
     async def _open_consumer(self) -> Any:
         """One that stays: what it was given and did not acknowledge is in its hands from then on."""
@@ -172,9 +174,8 @@ class Ours:
 
     def close(self) -> None:
         async def work() -> None:
-            for each in (self._producer, self._consumer):
-                if each is not None:
-                    await each.__aexit__(None, None, None)
+            for each in (*self._producers.values(), *([self._consumer] if self._consumer else [])):
+                await each.__aexit__(None, None, None)
             await self._opening.__aexit__(None, None, None)
 
         self._run(work())
@@ -236,21 +237,27 @@ class Ours:
 
         self._run(work())
 
-    def seeks(self, count: int, by: str) -> tuple[float, float]:
-        """A reader goes to a random place, by "id" or "time", and reads one message: µs, median and p99."""
+    def seeks(self, count: int, by: str, cold: bool) -> tuple[float, float]:
+        """A reader goes to a random place, by "id" or "time", and reads one message: µs, median and p99.
+
+        What is where is looked up before: only the seek and the read are timed.
+        """
 
         async def work() -> list[int]:
             stats = self.broker.admin.topic_stats(TOPIC)
             ledgers = [each for each in stats.ledgers if each.entries]
             generator = random.Random(count)
             times = []
+            targets: list[Any] = []
+            for _ in range(count):
+                ledger = generator.choice(ledgers)
+                target = MessageId(ledger.id, generator.randrange(ledger.entries))
+                time_there = by == "time" and (await self.broker.admin.get(TOPIC, target)).publish_time
+                targets.append(time_there or target)
+            if cold:
+                drop_cache(self.setting.directory)
             async with self.broker.reader(TOPIC, receiver_queue=1) as reader:
-                for _ in range(count):
-                    ledger = generator.choice(ledgers)
-                    target: Any = MessageId(ledger.id, generator.randrange(ledger.entries))
-                    if by == "time":
-                        found = await self.broker.admin.get(TOPIC, target)
-                        target = found.publish_time
+                for target in targets:
                     start = time.perf_counter_ns()
                     await reader.seek(target)
                     await reader.read(timeout=60)
@@ -260,11 +267,11 @@ class Ours:
         return percentiles_us(self._run(work()))
 
     def burden(self, journal_bytes: int) -> None:
-        """Publishes until about so much stands in the journal behind the last snapshot."""
+        """Publishes, to another topic, until about so much stands in the journal behind the last snapshot."""
         self._run(self.broker.admin.snapshot())
         before = self._counts()[1]
         while self._counts()[1] - before < journal_bytes:
-            self.publish(1)
+            self.publish(1, OTHER)
 
 
 def drop_cache(directory: Path) -> None:

@@ -94,8 +94,12 @@ def scale_lines(report: Report) -> list[str]:
         lines += ["", *table(["opening after a stop", "seconds", "events done again", "MB of memory"], rows)]
     if report.seeks:
         rows = [
-            [f"{number(each.entries)} entries, by {each.by}", number(each.p50_us), number(each.p99_us)]
-            for each in report.seeks
+            [
+                f"{number(each.entries)} entries, by {each.by}{', from the disk' if each.cold else ''}",
+                number(each.p50_us),
+                number(each.p99_us),
+            ]
+            for each in sorted(report.seeks, key=lambda each: (each.cold, each.by, each.entries))
         ]
         lines += ["", *table(["seek, and the first message from there, µs", "p50", "p99"], rows)]
     if report.holes:

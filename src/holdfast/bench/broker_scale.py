@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.bench.broker_figures import Condition, Cost, Holes, Opening, Report, Seek
-from holdfast.bench.broker_ours import Ours, drop_cache, resident_bytes
+from holdfast.bench.broker_ours import OTHER, Ours, drop_cache, resident_bytes
 from holdfast.bench.broker_stations import Setting, Station
 from holdfast.bench.broker_throughput import Plan
 from holdfast.bench.figures import Spread
@@ -110,13 +110,24 @@ def measure_backlogs(
                 station.call("subscribe", "behind", "earliest")
             station.call("grow", entries - here)
             here = entries
-            for by in ("id", "time"):
-                p50, p99 = station.call("seeks", SEEKS, by)
-                report.seeks.append(Seek(entries, by, p50, p99))
+            station.call("rest")
+            warm_up(place.directory)
+            for by, cold in (("id", False), ("time", False), ("id", True), ("time", True)):
+                p50, p99 = station.call("seeks", SEEKS, by, cold)
+                report.seeks.append(Seek(entries, by, cold, p50, p99))
         report.openings += [
             open_again(plan, place, entries, "clean", 0),
             open_again(plan, place, entries, "killed", burden),
         ]
+
+
+def warm_up(directory: Path) -> None:
+    """All of it into the page cache."""
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                while file.read(1 << 20):
+                    pass
 
 
 def open_again(plan: Plan, place: Setting, entries: int, stop: str, burden: int) -> Opening:
@@ -127,7 +138,7 @@ def open_again(plan: Plan, place: Setting, entries: int, stop: str, burden: int)
         if stop == "killed":
             with Station(plan.context, "victim", Ours, place) as victim:
                 victim.call("burden", burden)
-                victim.send("publish", 1000)
+                victim.send("publish", 1000, OTHER)
                 time.sleep(0.02)
                 victim.kill()
         drop_cache(place.directory)
