@@ -24,6 +24,7 @@ from holdfast.broker.events import (
     ProducerClose,
     ProducerOpen,
     Reset,
+    SchemaAdd,
     SinkCommit,
     SinkForget,
     StageAppend,
@@ -159,6 +160,7 @@ class Storm:
             LedgerTrim(topic),
             PolicySet(topic, policies, rng.choice([None, ["deduplication"], ["retention_s"]])),
             DeduplicationForget(topic, rng.choice("pqr")),
+            SchemaAdd(topic, rng.choice([b"a", b"b", b"c"])),
         ]
         if rng.random() < 0.1:
             choices = [TopicDelete(topic, rng.random() < 0.5), TopicTerminate(topic), TopicTruncate(topic)]

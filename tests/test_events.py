@@ -95,6 +95,7 @@ def test_numbers_of_kinds_are_for_ever() -> None:
         73: "NamespaceCreate",
         74: "NamespaceUpdate",
         75: "NamespaceDelete",
+        80: "SchemaAdd",
     }
 
 

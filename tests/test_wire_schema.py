@@ -24,6 +24,28 @@ def test_json(client: Any, topic: str) -> None:
 
 
 @program
+def test_versions_are_kept(client: Any, topic: str) -> None:
+    """Messages say which schema they were written with, and who asks is told what it looks like."""
+    from pulsar.schema import JsonSchema, Record, String
+
+    class Old(Record):  # type: ignore[misc]
+        name = String()
+
+    class New(Record):  # type: ignore[misc]
+        name = String()
+        colour = String()
+
+    consumer = client.subscribe(topic, "s")
+    for _ in range(2):
+        client.create_producer(topic, schema=JsonSchema(Old)).send(Old(name="nails"))
+        client.create_producer(topic, schema=JsonSchema(New)).send(New(name="nails", colour="grey"))
+    assert [consumer.receive(5000)._message.int_schema_version() for _ in range(4)] == [0, 1, 0, 1]
+    where = f"persistent://public/default/{topic}"
+    assert "colour" not in client._client.get_schema_info(where, 0).schema()
+    assert "colour" in client._client.get_schema_info(where, 1).schema()
+
+
+@program
 def test_text_and_bytes(client: Any, topic: str) -> None:
     consumer = client.subscribe(topic, "s", schema=pulsar.schema.StringSchema())
     producer = client.create_producer(topic, schema=pulsar.schema.StringSchema())

@@ -71,6 +71,14 @@ class Door:
         assert self._gate is not None
         self._gate.set()
 
+    async def hold_disk(self) -> None:
+        """Nothing is confirmed any more, as if the disk stood still."""
+        self._broker.engine._settle = lambda: None  # type: ignore[method-assign]
+
+    async def release_disk(self) -> None:
+        del self._broker.engine._settle
+        self._broker.engine._settle()
+
     async def slow_resets(self, seconds: float) -> None:
         """A reset takes so much longer, from its beginning to its event."""
         from holdfast.broker.resetting import Resetting

@@ -65,6 +65,7 @@ class TopicPart(_Struct, frozen=True, tag="topic"):
     sequences: list[tuple[str, int]]
     producers: list[Producer]
     waiting: list[Producer]
+    schemas: list[bytes] = msgspec.field(default_factory=list)
 
 
 class SubscriptionPart(_Struct, frozen=True, tag="subscription"):
@@ -138,6 +139,7 @@ def topic_part(state: BrokerState, topic: TopicState) -> TopicPart:
         state.log.sequences(topic.id),
         [producer for _, producer in sorted(topic.producers.items())],
         topic.waiting,
+        topic.schemas,
     )
 
 
@@ -278,6 +280,7 @@ def _load_topic(state: BrokerState, part: TopicPart) -> None:
     topic.epoch = part.epoch
     topic.ledgers = LedgerTable(part.ledgers, part.end)
     topic.waiting = part.waiting
+    topic.schemas = part.schemas
     state.topics[topic.id] = topic
     state.names[topic.name] = topic.id
     state.log.add_topic(topic.id, part.end, state.deduplicates(topic))

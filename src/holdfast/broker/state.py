@@ -138,6 +138,8 @@ class TopicState(Part):
         self.waiting: list[Producer] = []
         """In the order in which they asked for exclusive access."""
         self.subscriptions: dict[str, SubscriptionState] = {}
+        self.schemas: list[bytes] = []
+        """By their versions."""
 
     @property
     def acked_to(self) -> int:

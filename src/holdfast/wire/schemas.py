@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.broker.events import SchemaAdd, SchemaAdded
 from holdfast.broker.topic import Topic
 from holdfast.wire import commands, lookup
 from holdfast.wire.commands import Refused
@@ -20,16 +21,14 @@ async def store(connection: Connection, topic: Topic, schema: pb.Schema) -> byte
     if schema.type in (pb.Schema.Bytes, pb.Schema.AutoConsume):
         return b""
     packed = schema.SerializeToString(deterministic=True)
-    known = connection.server.schemas.setdefault(topic.state.incarnation, [])
-    if packed not in known:
-        known.append(packed)
-    return known.index(packed).to_bytes(VERSION_BYTES, "big")
+    added: SchemaAdded = await connection.broker.engine.submit(SchemaAdd(topic.state.id, packed))
+    return added.version.to_bytes(VERSION_BYTES, "big")
 
 
 async def get(connection: Connection, command: pb.CommandGetSchema) -> bytes:
     """GET_SCHEMA: of a version, or the newest."""
     topic = await lookup.topic_for(connection, command.topic, "lookup", create=False)
-    known = connection.server.schemas.get(topic.state.incarnation, [])
+    known = topic.state.schemas
     version = len(known) - 1
     if command.HasField("schema_version") and command.schema_version:
         version = int.from_bytes(command.schema_version, "big")

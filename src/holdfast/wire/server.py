@@ -62,8 +62,6 @@ class Server:
         """By session."""
         self.attached: dict[Dispatcher, list[WireConsumer]] = {}
         """The consumers of each subscription."""
-        self.schemas: dict[bytes, list[bytes]] = {}
-        """Of each topic, by its incarnation, in the order of their versions."""
         self.buffer = memoryview(bytearray(READ_BYTES))
         """What was read last, of whichever connection."""
         self.port: int | None = None

@@ -36,6 +36,7 @@ from holdfast.broker.events.outcomes import (
     ProducerOpened,
     Published,
     Revised,
+    SchemaAdded,
     Staged,
     SubscriptionCreated,
     TopicCreated,
@@ -46,6 +47,7 @@ from holdfast.broker.events.policy_set import PolicySet
 from holdfast.broker.events.producer_close import ProducerClose
 from holdfast.broker.events.producer_open import ProducerOpen
 from holdfast.broker.events.reset import Reset
+from holdfast.broker.events.schema_add import SchemaAdd
 from holdfast.broker.events.sink_commit import SinkCommit
 from holdfast.broker.events.sink_forget import SinkForget
 from holdfast.broker.events.stage_append import StageAppend, stage_digest
@@ -91,6 +93,8 @@ __all__ = [
     "Published",
     "Reset",
     "Revised",
+    "SchemaAdd",
+    "SchemaAdded",
     "SinkCommit",
     "SinkForget",
     "StageAppend",

@@ -62,6 +62,11 @@ class TopicTerminated(msgspec.Struct, frozen=True):
     """Of its last entry; −1:−1 if there is none."""
 
 
+class SchemaAdded(msgspec.Struct, frozen=True):
+    version: int
+    """From 0 on, along a topic."""
+
+
 class Trimmed(msgspec.Struct, frozen=True):
     ledgers: list[int]
     """The ids of those that are gone."""

@@ -1,0 +1,125 @@
+"""Flow control both ways: who is slow, client or disk, costs a bounded amount of memory, and only itself."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast._core import encode_messages
+from wire_raw import Raw, Type, frame_of
+from wire_world import ServerProcess
+
+MIB = 1 << 20
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[ServerProcess]:
+    server = ServerProcess()
+    yield server
+    server.end()
+
+
+def memory(process: ServerProcess) -> int:
+    """What the server has of the machine's memory, without what it shares with the page cache."""
+    resident, shared = Path(f"/proc/{process.pid}/statm").read_text().split()[1:3]
+    return (int(resident) - int(shared)) * PAGE
+
+
+def sends(count: int, size: int) -> bytes:
+    """The frames of so many SENDs."""
+    frames = []
+    for n in range(count):
+        entry = encode_messages([bytes(size)], "raw", n, 1)[0]
+        frames.append(frame_of(Type.SEND, entry, producer_id=1, sequence_id=n))
+    return b"".join(frames)
+
+
+def publish(process: ServerProcess, topic: str, count: int, size: int) -> None:
+    with Raw(process.url) as raw:
+        raw.produce(topic)
+        sending = threading.Thread(target=raw.socket.sendall, args=(sends(count, size),))
+        sending.start()
+        for n in range(count):
+            assert raw.expect(Type.SEND_RECEIPT).sequence_id == n
+        sending.join()
+
+
+@pytest.mark.parametrize(("count", "size"), [(64, MIB), (40_000, 1000)])
+def test_a_client_that_does_not_read(process: ServerProcess, count: int, size: int) -> None:
+    topic = f"slow-{count}"
+    publish(process, topic, count, size)
+    before = memory(process)
+    with Raw(process.url) as slow, Raw(process.url) as quick:
+        slow.subscribe(topic)
+        slow.flow(1_000_000)
+        quick.subscribe(topic, subscription="quick")
+        quick.flow(1_000_000)
+        quick.messages(count)  # others are not held up
+        assert memory(process) - before < 24 * MIB
+        assert process.admin.stats(topic, "s")["pending"] < count
+        assert [each.message_id.entryId for each in slow.messages(count)] == list(range(count))
+
+
+def test_a_client_that_does_not_read_its_receipts(process: ServerProcess) -> None:
+    """Its commands are not read, either: it cannot make the server collect answers."""
+    before = memory(process)
+    with Raw(process.url) as raw:
+        raw.socket.settimeout(1.0)
+        pings = frame_of(Type.PING) * 100_000
+        sent = 0
+        try:
+            for _ in range(200):
+                raw.socket.sendall(pings)
+                sent += len(pings)
+        except TimeoutError:
+            pass
+        assert sent < 200 * len(pings)
+        assert memory(process) - before < 24 * MIB
+
+
+def test_a_disk_that_stands_still(process: ServerProcess) -> None:
+    """Publishers are not read beyond what may be under way; when the disk goes on, all of it is confirmed."""
+    count, size = 160, MIB
+    topic = "still"
+    with Raw(process.url) as raw, Raw(process.url) as other:
+        raw.produce(topic)
+        other.subscribe("elsewhere")
+        data = sends(count, size)
+        before = memory(process)
+        process.admin.hold_disk()
+        sending = threading.Thread(target=raw.socket.sendall, args=(data,))
+        sending.start()
+        time.sleep(1.0)
+        assert sending.is_alive(), "the server has read all of it"
+        # Under way: 16 MiB in frames, in the log's round, and on their way to the disk.
+        assert memory(process) - before < 96 * MIB
+        other.tell(Type.PING)
+        other.expect(Type.PONG)  # who does not publish is served
+        process.admin.release_disk()
+        for n in range(count):
+            assert raw.expect(Type.SEND_RECEIPT).sequence_id == n
+        sending.join()
+
+
+def test_requests_that_pile_up() -> None:
+    """No more of them are read than may be under way; none is lost."""
+    process = ServerProcess(server={"requests_max": 10})
+    try:
+        process.admin.hold_disk()
+        with Raw(process.url) as raw:
+            fields: dict[str, Any] = {"subscription": "s", "subType": 0}
+            for n in range(100):
+                raw.tell(Type.SUBSCRIBE, topic=f"t{n}", consumer_id=n, request_id=n, **fields)
+            time.sleep(0.2)
+            process.admin.release_disk()
+            answers = {raw.expect(Type.SUCCESS).request_id for _ in range(100)}
+        assert answers == set(range(100))
+    finally:
+        process.end()
