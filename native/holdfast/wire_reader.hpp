@@ -106,7 +106,7 @@ class WireReader {
 
  private:
     static constexpr std::size_t kNone = ~std::size_t{0};
-    static constexpr std::size_t kKeep = std::size_t{64} << 10;
+    static constexpr std::size_t kKeep = std::size_t{16} << 10;  // memory kept for what comes next
     static constexpr std::size_t kJoinMax = 32;  // consumers whose ACKs and FLOWs are joined
 
     struct Row {

@@ -53,7 +53,10 @@ static std::string flow(u64 consumer, u64 permits) {
 static std::string sample() {
     std::string out = send(0, 5, single_entry(5, "alone"));
     out += send(1, 6, batch_entry(6, {"a", "bc", ""}), {{3, 3}, {6, 8}});
-    out += ack(2, {{{1, 7}, {2, 0}}, {{1, 7}, {2, 1}}, {{1, 7}, {2, 9}, {5, 6}, {5, 1}, {6, 70}}});
+    out += ack(2, {{{1, 7}, {2, 0}},
+                   {{1, 7}, {2, 1}},
+                   {{1, 7}, {2, 5}},
+                   {{1, 7}, {2, 9}, {5, 6}, {5, 1}, {6, 70}}});
     out += send(0, 6, compressed_batch(6, 4, "sealed"));
     out += flow(2, 1000) + flow(2, 24) + ack(2, {{{1, 7}, {2, 2}}});
     out += ack(2, {{{1, 7}, {2, 3}}}, {{8, 77}}) + ack(3, {{{1, 1}, {2, 4}}}, {}, 1);
@@ -73,11 +76,50 @@ static void test_sample() {
     CHECK(heard.entries.at(3)[0] == single_entry(1, "no sum"));
     CHECK((heard.sent.at(1)[0] == std::pair<u64, u64>{6, 8}));
     CHECK(heard.permits.at(2) == 1024);
-    CHECK((heard.whole.at({2, false}).size() == 5) && (heard.whole.at({3, true}).size() == 1));
+    using Ids = std::multiset<std::pair<u64, u64>>;
+    CHECK((heard.whole.at({2, false}) == Ids{{7, 0}, {7, 1}, {7, 2}, {7, 3}, {7, 5}, {7, 11}}));
+    CHECK((heard.whole.at({3, true}) == Ids{{1, 4}}));
     CHECK((*heard.parts.at(2).begin() ==
            std::tuple<u64, u64, u32, std::vector<u64>>{7, 9, 70, {6, 1}}));
     CHECK(heard.refused.at(9)[0].second == static_cast<int>(SendFault::producer));
     CHECK(heard.commands.size() == 2 && heard.commands[1].first == 1003);
+}
+
+static void test_what_is_missing() {
+    const std::string bad[] = {
+        framed(wire_type::send, fields({{1, 0}}), "entry"),
+        framed(wire_type::send, fields({{2, 0}}), "entry"),
+        framed(wire_type::flow, fields({{1, 0}})),
+        framed(wire_type::flow, fields({{2, 0}})),
+        framed(wire_type::ack, fields({{1, 0}})),
+        framed(wire_type::ack, fields({{2, 0}})),
+        ack(1, {{{1, 7}}}),
+        ack(1, {{{2, 7}}}),
+        ack(1, {{{1, 7}, {2, 7}, {5, 1}, {6, kEntryMessagesMax + 1}}}),
+        ack(1, {{{1, 7}, {2, 7}}}, {}, 2),
+        std::string("\0\0\0\4\0\0\0\0", 8),
+        std::string("\0\0\0\6\0\0\0\2\x92\1", 10),
+        framed(18, "") + framed(18, "", "behind"),
+    };
+    for (const std::string& each : bad) {
+        WireJudge judge;
+        judge.feed(each);
+        CHECK(!judge.heard().reason.empty());
+    }
+}
+
+static void test_ordinals() {
+    AckIds ids;
+    for (const u64 entry : {30, 31, 2, 3, 9, 10}) ids.add(7, entry);
+    for (const u64 entry : {0, 1}) ids.add(9, entry);
+    ids.add(8, 1);
+    using Ranges = std::vector<std::pair<u64, u64>>;
+    CHECK((ids.ledgers() == std::vector<u64>{7, 8, 9}));
+    CHECK((ids.ordinals({{7, 100, 50}, {9, 150, 2}}) ==
+           Ranges{{102, 104}, {109, 111}, {130, 132}, {150, 152}}));
+    CHECK((ids.ordinals({{7, 100, 10}, {9, 110, 1}}) == Ranges{{102, 104}, {109, 111}}));
+    CHECK((ids.ordinals({{8, 0, 2}}) == Ranges{{1, 2}}));
+    CHECK(ids.count() == 9 && ids.runs().size() == 5);
 }
 
 static void test_every_cut() {
@@ -226,6 +268,8 @@ static void test_refusals_of_the_writer() {
 
 int main() {
     test_sample();
+    test_what_is_missing();
+    test_ordinals();
     test_every_cut();
     test_every_bit();
     test_bad_sizes();
