@@ -240,13 +240,13 @@ def program(url: str) -> None:
     consumer.seek(pulsar.MessageId.earliest)
     consumer.unsubscribe()
     reader = client.create_reader("recorded", pulsar.MessageId.earliest)
-    assert reader.has_message_available()
     assert reader.read_next(10_000).data() == b"alone"
     reader.close()
     exclusive = client.subscribe(
         "recorded", "exclusive", schema=pulsar.schema.StringSchema(), start_message_id_inclusive=True
     )
     exclusive.acknowledge_cumulative(exclusive.receive(10_000))
+    exclusive.get_last_message_id()
     exclusive.close()
     client.get_topic_partitions("recorded")
     client.close()

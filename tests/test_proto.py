@@ -160,6 +160,16 @@ def test_the_core_reads_what_the_client_sends(recorded: list[bytes]) -> None:
         assert [item[2] for item in items if item[0] == 0] == others
         acks = [each.ack for each in commands if each.type == pb.BaseCommand.ACK]
         told = [item for item in items if item[0] == 3]
-        assert [(item[1], item[2]) for item in told] == [(a.consumer_id, a.ack_type) for a in acks]
-        assert told[0][3].ranges == [(5, 1, 2)]
-        assert {(ledger, entry) for ledger, entry, _, _ in told[0][3].parts} == {(5, 2)}
+        for consumer in {each.consumer_id for each in acks}:
+            mine = [each for each in acks if each.consumer_id == consumer]
+            ids = [item[3] for item in told if item[1] == consumer]
+            whole = [each for ack in mine for each in ack.message_id if not any(each.ack_set)]
+            parts = [each for ack in mine for each in ack.message_id if any(each.ack_set)]
+            ranges = [each for some in ids for each in some.ranges]
+            assert [(5, number) for _, first, end in ranges for number in range(first, end)] == [
+                (each.ledgerId, each.entryId) for each in whole
+            ]
+            assert [(part[1], part[3]) for some in ids for part in some.parts] == [
+                (each.entryId, each.ack_set[0]) for each in parts
+            ]
+        assert {item[2] for item in told} == {0, 1}
