@@ -359,18 +359,17 @@ def test_http(tmp_path: Path) -> None:
 
 # -- what they may do ---------------------------------------------------------------------------------
 
-RULES = Authorizer(
-    Authorization(
-        enabled=True,
-        superusers=("root",),
-        grants=(
-            Grant(("billing",), "shop/eu", ("consume",)),
-            Grant(("billing", "stock-*"), "shop/eu/orders", ("produce",)),
-            Grant(("owner",), "shop", ("admin",)),
-            Grant(("*",), "public/*/news.*", ("consume",)),
-        ),
-    )
+GRANTS = Authorization(
+    enabled=True,
+    superusers=("root",),
+    grants=(
+        Grant(("billing",), "shop/eu", ("consume",)),
+        Grant(("billing", "stock-*"), "shop/eu/orders", ("produce",)),
+        Grant(("owner",), "shop", ("admin",)),
+        Grant(("*",), "public/*/news.*", ("consume",)),
+    ),
 )
+RULES = Authorizer(GRANTS)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from holdfast.errors import Denied
+from holdfast.errors import AuthenticationFailed, Denied
 from holdfast.group import Clock, SystemClock
 from holdfast.wire import options as wire
 from holdfast.wire import tls
@@ -13,6 +14,11 @@ from holdfast.wire.auth import Authenticator, Peer, Principal
 from holdfast.wire.authorization import Authorizer
 from holdfast.wire.config import Config
 from holdfast.wire.limits import Admission
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from holdfast.wire.http import options as http
 
 
 class Access:
@@ -25,6 +31,7 @@ class Access:
 
     def __init__(self, config: Config, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
+        self._http = config.http
         self.authenticator = Authenticator(config.authentication, self._clock)
         self.authorizer = Authorizer(config.authorization)
         self.admission = Admission(config.limits)
@@ -79,6 +86,48 @@ class Access:
             for action in ("produce", "consume", "admin")
         )
 
+    # -- for HTTP --------------------------------------------------------------------------------------
+
+    async def authorize_http(self, request: web.Request, action: http.Action, resource: str) -> str | None:
+        """May this request do that to `broker`, a tenant, a `tenant/namespace`, or a topic? Answers its role.
+
+        Raises:
+            AuthenticationFailed: what it shows proves nothing.
+            Denied: it may not.
+        """
+        if (action == "health" and self._http.health_open) or (
+            action == "metrics" and self._http.metrics_open
+        ):
+            return None
+        if request.transport is None:
+            raise AuthenticationFailed("the client has gone")
+        address = (request.transport.get_extra_info("peername") or ("unknown",))[0]
+        peer = Peer(str(address), request.transport.get_extra_info("peercert") or None)
+        found = await self.authenticator.http(request.headers.get("Authorization"), peer)
+        if not self._allows_http(found.role, action, resource):
+            words = {"consume": "consume from", "lookup": "look up", "metrics": "see the metrics of"}
+            raise Denied(f"the role {found.role!r} may not {words.get(action, 'administer')} {resource}")
+        return found.role
+
+    def _allows_http(self, role: str, action: http.Action, resource: str) -> bool:
+        may = self.authorizer
+        if action in ("health", "describe"):
+            return True  # somebody is known: that is all these need
+        if action == "metrics":
+            return may.allows_broker(role) or role in self._http.metrics_roles
+        if resource == "broker":
+            return may.allows_broker(role)
+        if "://" in resource:
+            if action == "lookup":
+                return may.allows_any(role, resource)
+            # Whoever consumes may look into its subscription and move it, as over the Pulsar protocol.
+            consumes = action == "consume" and may.allows(role, "consume", resource)
+            return consumes or may.allows(role, "admin", resource)
+        tenant, slash, namespace = resource.partition("/")
+        if slash:
+            return may.allows_namespace(role, "admin", tenant, namespace)
+        return may.allows_tenant(role, "admin", tenant)
+
     def _left_s(self, principal: Principal) -> float | None:
         if principal.expires_ns is None:
             return None
@@ -110,4 +159,25 @@ def server_options(config: Config, access: Access) -> wire.ServerOptions:
         liveness_s=limits.liveness_s,
         write_buffer_bytes=limits.write_bytes,
         volatile_s=limits.volatile_s,
+    )
+
+
+def http_options(config: Config, access: Access) -> http.HttpOptions:
+    """The configuration as the HTTP server wants it."""
+    from holdfast.wire.http.options import HttpOptions
+
+    limits = config.limits
+    return HttpOptions(
+        host=config.listen.host,
+        port=config.listen.http_port,
+        https_port=config.listen.https_port,
+        tls=access.tls,
+        authorize=access.authorize_http,
+        challenge=access.authenticator.http_challenge,
+        enter=access.admission.enter,
+        leave=access.admission.leave,
+        body_bytes_max=limits.http_body_bytes,
+        requests_max=limits.http_requests,
+        head_s=limits.unauthenticated_s,
+        keep_alive_s=2 * limits.keepalive_s,
     )

@@ -184,6 +184,8 @@ class Limits:
     """What may wait to be sent on one connection; then its consumers get no more."""
     http_body_bytes: int = 1 << 20
     """The largest body of an HTTP request."""
+    http_requests: int = 200
+    """HTTP requests under way, of all connections; more are told to come again."""
     shutdown_s: float = 10.0
     """How long an orderly end may take to confirm what was taken."""
 
@@ -195,12 +197,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Http:
-    """What HTTP tells without asking who wants to know."""
+    """What HTTP tells without asking who wants to know, and to whom."""
 
     health_open: bool = True
     """Health and readiness: nothing but yes or no."""
     metrics_open: bool = False
     """`/metrics`: names of topics and subscriptions are in it."""
+    metrics_roles: tuple[str, ...] = ()
+    """Roles beside superusers that may see `/metrics`, where it is not open."""
 
 
 @dataclass(frozen=True)
@@ -369,6 +373,7 @@ def _limit_conflicts(limits: Limits) -> list[tuple[str, str]]:
         "requests_in_flight",
         "write_bytes",
         "http_body_bytes",
+        "http_requests",
     ):
         if getattr(limits, key) < 1:
             found.append((f"limits.{key}", "at least 1"))
