@@ -98,6 +98,14 @@ def test_a_frame_that_is_too_large_is_refused_before_it_came(raw: Raw) -> None:
     assert heard[-1][0] == Type.ERROR
 
 
+def test_text_that_is_none(raw: Raw) -> None:
+    frame = frame_of(Type.LOOKUP, topic="persistent://public/default/abc", request_id=1)
+    raw.socket.sendall(frame.replace(b"abc", b"\xff\xfe\xfd"))
+    ((kind, answer),) = raw.closed()
+    assert kind == Type.ERROR
+    assert "utf-8" in answer.message
+
+
 def test_a_command_that_nobody_knows(raw: Raw) -> None:
     raw.tell(Type.WATCH_TOPIC_LIST_SUCCESS, request_id=1, watcher_id=1, topics_hash="")
     ((kind, error),) = raw.closed()
@@ -264,6 +272,25 @@ def test_no_more_than_was_asked_for(raw: Raw, topic: str) -> None:
     raw.silent()
     raw.flow(100)
     assert [each.message_id.entryId for each in raw.messages(7)] == [3, 4, 5, 6, 7, 8, 9]
+
+
+def test_permits_stay_right_over_rewinds(raw: Raw, topic: str) -> None:
+    """A batch exceeds the permits; a rewind begins without that debt. None is won or lost in the long run."""
+    raw.produce(topic)
+    entry = encode_messages([b"x"] * 5, "raw", 0, 1, batch=5)[0]
+    for n in range(20):
+        raw.tell(Type.SEND, entry, producer_id=1, sequence_id=n, num_messages=5)
+        raw.expect(Type.SEND_RECEIPT)
+    raw.subscribe(topic)
+    for _ in range(30):
+        raw.flow(1)
+        raw.messages(1)
+        raw.silent(0.01)
+        raw.tell(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1)
+    assert server().admin.stats(topic, "s")["permits"] == 0
+    raw.flow(7)
+    raw.messages(2)
+    raw.silent()
 
 
 def test_receipts_of_acknowledgements(raw: Raw, topic: str) -> None:
@@ -525,6 +552,13 @@ def test_keep_alive(hasty: ServerProcess) -> None:
         assert {kind for kind, _ in silent.closed()} == {Type.PING}
         lively.tell(Type.PING)
         assert lively.hear()[0] in (Type.PONG, Type.PING)
+
+
+def test_who_does_not_read_for_too_long_is_closed(hasty: ServerProcess) -> None:
+    with Raw(hasty.url) as raw:
+        raw.socket.settimeout(5.0)
+        with pytest.raises(OSError):  # noqa: PT011  # reset, or a broken pipe
+            raw.socket.sendall(frame_of(Type.PING) * 10_000_000)
 
 
 def test_a_dead_holder_gives_way(hasty: ServerProcess) -> None:

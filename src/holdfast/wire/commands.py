@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from google.protobuf.message import Message
+
 from holdfast._core import frame_command
 from holdfast.errors import (
     Busy,
@@ -72,6 +74,22 @@ def refusal(error: Exception, codes: Mapping[type[Exception], pb.ServerError] | 
 def frame(command: pb.BaseCommand) -> bytes:
     """A command as it travels."""
     return frame_command(command.SerializeToString())
+
+
+def require_text(message: Message) -> None:
+    """Protobuf hands text that is none over as bytes, where everybody expects text.
+
+    Raises:
+        UnicodeDecodeError: there is such a field, at any depth.
+    """
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            for each in value if field.is_repeated else (value,):
+                if isinstance(each, bytes):
+                    each.decode()
+        elif field.type == field.TYPE_MESSAGE:
+            for each in value if field.is_repeated else (value,):
+                require_text(each)
 
 
 # -- positions ----------------------------------------------------------------------------------------

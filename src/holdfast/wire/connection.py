@@ -83,6 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         self._opened = self._heard = self.loop.time()
         self._pinged: float | None = None
         self._answers: list[asyncio.Future[None]] = []
+        self._unsent = (0, 0.0)
+        """How much waited to be sent, and since when it is so much."""
         self._peer = ""
         self._entered = False
         self._showing = False
@@ -217,9 +219,13 @@ class Connection(asyncio.BufferedProtocol):
     def _command(self, kind: int, body: bytes) -> None:
         try:
             command = pb.BaseCommand.FromString(body)
-        except DecodeError as error:
+            commands.require_text(command)
+        except (DecodeError, UnicodeDecodeError) as error:
             self.close(Refused(pb.UnknownError, f"a command of type {kind} that cannot be read: {error}"))
-            return
+        else:
+            self._obey(kind, command)
+
+    def _obey(self, kind: int, command: pb.BaseCommand) -> None:
         if self.identity is None:
             self._greet(kind, command)
         elif kind == pb.BaseCommand.PING:
@@ -413,17 +419,31 @@ class Connection(asyncio.BufferedProtocol):
 
     def look(self, now: float) -> None:
         """Called from time to time: who is silent is asked, who stays silent is gone."""
-        if self._closing or self._pauses:
+        if self._closing:
             return
         if self.identity is None:
             if now - self._opened > self.options.handshake_s:
                 self.close(Refused(pb.AuthenticationError, f"no CONNECT in {self.options.handshake_s} s"))
+        elif self.stalled:
+            self._look_at_writing(now)
+        elif self._pauses:
+            pass  # it may have answered: nobody has looked
         elif self._pinged is not None:
             if now - self._pinged > self.options.keep_alive_s:
                 LOG.warning("%s did not answer in %s s", self.address, self.options.keep_alive_s)
                 self.abort()
         elif now - self._heard > self.options.keep_alive_s:
             self._ping(now)
+
+    def _look_at_writing(self, now: float) -> None:
+        """What waits to be sent must become less: who has gone without a word reads nothing."""
+        assert self._transport is not None
+        size = self._transport.get_write_buffer_size()
+        if size != self._unsent[0]:
+            self._unsent = (size, now)
+        elif now - self._unsent[1] > 2 * self.options.keep_alive_s:
+            LOG.warning("%s has read nothing for %s s", self.address, 2 * self.options.keep_alive_s)
+            self.abort()
 
     async def lives(self) -> bool:
         """Ask the client for a sign of life; without one it is closed."""

@@ -158,8 +158,11 @@ class Consumers:
         consumer = WireConsumer(self._on, command, topic, dispatcher, type_, session=0)
         try:
             consumer.attach()
-        except Misuse as error:
-            raise Busy(str(error)) from error
+        except (Busy, Misuse) as error:
+            holders = self._on.server.attached.get(dispatcher, [])
+            if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
+                raise Busy(str(error)) from error
+            raise Refused(pb.ServiceNotReady, "who had it has just gone; try again") from error
         return consumer
 
     async def _subscription(self, command: pb.CommandSubscribe, topic: Topic) -> SubscriptionState:

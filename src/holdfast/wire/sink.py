@@ -24,6 +24,9 @@ from holdfast.wire.proto import pulsar_pb2 as pb
 if TYPE_CHECKING:
     from holdfast.wire.connection import Connection
 
+PERMITS_MAX = (1 << 31) - 1
+"""Nobody can mean more."""
+
 
 class WireConsumer:
     """A consumer that has joined a subscription: the sink of its dispatcher."""
@@ -117,8 +120,10 @@ class WireConsumer:
     def cleared(self, reset_number: int) -> None:
         if reset_number != self.reset_number:
             self.expel()
-        elif not self.connection.stalled and self.permits > 0:
-            # It is rewound: what it has comes again, and it may be sent as much as before.
+            return
+        # It is rewound: what it has comes again, and it may be sent as much as before.
+        self.permits = max(0, self.permits)
+        if self.permits and not self.connection.stalled:
             self.dispatcher.flow(self.ticket, self.permits)
 
     def active(self, active: bool) -> None:
@@ -134,16 +139,17 @@ class WireConsumer:
 
     def flow(self, permits: int) -> None:
         """The client can take that many more messages."""
-        self.permits += permits
+        self.permits = min(self.permits + permits, PERMITS_MAX)
         if not self.connection.stalled:
             self.dispatcher.flow(self.ticket, permits)
 
     def hold(self) -> None:
         """The client is slow to read: it gets nothing until what was sent has left."""
+        self.permits = max(0, self.permits)
         self.dispatcher.hold(self.ticket)
 
     def release(self) -> None:
-        if self.permits > 0:
+        if self.permits:
             self.dispatcher.flow(self.ticket, self.permits)
 
     # -- acknowledgements ------------------------------------------------------------------------------
