@@ -479,10 +479,12 @@ class Bench:
     async def advance(self, where: Where, keys: set[Key], work: Coroutine[Any, Any, None]) -> None:
         """Skip, clear, expire: these are acknowledged."""
         of = self.subscriptions[where]
+        changes = bool(keys - of.acked)
         of.ack(keys, of.reset_number, receipt=False)
         await work
         of.ack(keys, of.reset_number, receipt=True)
-        self.harden()
+        if changes:  # else nothing was asked of the disk
+            self.harden()
 
     # -- ledgers ---------------------------------------------------------------------------------------
 

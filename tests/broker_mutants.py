@@ -195,7 +195,7 @@ def forgotten_by_recovery(patch: Patch, kind: type[Event]) -> None:
     apply = kind.apply
 
     def forgetful(self: Event, state: BrokerState, context: Context) -> Any:
-        if context.member is None:  # it comes from the journal
+        if context.member is None and isinstance(state, BrokerState):  # it comes from the journal
             state.touch()
             return None
         return apply(self, state, context)

@@ -11,7 +11,8 @@ import os
 from collections.abc import Coroutine
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -21,6 +22,7 @@ from broker_worlds import RealWorld, SimWorld, World
 from holdfast.broker.consumer import Start
 from holdfast.ledger.ids import MessageId
 
+pytestmark = pytest.mark.timeout(900)  # a failure is made shorter before it is told
 SUBSCRIPTIONS: dict[Where, Type] = {("a", "x"): "exclusive", ("a", "s"): "shared", ("b", "f"): "failover"}
 CONSUMERS: list[Where] = [("a", "x"), ("a", "s"), ("b", "f"), ("b", "f"), ("a", "s")]
 """Who connects at the start, and again after a restart."""
@@ -370,6 +372,7 @@ def how_much(examples: int) -> settings:
         stateful_step_count=50,
         deadline=None,
         database=None,
+        phases=[Phase.generate, Phase.shrink],
         suppress_health_check=[*HealthCheck],
     )
 
