@@ -1,4 +1,4 @@
-"""Who somebody is, what they may do, how many may come, and what the log says of it: each part by itself."""
+"""Who somebody is, what they may do, and how many may come: each part by itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import hashlib
 import hmac
 import io
 import json
-import logging
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +39,6 @@ from holdfast.wire.config import (
     Tokens,
 )
 from holdfast.wire.limits import Admission
-from holdfast.wire.logs import Log, _Shedding, logging_to, masked
 from holdfast.wire.passwords import Hash, read_users, write_users
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -492,111 +489,6 @@ def test_certificates_that_cannot_be(tmp_path: Path) -> None:
     )
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert authority.certify("late", begin=-2 * DAY, end=-DAY)
-
-
-# -- logs ---------------------------------------------------------------------------------------------
-
-
-def logged(style: Any, work: Any) -> list[str]:
-    stream = io.StringIO()
-    with logging_to(stream, "info", style):
-        work(Log("holdfast.test"))
-    return stream.getvalue().splitlines()
-
-
-def test_lines_for_people_and_for_machines() -> None:
-    def work(log: Log) -> None:
-        log.info("client connected", role="billing", port=7, words="two words", none=None)
-        log.debug("nobody wants to know")
-        logging.getLogger("holdfast.wire").warning("%s is closed", "it")
-
-    first, second = logged("text", work)
-    assert first.endswith('Z info    test: client connected role=billing port=7 words="two words" none=None')
-    assert second.endswith("Z warning wire: it is closed")
-    first, second = map(json.loads, logged("json", work))
-    assert {key: first[key] for key in ("level", "logger", "message", "role", "port", "none")} == {
-        "level": "info",
-        "logger": "holdfast.test",
-        "message": "client connected",
-        "role": "billing",
-        "port": 7,
-        "none": None,
-    }
-    assert first["time"].endswith("Z")
-
-
-def test_a_line_is_one_line() -> None:
-    """What a client chose cannot look like a line of the server's own."""
-
-    def work(log: Log) -> None:
-        log.warning("topic a\n2026-01-01T00:00:00Z info forged", role="x\ny z=1")
-
-    for style in ("text", "json"):
-        [line] = logged(style, work)
-        assert "\\" in line
-
-
-def test_exceptions_are_logged() -> None:
-    def work(log: Log) -> None:
-        try:
-            raise ValueError(f"password={SECRET}")
-        except ValueError:
-            logging.getLogger("holdfast.wire").exception("it failed")
-
-    [line] = logged("json", work)
-    found = json.loads(line)
-    assert "ValueError" in found["error"]
-    assert SECRET not in line
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        token(),
-        f"Authorization: Bearer {token()}",
-        f"Basic {base64.b64encode(b'anna:sesame-and-more').decode()}",
-        f"password={SECRET}",
-        f"'token': '{SECRET}'",
-        f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----",
-    ],
-)
-def test_what_looks_like_a_secret_does_not_get_out(text: str) -> None:
-    """I112."""
-    secrets = [token().split(".")[2], SECRET, base64.b64encode(b"anna:sesame-and-more").decode()]
-    assert not any(secret in masked(f"refused {text}, closed") for secret in secrets)
-
-    def work(log: Log) -> None:
-        log.info(text, field=text)
-
-    for style in ("text", "json"):
-        assert not any(secret in "".join(logged(style, work)) for secret in secrets)
-
-
-class Stalled(io.StringIO):
-    """A stream that nobody reads until it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.go = threading.Event()
-
-    def write(self, text: str) -> int:
-        assert self.go.wait(20)
-        return super().write(text)
-
-
-def test_a_reader_that_stalls_costs_lines_not_time() -> None:
-    stream = Stalled()
-    handler = _Shedding(stream, waiting_max=10)
-    record = logging.LogRecord("x", logging.INFO, "", 0, "line", None, None)
-    began = time.monotonic()
-    for _ in range(1000):
-        handler.emit(record)
-    assert time.monotonic() - began < 1
-    stream.go.set()
-    handler.close()
-    lines = stream.getvalue().splitlines()
-    assert lines.count("line") <= 12
-    assert any("dropped" in line for line in lines)
 
 
 # -- the commands -------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 
 import test_auth
 import test_config
+import test_logs
 from holdfast.wire import authorization, logs, settings
 from holdfast.wire.access import Access
 from holdfast.wire.auth import Authenticator
@@ -178,15 +179,15 @@ MUTANTS: dict[str, Broken] = {
         "masked",
         "text = pattern.sub(instead, text)",
         "pass",
-        test_auth.test_what_looks_like_a_secret_does_not_get_out,
-        {"text": test_auth.token()},
+        test_logs.test_what_looks_like_a_secret_does_not_get_out,
+        {"text": test_logs.TOKEN},
     ),
     "a client writes lines of its own": (
         logs,
         "_on_one_line",
         "if text.isprintable():",
         "if text:",
-        test_auth.test_a_line_is_one_line,
+        test_logs.test_a_line_is_one_line,
         {},
     ),
     "a secret is shown": (
@@ -227,7 +228,7 @@ def test_a_broken_guard_is_noticed(bug: str, tmp_path: Path, monkeypatch: pytest
         each.unlink()
     break_it(monkeypatch, owner, name, right, wrong)
     if name == "masked":
-        monkeypatch.setattr(test_auth, "masked", logs.masked)
+        monkeypatch.setattr(test_logs, "masked", logs.masked)
     if owner in (authorization, authorization._Rule, Authorizer):
         monkeypatch.setattr(test_auth, "RULES", Authorizer(test_auth.GRANTS))
     if test is test_config.test_flag_wins_over_variable_over_file:
