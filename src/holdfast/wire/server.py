@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError, Misuse
 from holdfast.wire.commands import Refused
 from holdfast.wire.connection import Connection
 from holdfast.wire.options import ServerOptions
+from holdfast.wire.private import HANDLERS
 from holdfast.wire.producers import WireProducer
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import Request
@@ -35,7 +36,7 @@ LOOK_S = 1.0
 class Server:
     """Serves a broker, which stays its opener's: stop the server, then close the broker.
 
-    `handlers` serve commands beside those of the protocol, by their type.
+    `handlers` serve commands beside those of the protocol and our own (see `private`), by their type.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -56,7 +57,7 @@ class Server:
     ) -> None:
         self.broker = broker
         self.options = options or ServerOptions()
-        self.handlers = dict(handlers or {})
+        self.handlers = {**HANDLERS, **(handlers or {})}
         self.connections: set[Connection] = set()
         self.producers: dict[int, WireProducer] = {}
         """By session."""

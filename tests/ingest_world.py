@@ -1,0 +1,181 @@
+"""Processes for tests of local ingest: a broker to be killed at chosen steps, producers that keep account.
+
+    python tests/ingest_world.py serve DATA [STEP COUNT]     says "ready"; dies at the COUNT-th STEP
+    python tests/ingest_world.py produce TOPIC LABEL FILE    puts LABEL:0, LABEL:1, …
+
+A producer notes in its file how many of its messages are confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast.broker import Broker
+from holdfast.broker.engine import Engine
+from holdfast.ingest.account import Account
+from holdfast.wire.ingest import Ingest
+
+STEPS = ("publish", "durable", "confirmed", "session", "adopted")
+"""Where a broker can be told to die: an event is submitted, durable, confirmed and not settled; …"""
+ONCE = ("session", "adopted")
+"""Of these there is one in a life."""
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(step: str, count: int) -> None:
+    """Die at the count-th time of a step."""
+    left = count
+
+    def now() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            die()
+
+    real_confirm, real_publish, real_mend = Account.confirm, Engine.publish_entries, Account.mend
+
+    def confirm(self: Account, end: int) -> None:
+        if step == "durable":
+            now()
+        real_confirm(self, end)
+        if step == "confirmed":
+            now()
+
+    def publish(self: Engine, *given: Any) -> Any:
+        future = real_publish(self, *given)
+        if step == "publish":
+            now()
+        return future
+
+    def mend(self: Account) -> None:
+        real_mend(self)
+        if step == "adopted":
+            now()
+
+    Account.confirm = confirm  # type: ignore[method-assign]
+    Engine.publish_entries = publish  # type: ignore[method-assign,assignment]
+    Account.mend = mend  # type: ignore[method-assign]
+    if step == "session":
+        real_submit = Engine.submit
+
+        def submit(self: Engine, event: Any) -> Any:
+            future = real_submit(self, event)
+            if type(event).__name__ == "ProducerOpen":
+                now()
+            return future
+
+        Engine.submit = submit  # type: ignore[method-assign]
+
+
+async def serve(data: str) -> None:
+    async with Broker.open(data, sync="os") as broker, Ingest(broker, data, capacity=1 << 18):
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+        print("ready", flush=True)
+        await ended.wait()
+
+
+def produce(topic: str, label: str, file: str) -> None:
+    note = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    ended = False
+
+    def stop(*_: object) -> None:
+        nonlocal ended
+        ended = True
+
+    signal.signal(signal.SIGTERM, stop)
+    p = holdfast.Producer(topic, timeout=20.0)
+    print("ready", flush=True)
+    open_puts: deque[tuple[int, int]] = deque()
+    number = noted = pause = 0
+
+    def account() -> None:
+        nonlocal noted
+        confirmed, best = p.confirmed, noted
+        while open_puts and open_puts[0][0] <= confirmed:
+            best = open_puts.popleft()[1] + 1
+        if best > noted:
+            noted = best
+            os.pwrite(note, b"%-20d" % noted, 0)
+
+    while not ended:
+        with contextlib.suppress(holdfast.Timeout):
+            if number % 7 == 0:
+                many = [b"%s:%d" % (label.encode(), number + at) for at in range(20)]
+                place = p.put_many(many, timeout=0.2)
+                number += 20
+            else:
+                place = p.put(b"%s:%d" % (label.encode(), number), key=label, timeout=0.2)
+                number += 1
+            open_puts.append((place, number - 1))
+        account()
+        if number >= pause:
+            pause = number + 100
+            time.sleep(0.003)
+    p.flush(timeout=20.0)
+    account()
+    assert noted == number, (noted, number)
+    print(number, flush=True)
+
+
+class Process:
+    """One of the above, as a test starts it."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.popen = subprocess.Popen(
+            [sys.executable, __file__, *map(str, arguments)], stdout=subprocess.PIPE, text=True
+        )
+
+    def ready(self) -> bool:
+        """False: it has died before."""
+        assert self.popen.stdout is not None
+        return self.popen.stdout.readline().strip() == "ready"
+
+    def kill(self) -> None:
+        self.popen.kill()
+        self.close()
+
+    def end(self) -> str:
+        """What it says at last."""
+        self.popen.terminate()
+        assert self.popen.stdout is not None
+        said = self.popen.stdout.read()
+        assert self.popen.wait(30.0) == 0
+        self.popen.stdout.close()
+        return said.strip()
+
+    def close(self) -> None:
+        self.popen.wait(30.0)
+        if self.popen.stdout is not None:
+            self.popen.stdout.close()
+
+
+async def stored(data: Path, topic: str) -> list[bytes]:
+    """Everything that the topic holds."""
+    async with Broker.open(data) as broker, broker.reader(topic, receiver_queue=10_000) as reader:
+        found: list[bytes] = []
+        while await reader.has_more():
+            found.append(bytes((await reader.read(timeout=10)).data))
+        return found
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        if len(sys.argv) > 3:
+            arm(sys.argv[3], int(sys.argv[4]))
+        asyncio.run(serve(sys.argv[2]))
+    else:
+        produce(*sys.argv[2:5])

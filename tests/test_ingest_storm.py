@@ -1,0 +1,117 @@
+"""Either side of local ingest is killed at any time: nothing confirmed is lost, nothing is stored twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest_world import ONCE, STEPS, Process, stored
+
+LIVES = [(step, count) for step in STEPS for count in ((1,) if step in ONCE else (1, 2, 5))]
+
+
+def judge(found: list[bytes], notes: dict[str, Path]) -> int:
+    """Each message at most once, in its producer's order, without a hole; all that was confirmed is there."""
+    assert len(found) == len(set(found)), "stored twice"
+    runs: dict[str, list[int]] = defaultdict(list)
+    for message in found:
+        label, _, number = message.decode().partition(":")
+        runs[label].append(int(number))
+    for label, numbers in runs.items():
+        assert numbers == list(range(len(numbers))), f"{label}: a hole, or out of order"
+    confirmed = 0
+    for label, file in notes.items():
+        noted = int(file.read_text().strip() or 0) if file.exists() else 0
+        assert len(runs[label]) >= noted, f"{label}: {noted} were confirmed, {len(runs[label])} are stored"
+        confirmed += noted
+    return confirmed
+
+
+class Storm:
+    """A broker and producers on one directory."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.data = tmp_path / "data"
+        self.notes: dict[str, Path] = {}
+        self._tmp = tmp_path
+        self.server: Process | None = None
+        self.producers: list[Process] = []
+
+    def serve(self, *step: object) -> bool:
+        self.server = Process("serve", self.data, *step)
+        return self.server.ready()
+
+    def produce(self) -> Process:
+        label = f"p{len(self.notes)}"
+        self.notes[label] = self._tmp / label
+        self.producers.append(Process("produce", "orders", label, self.notes[label]))
+        return self.producers[-1]
+
+    def finish(self) -> int:
+        """Everybody ends in order; then the account."""
+        for producer in self.producers:
+            producer.end()
+        self.producers.clear()
+        assert self.server is not None
+        self.server.end()
+        self.server = None
+        return judge(asyncio.run(stored(self.data, "orders")), self.notes)
+
+    def close(self) -> None:
+        for each in (*self.producers, self.server):
+            if each is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    each.kill()
+
+
+@pytest.fixture
+def storm(tmp_path: Path) -> Iterator[Storm]:
+    it = Storm(tmp_path)
+    yield it
+    it.close()
+
+
+def test_the_broker_dies_at_every_step(storm: Storm) -> None:
+    assert storm.serve()
+    for producer in (storm.produce(), storm.produce()):
+        assert producer.ready()
+    assert storm.server is not None
+    storm.server.kill()
+    for step, count in LIVES:
+        if storm.serve(step, count):
+            assert storm.server.popen.wait(20.0) != 0, step
+        storm.server.close()
+    assert storm.serve()
+    time.sleep(0.1)
+    assert storm.finish() > 0
+
+
+def test_storm(storm: Storm) -> None:
+    chance = random.Random(7)
+    assert storm.serve()
+    for _ in range(3):
+        assert storm.produce().ready()
+    ends = time.monotonic() + 8.0
+    kills = 0
+    while time.monotonic() < ends:
+        time.sleep(chance.uniform(0.0, 0.25))
+        if chance.random() < 0.5:
+            victim = storm.producers.pop(chance.randrange(len(storm.producers)))
+            victim.kill()
+            storm.produce()
+        else:
+            assert storm.server is not None
+            storm.server.kill()
+            assert storm.serve()
+        kills += 1
+    for producer in storm.producers:
+        assert producer.ready()
+    assert storm.finish() > 100
+    assert kills > 10
