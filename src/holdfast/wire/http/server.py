@@ -1,0 +1,332 @@
+"""The HTTP server: listeners, one guard around every route, and connections that do not stay for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import web
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.traffic import Counts
+from holdfast.errors import HoldfastError, Misuse
+from holdfast.wire.http import brokers, messages, namespaces, policies, subscriptions, topics
+from holdfast.wire.http.answers import LookupAnswer
+from holdfast.wire.http.connection import HttpConnection
+from holdfast.wire.http.openapi import description
+from holdfast.wire.http.options import HttpOptions
+from holdfast.wire.http.refusals import Refusal, refusal_of
+from holdfast.wire.http.routing import JSON, Call, Route
+from holdfast.wire.logs import Log
+
+if TYPE_CHECKING:
+    from holdfast.wire.server import Server
+
+log = Log("holdfast.http")
+
+LOOK_S = 1.0
+"""How often connections are looked at: who is silent, who does not say what it wants."""
+
+_SUBJECTS = (
+    brokers.health_route,
+    brokers.metrics_route,
+    brokers.describe_route,
+    brokers.route,
+    brokers.lookup_route,
+    namespaces.of_broker,
+    namespaces.of_tenant,
+    namespaces.list_route,
+    namespaces.route,
+    policies.of_namespace,
+    topics.of_namespace,
+    topics.route,
+    policies.of_topic,
+    messages.route,
+    subscriptions.route,
+)
+ROUTES: list[Route] = [route for subject in _SUBJECTS for route in subject.all]
+"""All there are, in the order in which a path is compared with them."""
+
+
+class HttpServer:
+    """Serves a broker over HTTP; the broker stays its opener's: stop the server, then close the broker.
+
+    `wire` is the server of the binary protocol beside it: where clients find it, and who is connected.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> from urllib.request import urlopen
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker:
+        ...         async with HttpServer(broker, HttpOptions(port=0)) as server:
+        ...             url = f"{server.url}/admin/v2/brokers/health"
+        ...             print(await asyncio.to_thread(lambda: urlopen(url).read()))
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        b'ok'
+    """
+
+    def __init__(
+        self, broker: Broker, options: HttpOptions | None = None, wire: Server | None = None
+    ) -> None:
+        self.broker = broker
+        self.options = options or HttpOptions()
+        self.wire = wire
+        self.routes = ROUTES
+        self.description = description(ROUTES)
+        self.port: int | None = None
+        self.https_port: int | None = None
+        self.connections: dict[web.RequestHandler, HttpConnection] = {}
+        self.requests = 0
+        """How many were answered."""
+        self.stopping = False
+        self._under_way = 0
+        self._runner: web.AppRunner | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._looking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- its life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: an address or a port cannot be had.
+        """
+        options = self.options
+        if options.port is None and options.https_port is None:
+            raise Misuse("an HTTP server without a port; give it one, with TLS or without")
+        if options.https_port is not None and options.tls is None:
+            raise Misuse("a port for HTTPS and no certificate; give both or none")
+        self._runner = web.AppRunner(
+            self._application(),
+            access_log=None,
+            keepalive_timeout=options.keep_alive_s,
+            auto_decompress=False,  # a small body must not become a large one
+            lingering_time=1.0,
+        )
+        await self._runner.setup()
+        try:
+            self.port = await self._listen(options.port, None)
+            self.https_port = await self._listen(options.https_port, options.tls)
+        except BaseException:
+            await self._close()
+            raise
+        self.broker.rates.sources.append(self._producers)
+        self._looking = asyncio.get_running_loop().create_task(self._look(), name="http-look")
+
+    async def _listen(self, port: int | None, tls: Any) -> int | None:
+        if port is None:
+            return None
+        handshake_s = None if tls is None else self.options.head_s
+        listener = await asyncio.get_running_loop().create_server(
+            self._connect, self.options.host, port, ssl=tls, ssl_handshake_timeout=handshake_s
+        )
+        self._listeners.append(listener)
+        return int(listener.sockets[0].getsockname()[1])
+
+    def _connect(self) -> HttpConnection:
+        assert self._runner is not None
+        assert self._runner.server is not None
+        return HttpConnection(self, self._runner.server())
+
+    async def stop(self, grace_s: float = 10.0) -> None:
+        """Take no more requests, answer those under way, and let the clients go."""
+        if self._looking is None:
+            return
+        self.stopping = True
+        self._looking.cancel()
+        self._looking = None
+        self.broker.rates.sources.remove(self._producers)
+        for listener in self._listeners:
+            listener.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                while self._under_way:
+                    await asyncio.sleep(0.005)
+        await self._close()
+
+    async def _close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for connection in list(self.connections.values()):
+            connection.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        """What somebody on this machine connects to."""
+        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
+        return f"http://{host}:{self.port}" if self.port is not None else f"https://{host}:{self.https_port}"
+
+    @property
+    def name(self) -> str:
+        """This broker, as host:port."""
+        return self.url.partition("://")[2]
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for connection in list(self.connections.values()):
+                connection.look()
+
+    def _producers(self) -> Iterable[tuple[tuple[str, int], Counts]]:
+        """What the producers that are connected have sent, for their rates."""
+        if self.wire is not None:
+            for session, producer in self.wire.producers.items():
+                yield ("producer", session), (producer.messages_in, producer.bytes_in)
+
+    # -- where clients find it -------------------------------------------------------------------------
+
+    def addresses(self, request: web.Request, listener: str = "") -> LookupAnswer:
+        """Where whoever asks finds this broker. Where nothing is advertised, at the host by which it came:
+        whatever stands between, that way is known to work.
+
+        Raises:
+            Refusal: there is no such listener, or no binary protocol at all.
+        """
+        host = request.url.host or "127.0.0.1"
+        host = f"[{host}]" if ":" in host else host
+        url, tls_url = self._binary(host, listener)
+        return LookupAnswer(
+            broker_url=url,
+            broker_url_tls=tls_url,
+            http_url="" if self.port is None else f"http://{host}:{self.port}",
+            http_url_tls="" if self.https_port is None else f"https://{host}:{self.https_port}",
+            native_url=url,
+        )
+
+    def _binary(self, host: str, listener: str) -> tuple[str, str]:
+        if self.wire is None:
+            if listener:
+                raise Refusal(404, f"there is no listener {listener!r}; there are: none")
+            return self.options.broker_url, self.options.broker_tls_url
+        options = self.wire.options
+        advertised = options.advertised
+        if listener:
+            advertised = options.listeners.get(listener)
+            if advertised is None:
+                known = ", ".join(sorted(options.listeners)) or "none"
+                raise Refusal(404, f"there is no listener {listener!r}; there are: {known}")
+        if advertised is not None:
+            return advertised.url, advertised.tls_url
+        port, tls_port = self.wire.port, self.wire.tls_port
+        return (
+            "" if port is None else f"pulsar://{host}:{port}",
+            "" if tls_port is None else f"pulsar+ssl://{host}:{tls_port}",
+        )
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def _application(self) -> web.Application:
+        app = web.Application(client_max_size=self.options.body_bytes_max, middlewares=[self._guard])
+        for route in self.routes:
+            app.router.add_route(route.method, route.path, self._serve(route))
+        return app
+
+    def _serve(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def serve(request: web.Request) -> web.StreamResponse:
+            try:
+                call = Call(self, route, request)
+                request["role"] = await self.options.authorize(request, route.action, call.resource)
+                await call.read_body()
+                answer = await route.handle(call)
+            except (HoldfastError, TimeoutError) as error:
+                refusal = refusal_of(error, route.statuses)
+                if refusal is None:
+                    raise
+                if refusal.status == 401:
+                    refusal.headers["WWW-Authenticate"] = self.options.challenge
+                raise refusal from error
+            if isinstance(answer, web.StreamResponse):
+                return answer
+            if route.answer is None:
+                return web.Response(status=204)
+            return web.Response(body=msgspec.json.encode(answer), content_type=JSON)
+
+        return serve
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Around every request: limits, time, and refusals as JSON."""
+        connection = self.connections.get(request.protocol)
+        if connection is not None:
+            connection.begins()
+        self._under_way += 1
+        try:
+            if self._under_way > self.options.requests_max or self.stopping:
+                why = "the server stops" if self.stopping else f"{self._under_way - 1} requests are under way"
+                raise Refusal(503, f"{why}; come again", {"Retry-After": "1"})
+            _require_same_site(request)
+            async with asyncio.timeout(self.options.request_s):
+                response = await handler(request)
+        except Refusal as refusal:
+            response = refusal.response()
+        except web.HTTPException as refused:
+            response = _unmatched(request, refused).response()
+        except TimeoutError as error:
+            found = refusal_of(error)
+            assert found is not None
+            response = found.response()
+        except Exception as error:
+            log.error("a request failed", method=request.method, path=request.path, why=repr(error))
+            reason = "a mistake of this program, or damage; the server's log says more"
+            response = Refusal(500, reason).response()
+        finally:
+            self._under_way -= 1
+            self.requests += 1
+            if connection is not None:
+                connection.ends()
+        self._note(request, response)
+        return response
+
+    def _note(self, request: web.Request, response: web.StreamResponse) -> None:
+        fields: dict[str, Any] = {"method": request.method, "path": request.path, "status": response.status}
+        fields |= {"peer": request.remote, "role": request.get("role")}
+        if request.method == "GET":
+            log.debug("asked", **fields)
+        else:
+            log.info("administered", **fields)
+
+
+def _require_same_site(request: web.Request) -> None:
+    """A page of somewhere else, in the browser of somebody who may, must not change anything."""
+    if request.method == "GET":
+        return
+    origin = request.headers.get("Origin")
+    foreign = origin is not None and urlsplit(origin).netloc.lower() != request.host.lower()
+    if foreign or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        raise Refusal(403, "this comes from a web page of another site; ask without a browser")
+
+
+def _unmatched(request: web.Request, refused: web.HTTPException) -> Refusal:
+    """What the router and the reader of bodies say, in our form."""
+    if isinstance(refused, web.HTTPNotFound):
+        reason = f"there is nothing at {request.path}; /openapi.json says what there is"
+    elif isinstance(refused, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(refused.allowed_methods))
+        reason = f"{request.method} is not possible at {request.path}; possible is: {allowed}"
+        return Refusal(405, reason, {"Allow": allowed})
+    elif isinstance(refused, web.HTTPRequestEntityTooLarge):
+        reason = "the body is too large; send less at once"
+    else:
+        reason = refused.text or refused.reason
+    return Refusal(refused.status, reason)
