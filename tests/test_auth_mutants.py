@@ -161,8 +161,8 @@ MUTANTS: dict[str, Broken] = {
     "a lookup asks nobody": (
         Access,
         "authorize",
-        "allowed = self._looks_into(role, name)",
-        "allowed = True",
+        "self._looks_up(role, name) if",
+        "True if",
         test_auth.test_what_the_protocol_asks,
         {},
     ),

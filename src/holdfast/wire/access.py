@@ -70,16 +70,15 @@ class Access:
         Raises:
             Denied: it may not.
         """
-        if "://" in name:
-            may = self.authorizer
-            allowed = may.allows_any(role, name) if action == "lookup" else may.allows(role, action, name)
-        else:
-            allowed = self._looks_into(role, name)
-        if not allowed:
+        may = self.authorizer
+        if not (self._looks_up(role, name) if action == "lookup" else may.allows(role, action, name)):
             words = {"lookup": "look up", "produce": "produce to", "consume": "consume from"}[action]
             raise Denied(f"the role {role!r} may not {words} {name}")
 
-    def _looks_into(self, role: str, name: str) -> bool:
+    def _looks_up(self, role: str, name: str) -> bool:
+        """A topic, or which topics a namespace has: whatever is granted there is reason enough."""
+        if "://" in name:
+            return self.authorizer.allows_any(role, name)
         tenant, _, namespace = name.partition("/")
         return any(
             self.authorizer.allows_namespace(role, action, tenant, namespace)
@@ -115,11 +114,11 @@ class Access:
             return True  # somebody is known: that is all these need
         if action == "metrics":
             return may.allows_broker(role) or role in self._http.metrics_roles
+        if action == "lookup":
+            return resource == "broker" or self._looks_up(role, resource)
         if resource == "broker":
             return may.allows_broker(role)
         if "://" in resource:
-            if action == "lookup":
-                return may.allows_any(role, resource)
             # Whoever consumes may look into its subscription and move it, as over the Pulsar protocol.
             consumes = action == "consume" and may.allows(role, "consume", resource)
             return consumes or may.allows(role, "admin", resource)

@@ -18,11 +18,12 @@ from typing import Any
 import holdfast
 from holdfast.broker.broker import Broker
 from holdfast.errors import BadConfiguration, HoldfastError
-from holdfast.wire.access import Access, server_options
+from holdfast.wire.access import Access, http_options, server_options
 from holdfast.wire.config import Config
 from holdfast.wire.ingest import Ingest
 from holdfast.wire.limits import raise_descriptor_limit
 from holdfast.wire.logs import log, logging_to
+from holdfast.wire.private import HANDLERS
 from holdfast.wire.server import Server
 from holdfast.wire.settings import Settings
 
@@ -93,18 +94,24 @@ class _Running:
     ) -> dict[str, tuple[str, int]]:
         """Open the ports; `parts` closes them, the last first. Answers scheme and port of each."""
         config, grace_s = self._config, self._config.limits.shutdown_s
-        urls: dict[str, tuple[str, int]] = {}
-        if config.listen.port is not None or config.listen.tls_port is not None:
-            server = Server(broker, server_options(config, access))
+        listen = config.listen
+        urls: dict[str, tuple[str, int | None]] = {}
+        server: Server | None = None
+        if listen.port is not None or listen.tls_port is not None:
+            server = Server(broker, server_options(config, access), HANDLERS)
             await server.start()
             parts.push_async_callback(server.stop, grace_s)
-            if server.port is not None:
-                urls["port"] = ("pulsar", server.port)
-            if server.tls_port is not None:
-                urls["tls_port"] = ("pulsar+ssl", server.tls_port)
+            urls |= {"port": ("pulsar", server.port), "tls_port": ("pulsar+ssl", server.tls_port)}
+        if listen.http_port is not None or listen.https_port is not None:
+            from holdfast.wire.http import HttpServer  # a fifth of the start: who wants no HTTP need not wait
+
+            http = HttpServer(broker, http_options(config, access), server)
+            await http.start()
+            parts.push_async_callback(http.stop, grace_s)
+            urls |= {"http_port": ("http", http.port), "https_port": ("https", http.https_port)}
         if config.ingest.enabled:
             await self._start_ingest(parts, broker)
-        return urls
+        return {name: (scheme, port) for name, (scheme, port) in urls.items() if port is not None}
 
     async def _start_ingest(self, parts: contextlib.AsyncExitStack, broker: Broker) -> None:
         """Programs of this machine publish without a port. What is in the way of that stops nobody else."""
