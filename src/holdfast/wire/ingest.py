@@ -43,6 +43,7 @@ from holdfast.errors import (
 from holdfast.ingest.account import Account
 from holdfast.ingest.place import NAME, Announcement, Names, boot, directory_of, put_file, read_own
 from holdfast.memory.queue import Queue
+from holdfast.wire.bell import QUEUES_MAX, Bell
 
 LOG = logging.getLogger("holdfast.ingest")
 
@@ -81,6 +82,7 @@ class Segment:
         """The highest position that was taken in this life of the broker."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._bell = ingest.lend()
 
     # -- its life --------------------------------------------------------------------------------------
 
@@ -133,6 +135,8 @@ class Segment:
             await asyncio.wait([self._task])
 
     def _leave(self) -> None:
+        """Call it once."""
+        self._bell.users -= 1
         if self.queue is not None:
             self.queue.detach()
             self.queue = None
@@ -181,7 +185,7 @@ class Segment:
                 await self._store(*await self._collect())
             assert self.queue is not None
             while True:
-                messages = await self.queue.aget_many(TAKE)
+                messages = await self._bell.take(self.queue, TAKE)
                 await self._store(list(messages), messages.tobytes())
         except HoldfastError as error:
             if self._broker.engine.ended is not None:
@@ -347,6 +351,7 @@ class Ingest:
         """By the topic's id."""
         self._announcement: Announcement | None = None
         self._door: Queue | None = None
+        self._bells: list[Bell] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._serving: asyncio.Task[None] | None = None
 
@@ -401,9 +406,23 @@ class Ingest:
         for segment in list(self._segments.values()):
             await segment.stop()
         self._segments.clear()
+        for bell in self._bells:
+            bell.close()
+        self._bells.clear()
         if self._door is not None:
             self._door.detach()
             self._door = None
+
+    def lend(self) -> Bell:
+        """One that can wait for one queue more."""
+        for bell in self._bells:
+            if bell.users < QUEUES_MAX:
+                break
+        else:
+            bell = Bell()
+            self._bells.append(bell)
+        bell.users += 1
+        return bell
 
     @property
     def topics(self) -> list[str]:
@@ -467,11 +486,11 @@ class Ingest:
 
     async def _serve(self) -> None:
         assert self._door is not None
+        bell = self.lend()
         while True:
             try:
-                with await self._door.aget() as message:
-                    request = bytes(message.data)
-                    await self._answer(request)
+                with await bell.take(self._door, 1) as requests:
+                    await self._answer(requests.tobytes()[0])
             except Corrupt as error:
                 LOG.warning("a request for ingest is damaged: %s", error)
                 await asyncio.sleep(RETRY_S)
