@@ -293,6 +293,19 @@ def test_permits_stay_right_over_rewinds(raw: Raw, topic: str) -> None:
     raw.silent()
 
 
+def test_a_consumer_with_permits_left_is_rewound(raw: Raw, topic: str) -> None:
+    """It may be sent as much as before: it does not ask again."""
+    publish(raw, topic, 4)
+    raw.subscribe(topic)
+    raw.flow(10)
+    raw.messages(4)
+    raw.tell(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1)
+    assert [each.message_id.entryId for each in raw.messages(4)] == [0, 1, 2, 3]
+    raw.tell(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1)
+    raw.messages(2)
+    raw.silent()
+
+
 def test_receipts_of_acknowledgements(raw: Raw, topic: str) -> None:
     publish(raw, topic, 10)
     raw.subscribe(topic)
@@ -475,6 +488,34 @@ def test_seek_into_a_batch(raw: Raw, topic: str) -> None:
     assert list(message.ack_set) == [0b11100]
 
 
+def test_a_reset_of_others_closes_the_consumer(raw: Raw, topic: str) -> None:
+    publish(raw, topic, 5)
+    raw.subscribe(topic)
+    raw.flow(1000)
+    raw.messages(5)
+    server().admin.reset(topic, "s", "earliest")
+    assert raw.expect(Type.CLOSE_CONSUMER).consumer_id == 1
+    raw.silent()
+
+
+def test_who_subscribes_during_a_seek_is_answered_first(raw: Raw, topic: str) -> None:
+    """The client comes back before its seek has ended: its SUBSCRIBE, then its SEEK, then messages."""
+    publish(raw, topic, 3)
+    raw.subscribe(topic)
+    server().admin.slow_resets(0.3)
+    try:
+        raw.tell(Type.SEEK, consumer_id=1, request_id=50, message_publish_time=0)
+        raw.expect(Type.CLOSE_CONSUMER)
+        raw.tell(Type.SUBSCRIBE, topic=full(topic), subscription="s", subType=0, consumer_id=1, request_id=51)
+        raw.silent(0.1)
+        assert raw.expect(Type.SUCCESS).request_id == 51
+        assert raw.expect(Type.SUCCESS).request_id == 50
+        raw.flow(10)
+        raw.messages(3)
+    finally:
+        server().admin.slow_resets(0.0)
+
+
 def test_a_seek_of_nobody(raw: Raw, topic: str) -> None:
     error = raw.ask(Type.SEEK, Type.ERROR, consumer_id=9, message_publish_time=0)
     assert error.error == pb.MetadataError
@@ -563,13 +604,11 @@ def test_who_does_not_read_for_too_long_is_closed(hasty: ServerProcess) -> None:
 
 def test_a_dead_holder_gives_way(hasty: ServerProcess) -> None:
     """A client that is gone without a word holds neither a name nor an exclusive subscription for long."""
-    dead = Raw(hasty.url)
-    dead.produce("held", producer_name="till")
-    dead.subscribe("held")
-    with Raw(hasty.url) as raw:
+    with Raw(hasty.url) as dead, Raw(hasty.url) as raw:
+        dead.produce("held", producer_name="till")
+        dead.subscribe("held")
         assert raw.produce("held", producer_name="till").producer_name == "till"
         raw.subscribe("held")
-    dead.close()
 
 
 def test_a_living_holder_stays(hasty: ServerProcess) -> None:

@@ -12,6 +12,7 @@ from holdfast.wire.proto import pulsar_pb2 as pb
 
 Type = pb.BaseCommand
 PATIENCE_S = 10.0
+"""How long an answer may take that must come."""
 
 _FIELDS = {
     number: field.name
@@ -71,7 +72,7 @@ class Raw:
 
     # -- hearing ---------------------------------------------------------------------------------------
 
-    def hear(self, timeout_s: float = PATIENCE_S) -> tuple[int, Any]:
+    def hear(self, timeout_s: float | None = None) -> tuple[int, Any]:
         """The next command: its type and its message. EOFError when the server has closed."""
         total = struct.unpack(">I", self._take(4, timeout_s))[0]
         frame = self._take(total, timeout_s)
@@ -81,7 +82,7 @@ class Raw:
             self.entries.append(frame[4 + size :])
         return command.type, getattr(command, _FIELDS[command.type])
 
-    def expect(self, kind: int, timeout_s: float = PATIENCE_S) -> Any:
+    def expect(self, kind: int, timeout_s: float | None = None) -> Any:
         """The next command, which must be of this type; pings are answered by the way."""
         while True:
             got, message = self.hear(timeout_s)
@@ -111,8 +112,8 @@ class Raw:
         except (EOFError, ConnectionResetError):
             return heard
 
-    def _take(self, count: int, timeout_s: float) -> bytes:
-        self.socket.settimeout(timeout_s)
+    def _take(self, count: int, timeout_s: float | None) -> bytes:
+        self.socket.settimeout(PATIENCE_S if timeout_s is None else timeout_s)
         while len(self._buffer) < count:
             got = self.socket.recv(1 << 16)
             if not got:

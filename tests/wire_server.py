@@ -11,14 +11,21 @@ import json
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast import MessageId
+from holdfast import MessageId, NoSpace
 from holdfast.broker import Broker
 from holdfast.broker.names import topic_name
+from holdfast.broker.resetting import Resetting
 from holdfast.broker.topic import Topic
 from holdfast.wire import Server, ServerOptions
+from holdfast.wire.connection import Connection
+from holdfast.wire.consumers import Consumers
+from holdfast.wire.sink import WireConsumer
+
+_CARRY_OUT = Resetting._carry_out
 
 
 class Door:
@@ -49,6 +56,10 @@ class Door:
     async def unload(self, topic: str) -> int:
         return self._server.unload(self._broker.topic(topic_name(topic)))
 
+    async def break_it(self, mutant: str) -> None:
+        """Put a mistake into the server: its tests must see it."""
+        MUTANTS[mutant]()
+
     async def count(self, what: str) -> int:
         """Of the server's registers: nothing may stay behind in them."""
         return len(getattr(self._server, what))
@@ -71,6 +82,17 @@ class Door:
         assert self._gate is not None
         self._gate.set()
 
+    async def fill_disk(self) -> None:
+        """No room for anything but acknowledgements."""
+
+        def admit(size: int) -> None:
+            raise NoSpace("the disk is full")
+
+        self._broker.store.admit = admit  # type: ignore[method-assign]
+
+    async def empty_disk(self) -> None:
+        del self._broker.store.admit
+
     async def hold_disk(self) -> None:
         """Nothing is confirmed any more, as if the disk stood still."""
         self._broker.engine._settle = lambda: None  # type: ignore[method-assign]
@@ -79,11 +101,13 @@ class Door:
         del self._broker.engine._settle
         self._broker.engine._settle()
 
+    async def under_way(self) -> int:
+        """Bytes that were taken and not confirmed."""
+        return self._broker.engine._under_way
+
     async def slow_resets(self, seconds: float) -> None:
         """A reset takes so much longer, from its beginning to its event."""
-        from holdfast.broker.resetting import Resetting
-
-        real = Resetting._carry_out
+        real = _CARRY_OUT
 
         async def slow(self: Resetting, *arguments: Any) -> Any:
             await asyncio.sleep(seconds)
@@ -96,6 +120,52 @@ class Door:
         method = own or getattr(self._broker.admin, name)
         done = method(*arguments, **keywords)
         return await done if asyncio.iscoroutine(done) else done
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+async def _yes(*_: Any) -> bool:
+    return True
+
+
+def _without_order(self: Consumers, id: int, answer: bytes) -> None:  # noqa: A002
+    self._on.send(answer)
+
+
+def _rewound_without_permits(self: WireConsumer, reset_number: int) -> None:
+    if reset_number != self.reset_number:
+        self.expel()
+
+
+def _never_expelled(self: WireConsumer, reset_number: int) -> None:
+    if reset_number == self.reset_number and self.permits > 0:
+        self.dispatcher.flow(self.ticket, self.permits)
+
+
+def _forgets_place(self: Server, topic: Topic, dispatcher: Any, keep: bool) -> None:
+    self.broker.abandoned(topic, dispatcher)
+
+
+def _keeps_reading(self: Connection, why: str) -> None:
+    self._pauses.add(why)
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    "seek leaves the consumers": lambda: setattr(WireConsumer, "expel", _nothing),
+    "answers overtake": lambda: setattr(Consumers, "answer", _without_order),
+    "a rewind takes the permits": lambda: setattr(WireConsumer, "cleared", _rewound_without_permits),
+    "a reset leaves the client's queue": lambda: setattr(WireConsumer, "cleared", _never_expelled),
+    "a slow client is sent more": lambda: setattr(Consumers, "hold", _nothing),
+    "a slow client is read": lambda: setattr(Connection, "pause", _keeps_reading),
+    "a slow disk is given more": lambda: setattr(Server, "wait_for_room", _nothing),
+    "everybody lives": lambda: setattr(Server, "all_live", _yes),
+    "a reader's place is forgotten": lambda: setattr(Server, "let_go", _forgets_place),
+    "the end is not told": lambda: setattr(WireConsumer, "look_for_end", _nothing),
+    "nobody is pinged": lambda: setattr(Connection, "look", _nothing),
+}
+"""By what they do."""
 
 
 async def serve(directory: Path, broker_options: dict[str, Any], server_options: dict[str, Any]) -> None:
