@@ -152,6 +152,12 @@ _PROCESS = {
 }
 
 
+@metrics_route("GET", "/metrics/", answer=str, media=TEXT)
+async def metrics_with_slash(call: Call) -> web.Response:
+    """The same as `/metrics`: some scrapers of Pulsar ask so."""
+    return await metrics(call)
+
+
 @metrics_route("GET", "/metrics", answer=str, media=TEXT)
 async def metrics(call: Call) -> web.Response:
     """Metrics in the text format of Prometheus, with Pulsar's names."""

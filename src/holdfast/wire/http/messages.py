@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 from urllib.parse import quote
 
-import msgspec
 from aiohttp import web
 
 from holdfast._core import EntryInfo, parse_entry
@@ -109,7 +109,7 @@ def _headers(info: EntryInfo) -> dict[str, str]:
         found |= {"uuid": info.uuid, "chunk-id": info.chunk, "num-chunks-from-msg": info.chunks}
         found["total-chunk-msg-size"] = info.chunked_size
     if info.properties:
-        found["PROPERTY"] = msgspec.json.encode(info.properties).decode()
+        found["PROPERTY"] = json.dumps(info.properties)  # in ASCII: it is to stand in a header
     named = {f"X-Pulsar-{name}": _plain(value) for name, value in found.items()}
     return {name: text for name, text in named.items() if len(text) <= _HEADER_BYTES_MAX}
 

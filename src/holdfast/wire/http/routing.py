@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.wire.http.server import HttpServer
 
 Handle: TypeAlias = Callable[["Call"], Awaitable[Any]]
+Handler = TypeVar("Handler", bound=Handle)
 Of = Literal["broker", "tenant", "namespace", "topic"]
 """What a route is about: that is what somebody must be allowed to do something to."""
 
@@ -124,10 +125,10 @@ class Routes:
         self._action: Action = action
         self.all: list[Route] = []
 
-    def __call__(self, method: str, path: str, **more: Any) -> Callable[[Handle], Handle]:
+    def __call__(self, method: str, path: str, **more: Any) -> Callable[[Handler], Handler]:
         """Make a function a route. Its documentation is the route's."""
 
-        def add(handle: Handle) -> Handle:
+        def add(handle: Handler) -> Handler:
             assert handle.__doc__, f"{handle.__name__} has no documentation"
             settings = {"of": self._of, "action": self._action} | more
             summary = " ".join(handle.__doc__.split())

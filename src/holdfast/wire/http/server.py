@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -86,6 +87,8 @@ class HttpServer:
         """How many were answered."""
         self.stopping = False
         self._under_way = 0
+        self._roles: dict[int, str | None] = {}
+        """Of requests under way, by their identity: for the log."""
         self._runner: web.AppRunner | None = None
         self._listeners: list[asyncio.Server] = []
         self._looking: asyncio.Task[None] | None = None
@@ -236,6 +239,7 @@ class HttpServer:
 
     def _application(self) -> web.Application:
         app = web.Application(client_max_size=self.options.body_bytes_max, middlewares=[self._guard])
+        app.on_response_prepare.append(_sign)
         for route in self.routes:
             app.router.add_route(route.method, route.path, self._serve(route))
         return app
@@ -244,7 +248,8 @@ class HttpServer:
         async def serve(request: web.Request) -> web.StreamResponse:
             try:
                 call = Call(self, route, request)
-                request["role"] = await self.options.authorize(request, route.action, call.resource)
+                role = await self.options.authorize(request, route.action, call.resource)
+                self._roles[id(request)] = role
                 await call.read_body()
                 answer = await route.handle(call)
             except (HoldfastError, TimeoutError) as error:
@@ -287,7 +292,10 @@ class HttpServer:
             assert found is not None
             response = found.response()
         except Exception as error:
-            log.error("a request failed", method=request.method, path=request.path, why=repr(error))
+            words = {"method": request.method, "path": request.path}
+            logging.getLogger("holdfast.http").error(
+                "a request failed", exc_info=error, extra={"fields": words}
+            )
             reason = "a mistake of this program, or damage; the server's log says more"
             response = Refusal(500, reason).response()
         finally:
@@ -300,11 +308,16 @@ class HttpServer:
 
     def _note(self, request: web.Request, response: web.StreamResponse) -> None:
         fields: dict[str, Any] = {"method": request.method, "path": request.path, "status": response.status}
-        fields |= {"peer": request.remote, "role": request.get("role")}
+        fields |= {"peer": request.remote, "role": self._roles.pop(id(request), None)}
         if request.method == "GET":
             log.debug("asked", **fields)
         else:
             log.info("administered", **fields)
+
+
+async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+    """Whoever scans networks need not know what this is made of."""
+    response.headers["Server"] = "holdfast"
 
 
 def _require_same_site(request: web.Request) -> None:
