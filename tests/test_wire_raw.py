@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -321,6 +322,43 @@ def test_receipts_of_acknowledgements(raw: Raw, topic: str) -> None:
     assert server().admin.stats(topic, "s")["backlog"] == 3
     raw.ack(id_of(messages[7]), consumer=9, request=72)
     assert raw.expect(Type.ACK_RESPONSE).error == pb.ConsumerNotFound
+
+
+def test_the_end_of_a_large_batch_is_acknowledged_first(raw: Raw, topic: str) -> None:
+    """The client leaves words of zeros out, and does not tell the size: one word of ones is "all but 64"."""
+    raw.produce(topic)
+    entry = encode_messages([b"x"] * 70, "raw", 0, 1, batch=70)[0]
+    raw.tell(Type.SEND, entry, producer_id=1, sequence_id=0, num_messages=70)
+    raw.expect(Type.SEND_RECEIPT)
+    raw.subscribe(topic, sub_type=1)
+    raw.flow(100)
+    (message,) = raw.messages(1)
+    raw.ack(id_of(message, ack_set=[-1]), request=1)
+    raw.expect(Type.ACK_RESPONSE)
+    raw.ask(Type.CLOSE_CONSUMER, consumer_id=1)
+    raw.subscribe(topic, sub_type=1)
+    raw.flow(100)
+    (again,) = raw.messages(1)
+    assert list(again.ack_set) == [-1]
+    raw.ack(id_of(again, ack_set=[0b1010]), request=2)
+    raw.expect(Type.ACK_RESPONSE)
+    raw.ack(id_of(again, ack_set=[0b0101]), request=3)  # nothing is open any more
+    raw.expect(Type.ACK_RESPONSE)
+    assert server().admin.stats(topic, "s")["backlog"] == 0
+
+
+def test_hostile_acknowledgements_cost_little(raw: Raw, topic: str) -> None:
+    """A batch is as large as a client says, and there are many of them: the loop must not stand still."""
+    ids = publish(raw, topic, 1)
+    raw.subscribe(topic, sub_type=1)
+    raw.flow(1)
+    raw.messages(1)
+    ledger = ids[0].ledgerId
+    part = pb.MessageIdData(ledgerId=ledger, entryId=0, ack_set=[1], batch_size=1 << 24)
+    begun = time.monotonic()
+    raw.ack(*[part] * 40_000, request=9)
+    raw.expect(Type.ACK_RESPONSE)
+    assert time.monotonic() - begun < 2.0
 
 
 def test_acknowledging_what_does_not_exist(raw: Raw, topic: str) -> None:

@@ -101,6 +101,13 @@ class Acking:
             self._part(turn, ordinal, size, (2 << index) - 1)
         return self._answer(turn, receipt, 0)
 
+    def all_but(self, ordinal: int, still_open: int, reset_number: int, receipt: bool) -> Receipt | None:
+        """Acknowledge the messages of a batch that are not in the mask, however many it has."""
+        if reset_number != self._revision.reset_number:
+            return self._answer(None, receipt, 1)
+        turn = self._collect()
+        return self._answer(turn, receipt, self._leave_open(turn, ordinal, still_open, 1))
+
     def narrow(self, ordinal: int, still_open: int) -> asyncio.Future[Any]:
         """Of a batch that was not delivered yet, only these messages are to come. Done when it is durable."""
         bits = [(ordinal, pack_bits(still_open))]
@@ -139,13 +146,17 @@ class Acking:
                     self._open.pop(ordinal, None)
 
     def _part(self, turn: _Turn, ordinal: int, size: int, acked: int) -> int:
+        still_open = ((1 << size) - 1) & ~acked
+        return self._leave_open(turn, ordinal, still_open, acked.bit_count())
+
+    def _leave_open(self, turn: _Turn, ordinal: int, still_open: int, count: int) -> int:
+        """Answers how many were filtered out: all of `count`, or none."""
         if self._table.undelivered(ordinal):
-            return acked.bit_count()
-        whole = (1 << size) - 1
+            return count
         left = self._open.get(ordinal)
         if left is None:
-            left = self._cursor.acks.bits_in(ordinal, ordinal + 1).get(ordinal, whole)
-        left &= whole & ~acked
+            left = self._cursor.acks.bits_in(ordinal, ordinal + 1).get(ordinal)
+        left = still_open if left is None else left & still_open
         if left == 0:
             turn.bits.pop(ordinal, None)
             return self._ranges(turn, [(ordinal, ordinal + 1)])

@@ -285,6 +285,12 @@ class Dispatcher:
         """Acknowledge those messages of a batch of `size` that are in the mask `acked`."""
         return self._acking.part(ordinal, size, acked, reset_number, receipt)
 
+    def ack_all_but(
+        self, ordinal: int, still_open: int, reset_number: int, receipt: bool = False
+    ) -> Receipt | None:
+        """Acknowledge all messages of a batch but those in the mask: for who does not know its size."""
+        return self._acking.all_but(ordinal, still_open, reset_number, receipt)
+
     async def narrow(self, ordinal: int, still_open: int) -> None:
         """After a reset into a batch: of this entry only the messages in the mask are to come."""
         await self._acking.narrow(ordinal, still_open)

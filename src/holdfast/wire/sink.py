@@ -15,7 +15,7 @@ from holdfast._core import AckIds, Batch, encode_deliveries
 from holdfast.broker.dispatcher import ConsumerStats, Dispatcher, SubscriptionType
 from holdfast.broker.events import ConsumerLeave
 from holdfast.broker.topic import Topic
-from holdfast.errors import HoldfastError, Outdated
+from holdfast.errors import HoldfastError, Misuse, Outdated
 from holdfast.ledger.ids import MessageId
 from holdfast.wire import commands
 from holdfast.wire.commands import refusal
@@ -160,10 +160,7 @@ class WireConsumer:
         futures: list[asyncio.Future[None] | None] = []
         refused: HoldfastError | None = None
         try:
-            if cumulative:
-                futures.append(self._ack_up_to(ids, receipt))
-            else:
-                futures += self._ack_each(ids, receipt)
+            futures = self._ack_up_to(ids, receipt) if cumulative else self._ack_each(ids, receipt)
         except HoldfastError as error:
             refused = error
         if receipt:
@@ -181,32 +178,36 @@ class WireConsumer:
         ranges = ids.ordinals(places)
         if ranges:
             futures.append(self.dispatcher.ack_ranges(ranges, self.reset_number, receipt))
-        for ledger, entry, size, open_ in ids.parts:
+        for ledger, entry, _, still_open in ids.parts:
             place = places.get(ledger)
             if place is not None and entry < place[1]:
-                size = size or max(64, open_.bit_length())
-                acked = ~open_ & ((1 << size) - 1)
-                futures.append(
-                    self.dispatcher.ack_part(place[0] + entry, size, acked, self.reset_number, receipt)
-                )
+                futures.append(self._ack_part(place[0] + entry, still_open, receipt))
         return futures
 
-    def _ack_up_to(self, ids: AckIds, receipt: bool) -> asyncio.Future[None] | None:
-        """Up to the last id: a message of a batch, or an entry."""
-        index, size = -1, 1
+    def _ack_up_to(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
+        """Up to the last id: an entry, or some messages of it and everything before."""
+        if self.type == "shared":
+            raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
+        still_open = 0
         if ids.parts:
-            ledger, entry, size, open_ = ids.parts[-1]
-            size = size or max(64, open_.bit_length())
-            index = (open_ & -open_).bit_length() - 2 if open_ else size - 1
-            end = entry + (index >= 0)
+            ledger, end, _, still_open = ids.parts[-1]
         elif ids.ranges:
             ledger, _, end = ids.ranges[-1]
         else:
-            return None
+            return []
         place = self._places([ledger]).get(ledger)
-        if place is None or end > place[1] or place[0] + end == 0:
-            return None
-        return self.dispatcher.ack_up_to(place[0] + end - 1, self.reset_number, receipt, index, size)
+        if place is None or end + bool(still_open) > place[1]:
+            return []
+        ordinal, futures = place[0] + end, list[asyncio.Future[None] | None]()
+        if ordinal > 0:
+            futures.append(self.dispatcher.ack_up_to(ordinal - 1, self.reset_number, receipt))
+        if still_open:
+            futures.append(self._ack_part(ordinal, still_open, receipt))
+        return futures
+
+    def _ack_part(self, ordinal: int, still_open: int, receipt: bool) -> asyncio.Future[None] | None:
+        """Of a batch, these messages stay open. Its size is not known here: clients do not tell, or lie."""
+        return self.dispatcher.ack_all_but(ordinal, still_open, self.reset_number, receipt)
 
     def _acknowledged(
         self, request: int, refused: HoldfastError | None, outcomes: Sequence[BaseException | None]
