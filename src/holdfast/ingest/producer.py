@@ -74,12 +74,14 @@ class Producer:
             Timeout: the broker does not answer.
         """
         deadline = time.monotonic() + timeout
+        self.topic = topic
+        self._closed = True
         self._directory = directory_of(directory)
         self._data = None if data is None else os.path.realpath(data)
         self.broker = self._find(deadline)
         self._names = Names(self._directory, self.broker.incarnation)
         self._attach(topic, deadline)
-        self.topic: str = self._account.info["topic"]
+        self.topic = str(self._account.info["topic"])
         self.name = f"local-{os.getpid()}-{secrets.token_hex(4)}"
         """Of this producer, as consumers see it."""
         self._message_bytes_max: int = self._account.info["message_bytes_max"]

@@ -116,9 +116,9 @@ class Segment:
             NotFound, Stale, Corrupt: there is nothing to take over.
         """
         names = self._ingest.names
-        self.queue = Queue.open(self.queue_name, directory=str(names.directory))
         self.account = Account.open(names.account(self.identity), writable=True)
         self.account.mend()
+        self.queue = Queue.open(self.queue_name, directory=str(names.directory))
 
     def start(self, left_behind: bool) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(left_behind), name=self.queue_name)
@@ -444,14 +444,13 @@ class Ingest:
             except (HoldfastError, KeyError) as error:
                 await self._discard(path, error)
                 continue
-            if topic.state.incarnation.hex() != info["incarnation"]:
-                await segment.end(NotFound(f"{topic.name} was deleted"))
-                continue
             try:
                 segment.adopt()
+                if topic.state.incarnation.hex() != info["incarnation"]:
+                    raise NotFound(f"{topic.name} was deleted, and made anew")
             except (NotFound, Stale, Corrupt) as error:
                 LOG.warning("what was not confirmed of the ingest of %s is lost: %s", topic.name, error)
-                await segment.end(Corrupt(str(error)))
+                await segment.end(error)
                 continue
             self._segments[topic.state.id] = segment
             segment.start(left_behind=True)
