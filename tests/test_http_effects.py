@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -210,7 +209,7 @@ def test_names_with_anything_in_them(http: HttpWorld) -> None:
     for name in ("a%0Ab", "%00", "x" * 2000):
         refused = http.ask("PUT", f"{T}/{name}")
         assert refused.status in (412, 400), refused
-    for tenant in ("a%2Fb", "a b", "ä" * 400, "%0D%0A"):
+    for tenant in ("a%2Fb", "a b", "ä" * 600, "%0D%0A"):
         assert http.ask("PUT", f"/admin/v2/tenants/{tenant}", json={}).status == 412
 
 
@@ -236,7 +235,7 @@ def test_topics_of_a_namespace(http: HttpWorld) -> None:
 
 
 @pytest.fixture(scope="module")
-def shop(http: HttpWorld) -> Iterator[str]:
+def shop(http: HttpWorld) -> str:
     """A topic with one message of everything."""
     topic = http.topic(subscription="s")
 
@@ -255,7 +254,7 @@ def shop(http: HttpWorld) -> Iterator[str]:
             await p.send(b"large", properties={"much": "x" * 100_000})
 
     http.run(fill())
-    yield topic
+    return topic
 
 
 def test_a_message_comes_with_all_that_belongs_to_it(http: HttpWorld, shop: str) -> None:
@@ -272,7 +271,7 @@ def test_a_message_comes_with_all_that_belongs_to_it(http: HttpWorld, shop: str)
         "event-time": "2023-11-14T22:13:20.123+00:00",
         "partition-key": "schmied",
         "ordering-key": "AQI=",
-        "PROPERTY": '{"colour":"gr%C3%BCn","line":"a\\r\\nX-Evil: 1"}',
+        "PROPERTY": r'{"colour": "gr\u00fcn", "line": "a\r\nX-Evil: 1"}',
     }
     assert "X-Evil" not in found.headers
 
@@ -395,16 +394,13 @@ def test_a_reset_that_is_under_way_is_told(http: HttpWorld) -> None:
 
     async def work() -> Any:
         name = topic.rpartition("/")[2]
-        subscription = http.broker.machine.state.topic(f"persistent://public/default/{name}")
-        assert subscription is not None
-        where = http.broker.topic(subscription.name)
-        dispatcher = http.broker.dispatcher(where, subscription.subscriptions["s"])
+        where = http.broker.topic(f"persistent://public/default/{name}")
+        subscription = where.state.subscriptions["s"]
+        dispatcher = http.broker.dispatcher(where, subscription)
         window = dispatcher.revision.start(b"token")
         assert window is not None
         found = (await http.asking("GET", f"{topic}/internalStats")).json
-        dispatcher.revision.end(
-            window, lambda: None, reset_number=subscription.subscriptions["s"].reset_number
-        )
+        dispatcher.revision.end(window, lambda: None, reset_number=subscription.reset_number)
         return found
 
     found = http.run(work())["cursors"]["s"]
