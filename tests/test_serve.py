@@ -70,27 +70,38 @@ def fails(*arguments: str, status: int = 1) -> str:
 
 
 def test_ready_then_an_orderly_end(tmp_path: Path) -> None:
-    with served(tmp_path / "data") as server:
-        assert server.ready["pid"] == server.process.pid
-        assert server.ready["urls"] == [server.url]
-        channel = connect(server)
-        assert answer(channel).type == pb.BaseCommand.CONNECTED
-        assert server.end() == 0
-        assert channel.recv(100) == b""  # it was closed, not cut
-        channel.close()
-        assert "stopping reason=SIGTERM" in server.logs()
-        assert "stopped" in server.logs().splitlines()[-1]
+    """The service manager is told, too."""
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(10)
+        with served(tmp_path / "data", environment={"NOTIFY_SOCKET": address}) as server:
+            assert manager.recv(100) == b"READY=1"
+            assert server.ready["pid"] == server.process.pid
+            assert server.ready["urls"] == [server.url]
+            channel = connect(server)
+            assert answer(channel).type == pb.BaseCommand.CONNECTED
+            assert server.end() == 0
+            assert manager.recv(100) == b"STOPPING=1"
+            assert channel.recv(100) == b""  # it was closed, not cut
+            channel.close()
+            assert "stopping reason=SIGTERM" in server.logs()
+            assert "stopped" in server.logs().splitlines()[-1]
 
 
-def test_the_line_for_people(tmp_path: Path) -> None:
+def test_the_line_for_people_and_the_limit_of_open_files(tmp_path: Path) -> None:
+    """Ended from the keyboard; started with few files, and with as many as it may have soon after."""
+    few = ["sh", "-c", 'ulimit -Sn 256 && exec "$@"', "sh"]
     process = subprocess.Popen(
-        [COMMAND, "serve", *ports(tmp_path / "data")],
+        [*few, COMMAND, "serve", *ports(tmp_path / "data")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("holdfast is ready: pulsar://127.0.0.1:")
+    soft = Path(f"/proc/{process.pid}/limits").read_text().split("Max open files")[1].split()[0]
+    assert int(soft) == resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, "")
@@ -146,33 +157,6 @@ def test_files_that_the_settings_name(tmp_path: Path) -> None:
     told = fails("--data", str(data), "--config", str(config), status=2)
     assert f"{tmp_path}/nobody: the users cannot be read: No such file" in told
     assert not data.exists()
-
-
-def test_the_limit_of_open_files_is_raised(tmp_path: Path) -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    process = subprocess.Popen(
-        ["sh", "-c", 'ulimit -Sn 256 && exec "$@"', "sh", COMMAND, "serve", *ports(tmp_path / "data")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline()
-    soft = Path(f"/proc/{process.pid}/limits").read_text().split("Max open files")[1].split()[0]
-    process.terminate()
-    process.wait(20)
-    process.stdout.close()
-    assert int(soft) == hard
-
-
-def test_the_service_manager_is_told(tmp_path: Path) -> None:
-    address = str(tmp_path / "notify")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
-        heard.bind(address)
-        heard.settimeout(10)
-        with served(tmp_path / "data", environment={"NOTIFY_SOCKET": address}) as server:
-            assert heard.recv(100) == b"READY=1"
-            server.end()
-            assert heard.recv(100) == b"STOPPING=1"
 
 
 # -- what it logs -------------------------------------------------------------------------------------
@@ -310,3 +294,30 @@ def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
             pytest.raises(ssl.SSLError),
         ):
             context.wrap_socket(channel, server_hostname="localhost")
+
+
+# -- what it costs ------------------------------------------------------------------------------------
+
+
+def cpu_s(pid: int) -> float:
+    """What all its threads have used so far."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
+
+
+def test_it_is_quick_and_small_and_quiet(tmp_path: Path) -> None:
+    """CPU time instead of time on a clock, since other tests may run beside it."""
+    with served(tmp_path / "data", http=True) as server:
+        pid = server.process.pid
+        assert cpu_s(pid) < 1.0
+        assert admitted(server)
+        memory = Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]
+        assert int(memory) < 80 << 10
+        assert any(share(pid, 1.5) < 0.01 for _ in range(4))  # it makes journal files for later first
+
+
+def share(pid: int, seconds: float) -> float:
+    """Of a core, in so much time."""
+    before, began = cpu_s(pid), time.monotonic()
+    time.sleep(seconds)
+    return (cpu_s(pid) - before) / (time.monotonic() - began)

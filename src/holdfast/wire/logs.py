@@ -20,7 +20,7 @@ from typing import IO, Any, Literal, TypeAlias
 WAITING_MAX = 10_000
 """Lines that wait to be written."""
 
-FLUSH_S = 2.0
+FLUSH_S = 1.0
 """How long the end of the process waits for the last lines."""
 
 _SECRETS = (
