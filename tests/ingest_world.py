@@ -1,7 +1,7 @@
 """Processes for tests of local ingest: a broker to be killed at chosen steps, producers that keep account.
 
-    python tests/ingest_world.py serve DATA [STEP COUNT]     says "ready"; dies at the COUNT-th STEP
-    python tests/ingest_world.py produce TOPIC LABEL FILE    puts LABEL:0, LABEL:1, …
+    python tests/ingest_world.py serve DATA [STEP COUNT [MUTANT]]    says "ready"; dies at the COUNT-th STEP
+    python tests/ingest_world.py produce TOPIC LABEL FILE            puts LABEL:0, LABEL:1, …
 
 A producer notes in its file how many of its messages are confirmed.
 """
@@ -23,6 +23,7 @@ import holdfast
 from holdfast.broker import Broker
 from holdfast.broker.engine import Engine
 from holdfast.ingest.account import Account
+from holdfast.wire import ingest as ingesting
 from holdfast.wire.ingest import Ingest
 
 STEPS = ("publish", "durable", "confirmed", "session", "adopted")
@@ -78,6 +79,23 @@ def arm(step: str, count: int) -> None:
             return future
 
         Engine.submit = submit  # type: ignore[method-assign]
+
+
+def break_it(mutant: str) -> None:
+    """A broker with a mistake in it."""
+    if mutant == "not deduplicated":
+        ingesting.NAME = "some.producer."  # type: ignore[attr-defined]
+    elif mutant == "settled before it is durable":
+        real = ingesting.Segment._store
+
+        async def store(self: Any, messages: Any, entries: list[bytes]) -> None:
+            for message in messages:
+                message.settle()
+            await real(self, messages, entries)
+
+        ingesting.Segment._store = store  # type: ignore[method-assign]
+    else:
+        raise ValueError(mutant)
 
 
 async def serve(data: str) -> None:
@@ -174,6 +192,8 @@ async def stored(data: Path, topic: str) -> list[bytes]:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
+        if len(sys.argv) > 5:
+            break_it(sys.argv[5])
         if len(sys.argv) > 3:
             arm(sys.argv[3], int(sys.argv[4]))
         asyncio.run(serve(sys.argv[2]))

@@ -18,6 +18,7 @@ from holdfast import (
     Closed,
     Corrupt,
     CursorModifying,
+    Denied,
     Misuse,
     NotFound,
     Timeout,
@@ -226,6 +227,54 @@ def test_nobody_answers() -> None:
 def test_bad_addresses(url: str) -> None:
     with pytest.raises(Misuse, match="broker's address"):
         Client(url)
+
+
+SETTINGS = """
+[authentication]
+methods = ["token"]
+token.secret_file = "{secret}"
+
+[authorization]
+enabled = true
+
+[[authorization.grants]]
+roles = ["spark"]
+on = "public/default/allowed"
+allow = ["produce", "consume"]
+"""
+
+
+def test_what_a_role_may_do(tmp_path: Path) -> None:
+    jwt = pytest.importorskip("jwt")
+    secret, settings = tmp_path / "secret", tmp_path / "settings"
+    secret.write_bytes(os.urandom(32))
+    secret.chmod(0o600)
+    settings.write_text(SETTINGS.format(secret=secret))
+    token = {
+        role: jwt.encode({"sub": role}, secret.read_bytes(), algorithm="HS256") for role in ("spark", "eve")
+    }
+    with (
+        served(tmp_path / "data", "--config", str(settings)) as server,
+        Client(server.url, token=token["spark"]) as spark,
+        Client(server.url, token=token["eve"]) as eve,
+    ):
+        stage = spark.stage()
+        stage.append("allowed", [b"x"])
+        with pytest.raises(Denied):
+            stage.append("forbidden", [b"x"])
+        receipt = stage.close()
+        with pytest.raises(Denied):
+            eve.sink_commit("k", 1, [receipt])
+        with pytest.raises(Denied):
+            eve.progress("allowed", "s", create=True)
+        assert eve.sink_commit("k", 9, []), "her own"
+        with pytest.raises(Misuse):
+            eve.sink_commit("", 1, [])
+        assert spark.sink_commit("k", 1, [receipt])
+        at = spark.progress("allowed", "s", create=True, start="earliest")
+        with pytest.raises(Denied):
+            eve.advance("allowed", "s", 1, at.reset_number)
+        assert spark.advance("allowed", "s", 1, at.reset_number).acked_to == 1
 
 
 def test_who_it_is(tmp_path: Path) -> None:

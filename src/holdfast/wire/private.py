@@ -111,9 +111,13 @@ async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> 
         state = broker.machine.state.topics.get(topic_id)
         if state is not None:  # else the event refuses it
             connection.authorize("produce", state.name)
+    if not command.key:
+        raise Misuse("a sink has a key that is not empty")
+    # Keys are a role's own: nobody can make another's batches look as if they were committed.
+    key = f"{connection.role}:{command.key}" if connection.role else command.key
     await broker.admit(0)
     parts = [(part.stage, part.topic_id, part.count, part.digest) for part in command.parts]
-    done = await broker.engine.submit(SinkCommit(command.key, command.batch, parts))
+    done = await broker.engine.submit(SinkCommit(key, command.batch, parts))
     answer = pb.CommandSinkCommitted(
         request_id=command.request_id, committed=done.committed, batch=done.batch
     )
