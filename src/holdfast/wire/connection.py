@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
+import traceback
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from holdfast.errors import Closed, Denied, HoldfastError
 from holdfast.wire import commands
 from holdfast.wire.commands import NO_REQUEST, Refused, refusal
 from holdfast.wire.consumers import Consumers
+from holdfast.wire.logs import Log
 from holdfast.wire.options import Action, Credentials, Identity
 from holdfast.wire.producers import Producers
 from holdfast.wire.proto import pulsar_pb2 as pb
@@ -32,7 +33,7 @@ from holdfast.wire.requests import REQUESTS, Request
 if TYPE_CHECKING:
     from holdfast.wire.server import Server
 
-LOG = logging.getLogger("holdfast.wire")
+LOG = Log("holdfast.wire")
 
 PROTOCOL_VERSION = 21
 """The newest that this server speaks; clients are answered with their own if it is older."""
@@ -127,14 +128,15 @@ class Connection(asyncio.BufferedProtocol):
         self.producers.gone()
         if not self.lost.done():
             self.lost.set_result(None)
-        LOG.debug("%s has gone: %s", self.address, error or "closed")
+        if self.identity is not None:
+            LOG.debug("client gone", peer=self.address, role=self.role, why=error or "closed")
 
     def close(self, reason: Refused | None = None) -> None:
         """End it; the client is told why, if there is a reason."""
         if self._closing or self._transport is None:
             return
         if reason is not None:
-            LOG.warning("%s is closed: %s", self.address, reason)
+            LOG.warning("client closed", peer=self.address, role=self.role, why=reason)
             self.send(commands.error(NO_REQUEST, reason))
         self.flush()
         self._closing = True
@@ -258,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         except (HoldfastError, Refused) as error:
             answer = request.refuse(message.request_id, refusal(error, request.codes))
         except Exception as error:  # a mistake in the code: this client is told, the others are not disturbed
-            LOG.exception("%s of %s failed", request.name, self.address)
+            LOG.error("request failed", peer=self.address, request=request.name, error=_trace(error))
             reason = Refused(pb.UnknownError, f"{type(error).__name__}: {error}")
             answer = request.refuse(message.request_id, reason)
         if answer is not None:
@@ -279,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
     def _spawned_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            LOG.error("work for %s failed", self.address, exc_info=error)
+            LOG.error("work failed", peer=self.address, error=_trace(error))
             self.close(refusal(error if isinstance(error, Exception) else Closed(repr(error))))
 
     # -- who it is -------------------------------------------------------------------------------------
@@ -338,6 +340,7 @@ class Connection(asyncio.BufferedProtocol):
                     f"holdfast {__version__}", self._protocol_version, self.options.message_bytes_max
                 )
             )
+            LOG.debug("client connected", peer=self.address, role=identity.role, version=self.client_version)
         self.identity = identity
         self._auth_method = shown.auth_method_name
         if self._expiry is not None:
@@ -430,7 +433,7 @@ class Connection(asyncio.BufferedProtocol):
             pass  # it may have answered: nobody has looked
         elif self._pinged is not None:
             if now - self._pinged > self.options.keep_alive_s:
-                LOG.warning("%s did not answer in %s s", self.address, self.options.keep_alive_s)
+                LOG.warning("client is silent", peer=self.address, seconds=now - self._heard)
                 self.abort()
         elif now - self._heard > self.options.keep_alive_s:
             self._ping(now)
@@ -442,7 +445,7 @@ class Connection(asyncio.BufferedProtocol):
         if size != self._unsent[0]:
             self._unsent = (size, now)
         elif now - self._unsent[1] > 2 * self.options.keep_alive_s:
-            LOG.warning("%s has read nothing for %s s", self.address, 2 * self.options.keep_alive_s)
+            LOG.warning("client does not read", peer=self.address, seconds=now - self._unsent[1])
             self.abort()
 
     async def lives(self) -> bool:
@@ -459,7 +462,7 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(self.options.liveness_s):
                 await answer
         except TimeoutError:
-            LOG.warning("%s shows no sign of life: somebody else wants what it holds", self.address)
+            LOG.warning("client gives way to another that lives", peer=self.address)
             self.abort()
             return False
         return not self._closing
@@ -476,3 +479,8 @@ class Connection(asyncio.BufferedProtocol):
             for each in answers:
                 if not each.done():
                     each.set_result(None)
+
+
+def _trace(error: BaseException) -> str:
+    """All of it, for who has to find the mistake."""
+    return "".join(traceback.format_exception(error))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
@@ -23,8 +22,6 @@ from holdfast.wire.producers import WireProducer
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import Request
 from holdfast.wire.sink import WireConsumer
-
-LOG = logging.getLogger("holdfast.wire")
 
 READ_BYTES = 256 << 10
 """The most that is read from a connection at once."""
