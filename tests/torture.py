@@ -3,6 +3,7 @@
     python tests/torture.py --kills 100000
     python tests/torture.py --minutes 30 --plan "stall limit" --seed 7
     python tests/torture.py --broker --minutes 30
+    python tests/torture.py --server --minutes 30
 
 Prints each storm's account and, at the end, the sum. Ends with status 1 at the first fault.
 """
@@ -16,6 +17,7 @@ import time
 from dataclasses import replace
 
 import broker_kills
+import server_kills
 import storm
 
 COUNTS = (
@@ -42,12 +44,17 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--plan", help="only this kind of storm")
     parser.add_argument("--broker", action="store_true", help="on a broker's directory, not on a queue")
-    parser.add_argument("--keep", help="with --broker: copy the directory of a storm with faults there")
+    parser.add_argument("--server", action="store_true", help="on a server, with clients that come back")
+    parser.add_argument(
+        "--keep", help="with --broker, --server: copy the directory of a storm with faults there"
+    )
     return parser.parse_args()
 
 
 def main() -> int:
     options = parsed()
+    if options.server:
+        return torture_server(options)
     return torture_broker(options) if options.broker else torture_queue(options)
 
 
@@ -99,6 +106,30 @@ def torture_broker(options: argparse.Namespace) -> int:
             print("FAULTS:", *account.faults[:20], sep="\n  ")
             return 1
     print(f"{storms} storms from seed {seed}: kills {kills}, confirmed {confirmed}. No fault.")
+    return 0
+
+
+def torture_server(options: argparse.Namespace) -> int:
+    """Servers that are killed under load, one after another (see server_kills.py)."""
+    plans = [plan for plan in server_kills.PLANS if options.plan in (None, plan.name)]
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    wanted = sys.maxsize if options.minutes else options.kills
+    sums = dict.fromkeys(("kills", "stops", "confirmed", "receipted", "resent"), 0)
+    storms = 0
+    while sums["kills"] < wanted and time.monotonic() < limit:
+        plan = replace(plans[storms % len(plans)], kills=wanted - sums["kills"], seed=seed + storms)
+        seconds = max(1.0, min(60.0, limit - time.monotonic()))
+        account = server_kills.run(replace(plan, seconds=seconds), options.keep)
+        print(account.words(), flush=True)
+        storms += 1
+        for key in sums:
+            sums[key] += getattr(account, key)
+        if account.faults:
+            print("FAULTS:", *account.faults[:20], sep="\n  ")
+            return 1
+    told = ", ".join(f"{key} {value}" for key, value in sums.items())
+    print(f"{storms} storms from seed {seed}: {told}. No fault.")
     return 0
 
 

@@ -1,0 +1,45 @@
+"""SIGKILL of the server under load: official clients, each in a process of its own, come back and go on.
+
+Nothing confirmed is lost; with deduplication nothing is stored twice; what was acknowledged with a receipt
+does not come again; everybody gets everything. `make torture ARGS="--server"` goes on for as long as you
+like.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+import server_kills
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_storm() -> None:
+    account = server_kills.run(dataclasses.replace(server_kills.PLANS[0], seconds=8.0, seed=1))
+    assert account.faults == [], account.words()
+    assert account.kills >= 2
+    assert account.confirmed > 500, account.words()
+    assert account.receipted > 100, account.words()
+
+
+# Every one dies at a step, so that there is always something that was stored and not answered.
+DEADLY = server_kills.Plan(seconds=9.0, kills=3, seed=3, armed=1.0, life_s=6.0, orderly=0.0, pause_s=0.0005)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (
+            dataclasses.replace(DEADLY, broken="an_id_is_shown_before_it_is_durable"),
+            "confirmed messages are lost|was confirmed at",
+        ),
+        (dataclasses.replace(DEADLY, deduplication="no"), "stored again"),
+    ],
+    ids=["answered too early", "no deduplication"],
+)
+def test_a_storm_notices(plan: server_kills.Plan, words: str) -> None:
+    account = server_kills.run(plan)
+    assert re.search(words, " ".join(account.faults)), f"{account.faults}, {account.words()}"
