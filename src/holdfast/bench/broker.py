@@ -35,6 +35,8 @@ BACKLOGS = (10_000, 1_000_000, 10_000_000)
 HOLES = 1_000_000
 QUICK = 1000
 """How much less of everything a first impression has."""
+JOURNAL = 160 << 20
+"""Two snapshots' worth and more."""
 ROOM = 12 << 30
 """What the largest backlogs and their copies take."""
 DISTRIBUTIONS = ("holdfast", "lmdb", "persist-queue", "pyroaring", "msgspec")
@@ -104,6 +106,7 @@ def run(options: argparse.Namespace, directory: Path, say: Callable[[str], None]
         options.window,
         options.rounds,
         options.seconds,
+        0 if options.quick else JOURNAL,
         options.singles,
         "peers" in parts,
     )

@@ -30,6 +30,8 @@ class Plan:
     window: int
     rounds: int
     seconds: float
+    round_bytes: int
+    """A measurement of the broker writes at least so much to its journal: enough to make a snapshot due."""
     singles: int
     peers: bool
 
@@ -106,6 +108,8 @@ def warm_up(station: Station, plan: Plan, batches: dict[str, int]) -> None:
     while (sample := station.sample("publish", count)).seconds < min(CALIBRATION_S, plan.seconds):
         count *= 4
     batches[name] = max(4, int(count * plan.seconds / sample.seconds))
+    if name == OURS:
+        batches[name] = max(batches[name], plan.round_bytes * count // max(1, sample.round_bytes))
     station.call("clear" if name == OURS else "drain")
     station.call("rest")
 
