@@ -198,7 +198,8 @@ class Subscription:
         for ordinal in {key.ordinal for key in keys}:
             if not self.unacked(ordinal):
                 self.pending.pop(ordinal, None)
-                self.late.pop(ordinal, None)
+                if receipt:
+                    self.late.pop(ordinal, None)
 
     def keys_to(self, key: Key) -> set[Key]:
         """The message and all before it."""
