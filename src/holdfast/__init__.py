@@ -1,8 +1,8 @@
 """holdfast: messaging that does not lose its grip.
 
 `Queue` hands messages between processes through shared memory; `Broker` keeps them on disk, in topics with
-subscriptions; `Producer` publishes to a broker that serves on this machine. What they raise is in
-`holdfast.errors`.
+subscriptions; `Producer` publishes to a broker that serves on this machine; `Client` writes to many topics at
+once, exactly once. What they raise is in `holdfast.errors`.
 
 Example:
     >>> import holdfast
@@ -50,6 +50,7 @@ from holdfast.memory import Holder, Message, Messages, Participant, Queue, Queue
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker, BrokerOptions
+    from holdfast.client import Client
     from holdfast.ingest import Producer
 
 __version__ = "0.1.0"
@@ -63,6 +64,10 @@ if not TYPE_CHECKING:  # or every name would be one of the module's
             import holdfast.broker
 
             return getattr(holdfast.broker, name)
+        if name == "Client":
+            import holdfast.client
+
+            return holdfast.client.Client
         if name == "Producer":
             import holdfast.ingest
 
@@ -78,6 +83,7 @@ __all__ = [
     "Broker",
     "BrokerOptions",
     "Busy",
+    "Client",
     "Closed",
     "Corrupt",
     "CursorModifying",

@@ -217,11 +217,25 @@ class Client:
     """Talks to a broker that serves. Threads may share one; after a fork it connects anew.
 
     Example:
-        with Client("holdfast://localhost:6650") as client:
-            stage = client.stage()
-            stage.append("orders", [b"rope", b"tar"])
-            receipt = stage.close()
-            client.sink_commit("nightly", 1, [receipt])      # again: False, and nothing happens
+        >>> import asyncio, holdfast, tempfile
+        >>> from holdfast.wire import Server, ServerOptions
+        >>> def write(url: str) -> None:
+        ...     with Client(url) as client:  # such as holdfast://localhost:6650
+        ...         stage = client.stage()
+        ...         stage.append("orders", [b"rope", b"tar"])
+        ...         receipt = stage.close()
+        ...         print(client.sink_commit("nightly", 1, [receipt]))
+        ...         print(client.sink_commit("nightly", 1, [receipt]))
+        ...         print(client.progress("orders", "billing", create=True).visible)
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker:
+        ...         async with Server(broker, ServerOptions(port=0)) as server:
+        ...             await asyncio.to_thread(write, server.url)
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        True
+        False
+        2
     """
 
     def __init__(

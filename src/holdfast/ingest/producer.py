@@ -46,9 +46,20 @@ class Producer:
     producer. After a fork, make a new one.
 
     Example:
-        with holdfast.Producer("orders") as p:
-            p.put(b"two pounds of nails", key="smith")
-            p.flush(timeout=5.0)
+        >>> import asyncio, holdfast, tempfile
+        >>> from holdfast.wire.ingest import Ingest
+        >>> def publish(where: str) -> None:
+        ...     with holdfast.Producer("orders", directory=where) as p:
+        ...         place = p.put(b"two pounds of nails", key="smith")
+        ...         p.flush(timeout=5.0)
+        ...         print(p.confirmed >= place)
+        >>> async def main(where: str) -> None:  # in the broker's process
+        ...     async with holdfast.Broker.open(f"{where}/data") as broker:
+        ...         async with Ingest(broker, f"{where}/data", directory=where):
+        ...             await asyncio.to_thread(publish, where)
+        >>> with tempfile.TemporaryDirectory() as where:
+        ...     asyncio.run(main(where))
+        True
     """
 
     def __init__(
