@@ -6,6 +6,7 @@ The client has threads and does not survive a fork, so it must not live in the p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import faulthandler
 import importlib
 import inspect
@@ -48,7 +49,8 @@ def run_sync(program: Any, wanted: dict[str, Any], url: str) -> None:
         program(**{name: given[name] for name in inspect.signature(program).parameters})
     finally:
         for client in clients:
-            client.shutdown()
+            with contextlib.suppress(Exception):  # the program has closed it; shutdown() may wait for itself
+                client.close()
 
 
 async def run_async(program: Any, wanted: dict[str, Any], url: str) -> None:
