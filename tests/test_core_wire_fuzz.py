@@ -10,6 +10,8 @@ import pytest
 import fuzz_wire
 from holdfast import _core
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture(scope="module")
 def clang() -> str:
