@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import doctest
 import hashlib
 import hmac
+import importlib
 import io
 import json
 import ssl
@@ -21,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certificates import DAY, Authority, elliptic, write_key, write_public_key
+from command import follow, sessions
 from holdfast.cli import main
 from holdfast.errors import AuthenticationFailed, BadConfiguration, Denied, Misuse, TooManyConnections
 from holdfast.wire import tls
@@ -523,6 +526,19 @@ def test_users_of_a_file(tmp_path: Path, command: Command, monkeypatch: pytest.M
     assert "no user bob" in command("user", "rm", file, "bob", status=1)
     assert "0 users left" in command("user", "rm", file, "anna")
     assert "there is no file" in command("user", "ls", tmp_path / "nowhere", status=1)
+
+
+def test_the_session_on_the_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    [session] = [each for each in sessions() if "holdfast token" in each]
+    follow(session)
+
+
+@pytest.mark.parametrize(
+    "name", ["access", "auth", "authorization", "config", "limits", "logs", "passwords", "settings", "tokens"]
+)
+def test_examples(name: str) -> None:
+    assert not doctest.testmod(importlib.import_module(f"holdfast.wire.{name}")).failed
 
 
 def test_tokens_of_the_command(tmp_path: Path, command: Command) -> None:

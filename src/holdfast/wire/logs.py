@@ -35,8 +35,8 @@ def masked(text: str) -> str:
     """The text without what looks like credentials.
 
     Example:
-        >>> masked("refused: Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.e30.c2ln")
-        'refused: Authorization: ***'
+        >>> masked("refused: Bearer eyJhbGciOiJIUzI1NiJ9.e30.c2ln")
+        'refused: Bearer ***'
     """
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
