@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from holdfast import (
     Timeout,
 )
 from holdfast.client import Client
+from holdfast.wire import private
 from ingest_world import stored
 from served import Served, served
 
@@ -124,6 +126,26 @@ def test_threads_share_a_client(client: Client) -> None:
         worker.join(20.0)
     assert client.sink_commit("f", 1, [stage.close() for stage in stages])
     assert client.progress("f", "s", create=True).visible == 160
+
+
+def test_what_is_under_way_is_bounded() -> None:
+    class Reading:
+        paused = False
+
+        def pause(self, why: str) -> None:
+            self.paused = True
+
+        def go_on(self, why: str) -> None:
+            self.paused = False
+
+    connection: Any = Reading()
+    private.took(connection, private.UNDER_WAY_BYTES)
+    assert not connection.paused
+    private.took(connection, 1)
+    assert connection.paused
+    private.took(connection, 1)
+    private.took(connection, -2)
+    assert not connection.paused
 
 
 class Proxy:

@@ -136,8 +136,19 @@ def test_the_broker_comes_back_and_finds_what_was_put(data: Path) -> None:
         assert again.stored() == [b"1", b"2", b"3"]
 
 
+def test_ingest_stops_and_starts_while_the_broker_goes_on(world: World, data: Path) -> None:
+    p = holdfast.Producer("orders")
+    p.put(b"1")
+    p.flush(5.0)
+    world.runner(world.ingest.stop())
+    p.put(b"2")
+    world.ingest = world.runner(world._start(data))
+    p.close()
+    assert world.stored() == [b"1", b"2"]
+
+
 def test_a_topic_without_deduplication_is_deduplicated_here(data: Path) -> None:
-    """The broker dies between durable and settled: here, because it fails when it wants to confirm."""
+    """The broker dies between durable and settled (I121): it fails when it wants to confirm."""
     with serving(data) as world, pytest.MonkeyPatch.context() as patch:
         world.runner(world.broker.admin.create_topic("orders", deduplication=False))
         p = holdfast.Producer("orders")
@@ -160,7 +171,7 @@ def _raise(*_: object) -> None:
 
 
 def test_what_another_reader_held_is_waited_for(data: Path) -> None:
-    """Deduplication goes by positions: nothing above a message that is still to come is stored."""
+    """Deduplication goes by positions: nothing above a message that is still to come is stored (I120)."""
     with serving(data):
         p = holdfast.Producer("orders")
     (name,) = (each for each in Queue.list() if not each.endswith(".door"))
@@ -233,6 +244,7 @@ def test_a_full_disk_fills_the_queue(world: World) -> None:
 
 
 def test_a_topic_that_is_deleted_takes_its_queue_along(world: World, runtime_directory: Path) -> None:
+    """What is confirmed of its next queue says nothing to producers of the first (I123)."""
     p = holdfast.Producer("orders")
     p.put(b"1")
     p.flush(5.0)
@@ -247,6 +259,8 @@ def test_a_topic_that_is_deleted_takes_its_queue_along(world: World, runtime_dir
     with holdfast.Producer("orders") as again:
         again.put(b"3")
     assert world.stored() == [b"3"]
+    with pytest.raises(NotFound):
+        p.wait(p._queue._put_end + 1, timeout=1.0)
     p._leave()
 
 
@@ -389,6 +403,7 @@ def test_one_incarnation_is_served_once(world: World) -> None:
 
 
 def test_a_word_that_was_half_written_is_not_believed(tmp_path: Path) -> None:
+    """I122."""
     kept = Account.create(tmp_path / "page", {"topic": "t"})
     seen = Account.open(kept.path)
     kept.confirm(100)

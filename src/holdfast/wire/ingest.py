@@ -127,6 +127,8 @@ class Segment:
         """Leave it as it is, for the next broker: what is not settled goes back."""
         await self._halt()
         self._leave()
+        with contextlib.suppress(HoldfastError):  # it has ended: so has the session
+            await self._close_session()
 
     async def _halt(self) -> None:
         self._stopping = True

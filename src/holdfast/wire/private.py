@@ -24,8 +24,8 @@ from holdfast.wire.requests import Request
 if TYPE_CHECKING:
     from holdfast.wire.connection import Connection
 
-APPEND_BYTES = 8 << 20
-"""What one connection may have under way to stages; beyond that it is not read."""
+UNDER_WAY_BYTES = 8 << 20
+"""What one connection may have under way of these; beyond that it is not read."""
 
 _PAUSE = "stages"
 _under_way: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
@@ -33,16 +33,30 @@ _Handle = Callable[["Connection", Any], Awaitable[bytes]]
 
 
 def _named(handle: _Handle) -> _Handle:
-    """Refuse with the name of the error in front."""
+    """Count what is under way, and refuse with the name of the error in front."""
 
     async def carry_out(connection: Connection, command: Any) -> bytes:
+        size = command.ByteSize()
+        took(connection, size)
         try:
             return await handle(connection, command)
         except HoldfastError as error:
             refused = refusal(error)
             raise Refused(refused.code, f"{type(error).__name__}: {refused}") from error
+        finally:
+            took(connection, -size)
 
     return carry_out
+
+
+def took(connection: Connection, size: int) -> None:
+    """So much more is under way, or less: too much, and the connection is not read until it is less."""
+    before = _under_way.get(connection, 0)
+    _under_way[connection] = after = before + size
+    if after > UNDER_WAY_BYTES:
+        connection.pause(_PAUSE)
+    elif before > UNDER_WAY_BYTES:
+        connection.go_on(_PAUSE)
 
 
 # -- stages -------------------------------------------------------------------------------------------
@@ -57,35 +71,19 @@ async def stage_open(connection: Connection, command: pb.CommandStageOpen) -> by
 
 async def stage_append(connection: Connection, command: pb.CommandStageAppend) -> bytes:
     """STAGE_APPEND: entries for a topic; answered when they are durable."""
-    size = command.ByteSize()
-    _took(connection, size)
-    try:
-        topic = await lookup.topic_for(connection, command.topic, "produce")
-        entries = list(command.entries)
-        for entry in entries:
-            if len(entry) > connection.options.message_bytes_max:
-                raise Misuse(
-                    f"an entry of {len(entry)} bytes; the largest is {connection.options.message_bytes_max}"
-                )
-            parse_entry(entry)
-        await connection.broker.admit(size)
-        event = StageAppend(command.stage, topic.state.id, command.at, entries)
-        staged = await connection.broker.engine.submit(event)
-    finally:
-        _took(connection, -size)
+    topic = await lookup.topic_for(connection, command.topic, "produce")
+    entries, most = list(command.entries), connection.options.message_bytes_max
+    for entry in entries:
+        if len(entry) > most:
+            raise Misuse(f"an entry of {len(entry)} bytes; the largest is {most}")
+        parse_entry(entry)
+    await connection.broker.admit(command.ByteSize())
+    event = StageAppend(command.stage, topic.state.id, command.at, entries)
+    staged = await connection.broker.engine.submit(event)
     answer = pb.CommandStageAppended(
         request_id=command.request_id, topic_id=topic.state.id, count=staged.count, digest=staged.digest
     )
     return commands.frame(pb.BaseCommand(type=pb.BaseCommand.STAGE_APPENDED, stage_appended=answer))
-
-
-def _took(connection: Connection, size: int) -> None:
-    before = _under_way.get(connection, 0)
-    _under_way[connection] = after = before + size
-    if after > APPEND_BYTES:
-        connection.pause(_PAUSE)
-    elif before > APPEND_BYTES:
-        connection.go_on(_PAUSE)
 
 
 async def stage_close(connection: Connection, command: pb.CommandStageClose) -> bytes:
