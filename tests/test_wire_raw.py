@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._core import encode_messages
+from holdfast._core import crc32c, encode_messages
 from holdfast.wire.proto import pulsar_pb2 as pb
 from wire_raw import Raw, Type, frame_of, full, id_of
 from wire_world import ServerProcess, server
@@ -259,6 +259,41 @@ def test_a_later_attempt_takes_the_place_of_an_earlier(raw: Raw, url: str, topic
         other.send(0, b"x")
         other.expect(Type.SEND_RECEIPT)
     raw.silent()
+
+
+def test_entries_are_not_looked_into(raw: Raw, topic: str) -> None:
+    """A null value, an unknown compression, text that is none: what came is what goes, to the byte."""
+    odd = [
+        pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, null_value=True),
+        pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, encryption_algo="rot13"),
+        pb.MessageMetadata(producer_name="p", sequence_id=2, publish_time=1, compression=4),
+        pb.MessageMetadata(producer_name="p", sequence_id=3, publish_time=1, deliver_at_time=1 << 60),
+    ]
+    entries = []
+    raw.produce(topic)
+    for sequence, metadata in enumerate(odd):
+        packed = metadata.SerializeToString()
+        rest = struct.pack(">I", len(packed)) + packed + bytes(range(256))
+        entries.append(b"\x0e\x01" + struct.pack(">I", crc32c(rest)) + rest)
+        raw.tell(Type.SEND, entries[-1], producer_id=1, sequence_id=sequence)
+        raw.expect(Type.SEND_RECEIPT)
+    raw.subscribe(topic)
+    raw.flow(10)
+    raw.messages(4)
+    assert raw.entries == entries
+
+
+def test_a_send_without_a_checksum(raw: Raw, topic: str) -> None:
+    """Old clients send none; whoever reads it gets one."""
+    raw.produce(topic)
+    packed = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString()
+    rest = struct.pack(">I", len(packed)) + packed + b"data"
+    raw.tell(Type.SEND, rest, producer_id=1, sequence_id=0)
+    raw.expect(Type.SEND_RECEIPT)
+    raw.subscribe(topic)
+    raw.flow(1)
+    raw.messages(1)
+    assert raw.entries == [b"\x0e\x01" + struct.pack(">I", crc32c(rest)) + rest]
 
 
 # -- consumers ----------------------------------------------------------------------------------------

@@ -29,6 +29,9 @@ _TYPES: dict[int, SubscriptionType] = {
 }
 _SUB_TYPES = {"exclusive": "Exclusive", "shared": "Shared", "failover": "Failover"}
 
+PRIORITY_MAX = 1000
+"""The last to be served."""
+
 LATEST_LEDGER = (1 << 63) - 1
 """In a start position: the end of the topic. Some clients have fewer bits for the entry beside it."""
 
@@ -117,14 +120,16 @@ class Consumers:
         dispatcher = broker.dispatcher(topic, subscription)
         await dispatcher.revision.closed()
         event = ConsumerJoin(
-            subscription.id, command.consumer_name, type_, command.priority_level, broker.group.member
+            subscription.id, command.consumer_name, type_, _priority(command), broker.group.member
         )
         joined = await self._enter(event, dispatcher)
         consumer: WireConsumer | None = None
         try:
             # Whoever joins while a reset is under way would be closed at its end, having seen nothing.
             await dispatcher.revision.closed()
-            consumer = WireConsumer(self._on, command, topic, dispatcher, type_, joined.session)
+            consumer = WireConsumer(
+                self._on, command, topic, dispatcher, type_, _priority(command), joined.session
+            )
             consumer.attach()
         except BaseException:
             if broker.engine.ended is None:
@@ -154,10 +159,15 @@ class Consumers:
         if dispatcher is None:
             start = self._start(command)
             dispatcher = await self._on.broker.volatile_dispatcher(topic, command.subscription, start)
-        await dispatcher.revision.closed()
-        consumer = WireConsumer(self._on, command, topic, dispatcher, type_, session=0)
         try:
+            await dispatcher.revision.closed()
+            consumer = WireConsumer(
+                self._on, command, topic, dispatcher, type_, _priority(command), session=0
+            )
             consumer.attach()
+        except asyncio.CancelledError:
+            self._on.server.let_go(topic, dispatcher, keep=True)  # nobody may be left who does
+            raise
         except (Busy, Misuse) as error:
             holders = self._on.server.attached.get(dispatcher, [])
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
@@ -298,3 +308,7 @@ class Consumers:
         )
         kind = pb.BaseCommand.CONSUMER_STATS_RESPONSE
         return commands.frame(pb.BaseCommand(type=kind, consumerStatsResponse=answer))
+
+
+def _priority(command: pb.CommandSubscribe) -> int:
+    return min(max(0, command.priority_level), PRIORITY_MAX)

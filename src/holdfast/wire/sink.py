@@ -38,6 +38,7 @@ class WireConsumer:
         topic: Topic,
         dispatcher: Dispatcher,
         type: SubscriptionType,  # noqa: A002  # the word that users know
+        priority: int,
         session: int,
     ) -> None:
         self.connection = connection
@@ -47,7 +48,7 @@ class WireConsumer:
         self.subscription = command.subscription
         self.name = command.consumer_name
         self.type: SubscriptionType = type
-        self.priority = command.priority_level
+        self.priority = priority
         self.metadata = {each.key: each.value for each in command.metadata}
         self.session = session
         """0: the subscription is not durable, and nobody else knows of this consumer."""
