@@ -328,7 +328,7 @@ class Dispatcher:
         factor = options.nack_factor if delay_s is None else 1.0
         now_ns = self._clock.monotonic_ns()
         moved = self._table.nack(consumer, ordinals, int(first_s * 1e9), factor, int(most_s * 1e9), now_ns)
-        if moved and self._table.replay_entries:
+        if moved and first_s <= 0:  # else nothing of it is due yet, whatever else is to be read again
             self._came_back()
         self._redelivery.arm()
 
