@@ -89,6 +89,7 @@ class HttpServer:
         self._under_way = 0
         self._roles: dict[int, str | None] = {}
         """Of requests under way, by their identity: for the log."""
+        self.application = self._application()
         self._runner: web.AppRunner | None = None
         self._listeners: list[asyncio.Server] = []
         self._looking: asyncio.Task[None] | None = None
@@ -116,7 +117,7 @@ class HttpServer:
         if options.https_port is not None and options.tls is None:
             raise Misuse("a port for HTTPS and no certificate; give both or none")
         self._runner = web.AppRunner(
-            self._application(),
+            self.application,
             access_log=None,
             keepalive_timeout=options.keep_alive_s,
             auto_decompress=False,  # a small body must not become a large one
