@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from holdfast.cli.parsing import Subparsers
+from holdfast.cli.parsing import Subparsers, Usage
 
 
 def add(nouns: Subparsers) -> None:
@@ -13,6 +13,7 @@ def add(nouns: Subparsers) -> None:
     for name, summary, run in (
         ("queue", "beside the usual ways between two processes", bench_queue),
         ("broker", "beside a plain program with the same rounds, and at scale", bench_broker),
+        ("server", "beside Redis, NATS and RabbitMQ, and with the official client", bench_server),
     ):
         # No options of its own: what follows the name, --help included, is the benchmark's to read.
         parser = verbs.add_parser(name, help=summary, add_help=False, prefix_chars="\0")
@@ -32,3 +33,12 @@ def bench_broker(options: argparse.Namespace) -> int:
     from holdfast.bench import broker
 
     return broker.main(options.rest)
+
+
+def bench_server(options: argparse.Namespace) -> int:
+    try:
+        from holdfast.bench import server
+    except ModuleNotFoundError as error:
+        raise Usage(f"the server needs {error.name}: pip install 'holdfast[server]'") from None
+
+    return server.main(options.rest)
