@@ -144,6 +144,7 @@ class Storm:
         seed = self.random.getrandbits(32)
         point = "" if calm else self.choose()
         countdown = 1 if self.plan.each_step else self.random.choice((1, 1, 2, 3, 12))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the child can take it
         pid = os.fork()
         if pid == 0:
             self.be(seed, point, countdown)
@@ -175,6 +176,8 @@ class Storm:
     def wait(self, pid: int, calm: bool, armed: bool) -> bool:
         """Whether we killed it. One that is armed gets more time to come there by itself."""
         mean = 0.15 if calm else self.plan.life_ms / 1000
+        if not armed and self.random.random() < 0.7:  # most get to their work, else nothing happens any more
+            self.until_seen(pid)
         patience = self.random.expovariate(1 / mean) + 0.002
         if armed:
             patience = 0.6 if self.plan.each_step else 2 * mean
@@ -189,6 +192,13 @@ class Storm:
         self.account.faults.append(f"life {self.number} does not end")
         os.kill(pid, signal.SIGABRT)
         return True
+
+    def until_seen(self, pid: int) -> None:
+        """As long as it recovers and looks around."""
+        until = time.monotonic() + STUCK_S
+        while time.monotonic() < until and not Path(self.directory, f"seen.{self.number}").exists():
+            if self.ended(pid, 0.002):
+                break
 
     @staticmethod
     def ended(pid: int, patience_s: float) -> bool:
@@ -207,6 +217,7 @@ class Storm:
                 _core.arm(point, "kill", countdown)
             life = Life(self.plan, self.directory, self.number, seed)
             signal.signal(signal.SIGTERM, life.end)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             asyncio.run(life.live())
             status = 0
         except BaseException:
