@@ -10,11 +10,13 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import jwt
 import pytest
+from google.protobuf.message import DecodeError
 
 from certificates import Authority
 from command import COMMAND
@@ -143,6 +145,47 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         assert server.end() == 0
 
 
+FAILING = """
+import errno, sys
+from holdfast import _core
+from holdfast.cli import main
+_core.arm_fault("journal_sync", 20, errno.EIO, 0)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
+    """Nothing can be confirmed any more: whoever looks after it must know."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FAILING, "serve", "--json", *ports(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    port = json.loads(process.stdout.readline())["port"]
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as channel:
+        channel.sendall(hello())
+        for number in range(100):
+            try:
+                answer(channel)
+                channel.sendall(producer(number))
+            except (OSError, DecodeError):
+                break
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "error   server: the broker cannot go on" in errors
+    assert "Traceback" not in errors
+
+
+def producer(number: int) -> bytes:
+    wanted = pb.CommandProducer(
+        topic=f"persistent://public/default/t{number}", producer_id=number, request_id=number
+    )
+    command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=wanted)
+    return bytes(frame_command(command.SerializeToString()))
+
+
 def test_a_directory_that_cannot_be_served(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert "file" in fails(*ports(tmp_path / "file"))
@@ -247,6 +290,9 @@ def test_users_keys_and_grants_are_read_anew(tmp_path: Path) -> None:
         users.write_text("nonsense\n")
         hang_up("the settings were not read anew")
         assert admitted(server, "basic", b"anna:two")  # as before
+        config.write_text("[listen]\nprot = 1\n")
+        hang_up("the settings were not read anew")
+        configure()
         assert admitted(server, "token", jwt.encode({"sub": "a"}, secret).encode())
         write_users(users, {})
         secret = secret[::-1]

@@ -41,13 +41,17 @@ class Access:
     def use(self, config: Config) -> None:
         """Go by the keys, users, certificates and grants of this configuration from now on.
 
+        Authorities that are not in `tls.ca` any more stay: a context in use can only learn.
+
         Raises:
-            BadConfiguration: a file cannot be read or is wrong. What was read before it is in use already.
+            BadConfiguration: a file cannot be read or is wrong. What was in use stays.
         """
         if self.tls is not None:
-            tls.load(self.tls, config.tls)
+            tls.server_context(config.tls)  # before anything is changed
         self.authenticator.use(config.authentication)
         self.authorizer.use(config.authorization)
+        if self.tls is not None:
+            tls.load(self.tls, config.tls)
 
     def close(self) -> None:
         self.authenticator.close()
