@@ -174,6 +174,7 @@ def test_partitions_of_a_topic(client: Any, topic: str) -> None:
 
 @program
 def test_closing_leaves_nothing_behind(connect: Any, topic: str, admin: Any) -> None:
+    """I86"""
     before = [admin.count(each) for each in ("producers", "attached", "connections")]
     client = connect()
     client.create_producer(topic).send(b"x")

@@ -62,6 +62,7 @@ def publish(process: ServerProcess, topic: str, count: int, size: int) -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(64, MIB), (40_000, 1000)])
 def test_a_client_that_does_not_read(process: ServerProcess, count: int, size: int) -> None:
+    """I84: what waits for it is bounded, and others are not held up."""
     topic = f"slow-{count}"
     publish(process, topic, count, size)
     before = memory(process)
@@ -92,7 +93,7 @@ def test_a_client_that_does_not_read_its_answers(process: ServerProcess) -> None
 
 
 def test_a_disk_that_stands_still(process: ServerProcess) -> None:
-    """Publishers are not read beyond what may be under way; when the disk goes on, all of it is confirmed."""
+    """I85: publishers are not read beyond what may be under way; when the disk goes on, all is confirmed."""
     count, size = 160, MIB
     topic = "still"
     with Raw(process.url) as raw, Raw(process.url) as other:

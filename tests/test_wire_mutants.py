@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import test_wire_cursor as cursor
 import test_wire_flow as flow
 import test_wire_raw as frames
 import wire_raw
@@ -15,16 +16,16 @@ from wire_server import MUTANTS
 from wire_world import ServerProcess
 
 NOTICED: dict[str, Callable[..., None]] = {
-    "seek leaves the consumers": frames.test_the_order_of_a_seek,
-    "answers overtake": frames.test_who_subscribes_during_a_seek_is_answered_first,
-    "a rewind takes the permits": frames.test_a_consumer_with_permits_left_is_rewound,
-    "a reset leaves the client's queue": frames.test_a_reset_of_others_closes_the_consumer,
+    "seek leaves the consumers": cursor.test_the_order_of_a_seek,
+    "answers overtake": cursor.test_who_subscribes_during_a_seek_is_answered_first,
+    "a rewind takes the permits": cursor.test_a_consumer_with_permits_left_is_rewound,
+    "a reset leaves the client's queue": cursor.test_a_reset_of_others_closes_the_consumer,
     "a slow client is sent more": flow.test_a_client_that_does_not_read,
     "a slow client is read": flow.test_a_client_that_does_not_read_its_answers,
     "a slow disk is given more": flow.test_a_disk_that_stands_still,
     "everybody lives": frames.test_a_dead_holder_gives_way,
-    "a reader's place is forgotten": frames.test_a_reader_that_has_sought_by_time_finds_its_place,
-    "the end is not told": frames.test_the_end_of_a_topic,
+    "a reader's place is forgotten": cursor.test_a_reader_that_has_sought_by_time_finds_its_place,
+    "the end is not told": cursor.test_the_end_of_a_topic,
     "nobody is pinged": frames.test_keep_alive,
 }
 
@@ -42,7 +43,7 @@ def test_it_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = test.__code__.co_varnames[: test.__code__.co_argcount]
     process = ServerProcess(server=HASTY if "hasty" in wanted else {})
     monkeypatch.setattr(wire_raw, "PATIENCE_S", 1.0)
-    monkeypatch.setattr(frames, "server", lambda: process)
+    monkeypatch.setattr(cursor, "server", lambda: process)
     try:
         process.admin.break_it(mutant)
         with Raw(process.url) as raw:
