@@ -6,6 +6,7 @@ side by side: those that are refused take as long as the client goes on trying.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -54,6 +55,28 @@ def attempt(job: dict[str, Any]) -> str:
         return type(error).__name__
     finally:
         client.close()
+    return "ok"
+
+
+async def attempt_async(job: dict[str, Any]) -> str:
+    """The same, with the client for asyncio."""
+    import pulsar
+    import pulsar.asyncio  # type: ignore[import-untyped, unused-ignore]
+
+    client = pulsar.asyncio.Client(
+        job["url"],
+        operation_timeout_seconds=2,
+        connection_timeout_ms=1000,
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        **credentials(job),
+    )
+    try:
+        producer = await client.create_producer(job["topic"])
+        await producer.send(b"x")
+    except (pulsar.PulsarException, pulsar.asyncio.PulsarException) as error:
+        return str(error).split()[1].rstrip(":")  # its number, its name, the server's words
+    finally:
+        await client.close()
     return "ok"
 
 
@@ -126,7 +149,10 @@ def main() -> None:
 
         def work(number: int, job: dict[str, Any], outcomes: list[Any] = outcomes) -> None:
             try:
-                outcomes[number] = renew(job) if job["do"] == "renew" else attempt(job)
+                if job["do"] == "produce, asyncio":
+                    outcomes[number] = asyncio.run(attempt_async(job))
+                else:
+                    outcomes[number] = renew(job) if job["do"] == "renew" else attempt(job)
             except BaseException as error:
                 outcomes[number] = repr(error)
 

@@ -112,6 +112,12 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "token": ({"token": token("billing"), "do": "produce"}, "ok"),
     "token, consume": ({"token": token("billing"), "do": "consume"}, "ok"),
     "token, read": ({"token": token("looker"), "do": "read", "topic": "open-news"}, "ok"),
+    "token, asyncio": ({"token": token("billing"), "do": "produce, asyncio"}, "ok"),
+    "certificate, asyncio": ({"certificate": "carla", "do": "produce, asyncio", "tls": True}, "ok"),
+    "token of a role without grants, asyncio": (
+        {"token": token("stranger"), "do": "produce, asyncio"},
+        "AuthorizationError",
+    ),
     "token of a superuser": ({"token": token("root"), "do": "produce"}, "ok"),
     "token that lasts": ({"token": token("billing", exp=time.time() + 1000), "do": "produce"}, "ok"),
     "token of a role without grants": ({"token": token("stranger"), "do": "produce"}, "AuthorizationError"),
