@@ -16,6 +16,7 @@ from holdfast.broker.topic import Topic
 from holdfast.errors import HoldfastError, Misuse
 from holdfast.wire.commands import Refused
 from holdfast.wire.connection import Connection
+from holdfast.wire.handshakes import after_handshake
 from holdfast.wire.options import ServerOptions
 from holdfast.wire.private import HANDLERS
 from holdfast.wire.producers import WireProducer
@@ -101,13 +102,18 @@ class Server:
                 self._listeners.append(plain)
                 self.port = plain.sockets[0].getsockname()[1]
             if options.tls_port is not None:
+                assert options.tls is not None
                 secure = await loop.create_server(
-                    lambda: Connection(self),
+                    after_handshake(
+                        lambda: Connection(self),
+                        options.tls,
+                        options.enter,
+                        options.leave,
+                        options.handshake_s,
+                    ),
                     options.host,
                     options.tls_port,
                     backlog=options.backlog,
-                    ssl=options.tls,
-                    ssl_handshake_timeout=options.handshake_s,
                 )
                 self._listeners.append(secure)
                 self.tls_port = secure.sockets[0].getsockname()[1]
