@@ -69,8 +69,8 @@ def text(report: Report) -> str:
         "{cpu}, {cores} cores, Linux {kernel}, Python {python}, {file_system};"
         " others used {others_share:.0%} of the cores meanwhile".format(**report.machine),
         "Medians of {rounds} interleaved rounds [smallest–largest]. One connection; a load generator in"
-        " Python with plain sockets and frames encoded beforehand, up to {window} messages unanswered; batches"
-        " of {batch}".format(**report.settings),
+        " Python with plain sockets and frames encoded beforehand, up to {window} messages unanswered;"
+        " batches of {batch}".format(**report.settings),
     ]
     lines += [f"absent: {name}: {reason}" for name, reason in report.absent.items()]
     lines += [f"failed: {name}: {reason}" for name, reason in report.failed.items()]

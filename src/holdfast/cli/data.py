@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
 
 VARIABLE = "HOLDFAST_DATA"
+SERVER_VARIABLE = "HOLDFAST_SERVER"
 MARK = "holdfast"
 """The file that makes a directory a data directory."""
 DEFAULT = "persistent://public/default/"
@@ -40,10 +41,26 @@ def data_command(
         metavar="DIR",
         help=f"the data directory (default ${VARIABLE}); no broker may have it open",
     )
+    shared.add_argument(
+        "--server",
+        metavar="URL",
+        help=f"instead: a running server, http://host:port (default ${SERVER_VARIABLE}); a token for it is "
+        "taken from $HOLDFAST_TOKEN",
+    )
     return parser
 
 
 async def served(options: argparse.Namespace, work: Work, makes: bool) -> int:
+    url = server_url(options)
+    if url is not None:
+        try:
+            from holdfast.cli.remote import RemoteBroker
+        except ModuleNotFoundError as error:
+            raise Usage(f"a server needs {error.name}: pip install 'holdfast[server]'") from None
+
+        async with RemoteBroker(url) as remote:
+            # It has of a broker what the commands use.
+            return await work(remote, options)  # type: ignore[arg-type]
     from holdfast.broker import (
         Broker,
     )  # brings the core of the broker, for which no other command should wait
@@ -55,11 +72,21 @@ async def served(options: argparse.Namespace, work: Work, makes: bool) -> int:
         return await work(broker, options)
 
 
+def server_url(options: argparse.Namespace) -> str | None:
+    """The server that was named; else the environment's, if no directory was named anywhere."""
+    given: str | None = options.server
+    if given is not None and options.data_directory is not None:
+        raise Usage("--data and --server exclude each other")
+    if given is None and options.data_directory is None and not os.environ.get(VARIABLE):
+        return os.environ.get(SERVER_VARIABLE) or None
+    return given
+
+
 def data_directory(given: str | None) -> Path:
     """The one that was named, else the one of the environment."""
     named = given if given is not None else os.environ.get(VARIABLE)
     if not named:
-        raise Usage(f"which data directory? Say --data DIR, or set ${VARIABLE}")
+        raise Usage(f"which data directory? Say --data DIR, or --server URL, or set ${VARIABLE}")
     return Path(named)
 
 

@@ -1,0 +1,357 @@
+"""A server instead of a data directory: the same commands, through its HTTP interface.
+
+`RemoteBroker` has of a `Broker` what the commands use. Its calls block: a command does one thing at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from holdfast import errors
+from holdfast.broker.names import topic_name
+from holdfast.broker.stats import LedgerStats, SubscriptionStats, TopicStats
+from holdfast.cli.places import Place
+from holdfast.cli.remote_messages import RemoteMessage, messages_of
+from holdfast.ledger.ids import MessageId
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote_wire import RemoteConsumer, RemoteProducer, RemoteReader
+
+TOKEN_VARIABLE = "HOLDFAST_TOKEN"
+TIMEOUT_S = 60.0
+LATEST_LEDGER = (1 << 63) - 1
+MB = 1 << 20
+_ERRORS: dict[int, type[errors.HoldfastError]] = {
+    401: errors.AuthenticationFailed,
+    403: errors.Denied,
+    404: errors.NotFound,
+    409: errors.Exists,
+    412: errors.Misuse,
+    503: errors.NoQuorum,
+    504: errors.Timeout,
+}
+
+
+class Http:
+    """Requests to one server.
+
+    Example:
+        >>> Http("http://127.0.0.1:8080/").url
+        'http://127.0.0.1:8080'
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise errors.Misuse(f"{url} is no server's address; say http://host:port, its HTTP port")
+        self.url = url.rstrip("/")
+        self.token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
+
+    def get(self, path: str, **query: Any) -> Any:
+        return json.loads(self.raw("GET", path, None, query)[0] or b"null")
+
+    def send(self, method: str, path: str, body: object = None, **query: Any) -> Any:
+        data = self.raw(method, path, body, query)[0]
+        return json.loads(data) if data else None
+
+    def raw(
+        self, method: str, path: str, body: object, query: dict[str, Any]
+    ) -> tuple[bytes, dict[str, str]]:
+        """The body of the answer, and its headers.
+
+        Raises:
+            HoldfastError: what the server refused, as it would be if it were here.
+        """
+        url = self.url + path
+        if query:
+            url += "?" + urllib.parse.urlencode(query)
+        request = urllib.request.Request(url, method=method)  # http or https, see above
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token}")
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                return answer.read(), {name.lower(): value for name, value in answer.headers.items()}
+        except urllib.error.HTTPError as error:
+            raise _ERRORS.get(error.code, errors.HoldfastError)(_reason(error)) from None
+        except urllib.error.URLError as error:
+            raise errors.Closed(f"no server answers at {self.url}: {error.reason}") from None
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    said = error.read()
+    try:
+        return str(json.loads(said)["reason"])
+    except (ValueError, KeyError, TypeError):
+        return f"the server answers {error.code}: {said[:200].decode(errors='replace')}"
+
+
+def quoted(text: str) -> str:
+    return urllib.parse.quote(text, safe="")
+
+
+def path_of(topic: str) -> str:
+    """Of a topic's full name."""
+    tenant, namespace, name = topic_name(topic).removeprefix("persistent://").split("/", 2)
+    return f"/admin/v2/persistent/{quoted(tenant)}/{quoted(namespace)}/{quoted(name)}"
+
+
+def milliseconds(time: datetime) -> int:
+    return max(0, int(time.timestamp() * 1000))
+
+
+class RemoteBroker:
+    """A server, as the commands see it."""
+
+    def __init__(self, url: str) -> None:
+        self.http = Http(url)
+        self.admin = RemoteAdmin(self.http)
+
+    async def __aenter__(self) -> RemoteBroker:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    def producer(self, topic: str, name: str | None = None) -> RemoteProducer:
+        from holdfast.cli.remote_wire import RemoteProducer
+
+        return RemoteProducer(self.http, topic_name(topic), name)
+
+    def consumer(self, topic: str, subscription: str, **options: Any) -> RemoteConsumer:
+        from holdfast.cli.remote_wire import RemoteConsumer
+
+        return RemoteConsumer(self.http, topic_name(topic), subscription, **options)
+
+    def reader(self, topic: str, **options: Any) -> RemoteReader:
+        from holdfast.cli.remote_wire import RemoteReader
+
+        return RemoteReader(self.http, topic_name(topic), **options)
+
+
+class RemoteAdmin:
+    """Of the broker's administration what the commands use."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    # -- topics ----------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        return sorted(
+            topic
+            for tenant in self._http.get("/admin/v2/tenants")
+            for namespace in self._http.get(f"/admin/v2/namespaces/{quoted(tenant)}")
+            for topic in self._http.get(f"/admin/v2/persistent/{namespace}")
+        )
+
+    def topic_stats(self, name: str) -> TopicStats:
+        full = topic_name(name)
+        stats = self._http.get(path_of(full) + "/stats")
+        inside = self._http.get(path_of(full) + "/internalStats")
+        ledgers = [
+            LedgerStats(each["ledgerId"], each["entries"], each["size"], sealed=True)
+            for each in inside["ledgers"]
+        ]
+        terminated = inside["state"] == "Terminated"
+        if ledgers and not terminated:
+            last = ledgers[-1]
+            ledgers[-1] = LedgerStats(last.id, last.entries, last.size_bytes, sealed=False)
+        return TopicStats(
+            name=full,
+            incarnation="",
+            first=f"{ledgers[0].id}:0" if ledgers else "-1:-1",
+            last=inside["lastConfirmedEntry"],
+            entries=inside["numberOfEntries"],
+            size_bytes=inside["totalSize"],
+            terminated=terminated,
+            producers=[each["producerName"] for each in stats["publishers"]],
+            ledgers=ledgers,
+            subscriptions={
+                each: _subscription(each, found, inside["cursors"][each])
+                for each, found in stats["subscriptions"].items()
+                if found["durable"] and each in inside["cursors"]
+            },
+        )
+
+    async def create_topic(self, name: str, **policies: Any) -> None:
+        require_remote(policies)
+        self._http.send("PUT", path_of(name))
+        if policies:
+            await self.set_policies(name, **policies)
+
+    async def delete_topic(self, name: str, force: bool = False) -> None:
+        self._http.send("DELETE", path_of(name), force=str(force).lower())
+
+    async def terminate(self, name: str) -> MessageId:
+        at = self._http.send("POST", path_of(name) + "/terminate")
+        return MessageId(at["ledgerId"], at["entryId"])
+
+    async def truncate(self, name: str) -> None:
+        self._http.send("DELETE", path_of(name) + "/truncate")
+
+    def policies(self, name: str) -> SimpleNamespace:
+        kept = self._http.get(path_of(name) + "/retention")
+        minutes, size = (kept["retentionTimeInMinutes"], kept["retentionSizeInMB"]) if kept else (None, None)
+        return SimpleNamespace(
+            retention_s=minutes if minutes is None or minutes < 0 else minutes * 60.0,
+            retention_bytes=size if size is None or size < 0 else size * MB,
+            ttl_s=self._http.get(path_of(name) + "/messageTTL"),
+            deduplication=self._http.get(path_of(name) + "/deduplicationEnabled"),
+            **dict.fromkeys(NOT_REMOTE),
+        )
+
+    async def set_policies(self, name: str, **policies: Any) -> None:
+        require_remote(policies)
+        at = path_of(name)
+        if {"retention_bytes", "retention_s"} & policies.keys():
+            now = self.policies(name)
+            seconds = policies.get("retention_s", now.retention_s)
+            size = policies.get("retention_bytes", now.retention_bytes)
+            if seconds is None and size is None:
+                self._http.send("DELETE", at + "/retention")
+            else:
+                # One of them alone has no limit beside it: Pulsar keeps what is within both.
+                body = {
+                    "retentionTimeInMinutes": -1 if seconds is None else math.ceil(seconds / 60),
+                    "retentionSizeInMB": -1 if size is None else math.ceil(size / MB),
+                }
+                self._http.send("POST", at + "/retention", body)
+        if "ttl_s" in policies:
+            seconds = policies["ttl_s"]
+            if seconds is None:
+                self._http.send("DELETE", at + "/messageTTL")
+            else:
+                self._http.send("POST", at + "/messageTTL", messageTTL=math.ceil(seconds))
+        if "deduplication" in policies:
+            on = policies["deduplication"]
+            method, body_ = ("DELETE", None) if on is None else ("POST", on)
+            self._http.send(method, at + "/deduplicationEnabled", body_)
+
+    # -- subscriptions ---------------------------------------------------------------------------------
+
+    def subscriptions(self, topic: str) -> list[str]:
+        return list(self._http.get(path_of(topic) + "/subscriptions"))
+
+    def subscription_stats(self, topic: str, name: str) -> SubscriptionStats:
+        found = self.topic_stats(topic).subscriptions.get(name)
+        if found is None:
+            raise errors.NotFound(f"{topic} has no subscription {name}")
+        return found
+
+    async def create_subscription(self, topic: str, name: str, start: Place = "latest") -> None:
+        later = isinstance(start, datetime)
+        body = "latest" if later else _target(start)
+        self._http.send("PUT", self._at(topic, name), body)
+        if later:
+            await self.reset(topic, name, start)
+
+    async def delete_subscription(self, topic: str, name: str, force: bool = False) -> None:
+        self._http.send("DELETE", self._at(topic, name), force=str(force).lower())
+
+    async def reset(self, topic: str, name: str, to: Place) -> None:
+        at = self._at(topic, name) + "/resetcursor"
+        if isinstance(to, datetime):
+            self._http.send("POST", f"{at}/{milliseconds(to)}")
+            return
+        ends = {
+            "earliest": {"ledgerId": -1, "entryId": -1},
+            "latest": {"ledgerId": LATEST_LEDGER, "entryId": 0},
+        }
+        self._http.send("POST", at, ends[to] if isinstance(to, str) else _target(to))
+
+    async def skip(self, topic: str, name: str, count: int) -> None:
+        self._http.send("POST", f"{self._at(topic, name)}/skip/{count}")
+
+    async def clear(self, topic: str, name: str) -> None:
+        self._http.send("POST", f"{self._at(topic, name)}/skip_all")
+
+    async def expire(self, topic: str, name: str, older_than_s: float) -> None:
+        self._http.send("POST", f"{self._at(topic, name)}/expireMessages/{math.ceil(older_than_s)}")
+
+    def _at(self, topic: str, subscription: str) -> str:
+        return f"{path_of(topic)}/subscription/{quoted(subscription)}"
+
+    # -- looking at messages ---------------------------------------------------------------------------
+
+    async def peek(self, topic: str, name: str, count: int = 1) -> list[RemoteMessage]:
+        found: list[RemoteMessage] = []
+        for number in range(1, count + 1):
+            try:
+                found += self._message(f"{self._at(topic, name)}/position/{number}")
+            except errors.NotFound:
+                break
+        return found[:count]
+
+    async def examine(self, topic: str, start: Place = "earliest", count: int = 1) -> list[RemoteMessage]:
+        stats = self.topic_stats(topic)
+        at = self._place(topic, start, stats)
+        found: list[RemoteMessage] = []
+        for ledger in stats.ledgers:
+            first = 0 if ledger.id > at.ledger else at.entry if ledger.id == at.ledger else ledger.entries
+            for entry in range(first, ledger.entries):
+                if len(found) >= count:
+                    return found[:count]
+                found += self._message(f"{path_of(topic)}/ledger/{ledger.id}/entry/{entry}")
+        return found[:count]
+
+    def _place(self, topic: str, start: Place, stats: TopicStats) -> MessageId:
+        if isinstance(start, MessageId):
+            return start
+        if isinstance(start, datetime):
+            return self.at_time(topic, start)
+        return MessageId(-1, 0) if start == "earliest" or not stats.ledgers else MessageId(LATEST_LEDGER, 0)
+
+    def at_time(self, topic: str, time: datetime) -> MessageId:
+        """The first message from that time on."""
+        found = self._http.get(f"{path_of(topic)}/messageid/{milliseconds(time)}")
+        return MessageId(found["ledgerId"], found["entryId"])
+
+    def _message(self, path: str) -> list[RemoteMessage]:
+        data, headers = self._http.raw("GET", path, None, {})
+        ledger, _, entry = headers["x-pulsar-message-id"].partition(":")
+        return messages_of(MessageId(int(ledger), int(entry.partition(":")[0])), data, headers)
+
+
+NOT_REMOTE = ("roll_bytes", "roll_entries", "roll_age_s")
+
+
+def require_remote(policies: dict[str, Any]) -> None:
+    """Not everything has a path in Pulsar's interface."""
+    if given := [name for name in NOT_REMOTE if policies.get(name) is not None]:
+        raise errors.Misuse(f"{', '.join(given)} cannot be set through a server; stop it, and say --data DIR")
+
+
+def _target(place: Place) -> object:
+    if isinstance(place, MessageId):
+        return {"ledgerId": place.ledger, "entryId": place.entry}
+    return place
+
+
+def _subscription(name: str, found: dict[str, Any], cursor: dict[str, Any]) -> SubscriptionStats:
+    behind = int(cursor["numberOfEntriesSinceFirstNotAckedMessage"])
+    return SubscriptionStats(
+        name=name,
+        durable=True,
+        backlog=found["msgBacklog"],
+        mark_delete=cursor["markDeletePosition"],
+        read_position=cursor["readPosition"],
+        individually_acknowledged=max(0, behind - found["msgBacklog"]),
+        partly_acknowledged=0,
+        reset_number=cursor["resetNumber"],
+        under_revision=bool(cursor["isUnderRevision"]),
+        dispatch=None,
+    )
+
+
+def utc(time_ms: int) -> datetime | None:
+    return datetime.fromtimestamp(time_ms / 1000, UTC) if time_ms else None
