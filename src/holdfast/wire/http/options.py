@@ -46,6 +46,8 @@ class HttpOptions:
     https_port: int | None = None
     tls: ssl.SSLContext | None = None
     """Needed for `https_port`."""
+    backlog: int = 100
+    """Connections that may wait to be accepted."""
     authorize: Authorize = anybody
     challenge: str = 'Bearer realm="holdfast"'
     """`WWW-Authenticate` of a refusal: how somebody can show who it is."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +18,7 @@ from aiohttp import web
 from holdfast.broker.broker import Broker
 from holdfast.broker.traffic import Counts
 from holdfast.errors import HoldfastError, Misuse
+from holdfast.wire.handshakes import after_handshake
 from holdfast.wire.http import brokers, messages, namespaces, policies, subscriptions, topics
 from holdfast.wire.http.answers import LookupAnswer
 from holdfast.wire.http.connection import HttpConnection
@@ -79,7 +82,6 @@ class HttpServer:
         self.options = options or HttpOptions()
         self.wire = wire
         self.routes = ROUTES
-        self.description = description(ROUTES)
         self.port: int | None = None
         self.https_port: int | None = None
         self.connections: dict[web.RequestHandler, HttpConnection] = {}
@@ -133,12 +135,15 @@ class HttpServer:
         self.broker.rates.sources.append(self._producers)
         self._looking = asyncio.get_running_loop().create_task(self._look(), name="http-look")
 
-    async def _listen(self, port: int | None, tls: Any) -> int | None:
+    async def _listen(self, port: int | None, tls: ssl.SSLContext | None) -> int | None:
         if port is None:
             return None
-        handshake_s = None if tls is None else self.options.head_s
+        options = self.options
+        factory: Callable[[], asyncio.Protocol] = self._connect
+        if tls is not None:
+            factory = after_handshake(self._connect, tls, options.enter, options.leave, options.head_s)
         listener = await asyncio.get_running_loop().create_server(
-            self._connect, self.options.host, port, ssl=tls, ssl_handshake_timeout=handshake_s
+            factory, options.host, port, backlog=options.backlog
         )
         self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])
@@ -183,6 +188,11 @@ class HttpServer:
     def name(self) -> str:
         """This broker, as host:port."""
         return self.url.partition("://")[2]
+
+    @functools.cached_property
+    def description(self) -> dict[str, Any]:
+        """The OpenAPI page, made when somebody asks for it: a start need not wait for it."""
+        return description(self.routes)
 
     async def _look(self) -> None:
         while True:
