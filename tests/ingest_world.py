@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import os
 import signal
 import subprocess
@@ -156,11 +157,14 @@ class Process:
         self.popen = subprocess.Popen(
             [sys.executable, __file__, *map(str, arguments)], stdout=subprocess.PIPE, text=True
         )
+        self._ready = False
 
     def ready(self) -> bool:
         """False: it has died before."""
-        assert self.popen.stdout is not None
-        return self.popen.stdout.readline().strip() == "ready"
+        if not self._ready:
+            assert self.popen.stdout is not None
+            self._ready = self.popen.stdout.readline().strip() == "ready"
+        return self._ready
 
     def kill(self) -> None:
         self.popen.kill()
@@ -191,6 +195,7 @@ async def stored(data: Path, topic: str) -> list[bytes]:
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)
     if sys.argv[1] == "serve":
         if len(sys.argv) > 5:
             break_it(sys.argv[5])
