@@ -64,6 +64,7 @@ def test_a_tiny_run_at_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert {cost["crowd"] for cost in content["costs"]} == {
         "",
         "entries of backlog",
+        "entries in hand",
         "holes",
         "idle topics",
         "idle subscriptions",

@@ -207,6 +207,16 @@ class Ours:
 
         self._run(work())
 
+    def hold(self, count: int) -> None:
+        """Takes so many messages and acknowledges none: they stay in the hands of the consumer."""
+
+        async def work() -> None:
+            consumer, seen = await self._open_consumer(), 0
+            while seen < count:
+                seen += len(await consumer.receive_many(min(self.setting.batch, count - seen), timeout=60))
+
+        self._run(work())
+
     def topics(self, count: int) -> None:
         """So many other topics, each with a subscription and a message that nobody takes."""
 

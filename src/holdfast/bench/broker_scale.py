@@ -28,6 +28,7 @@ CONDITIONS = (
     Condition("entries of backlog", 10_000),
     Condition("entries of backlog", 1_000_000),
     Condition("entries of backlog", 10_000_000),
+    Condition("entries in hand", 1_000_000),
     Condition("holes", 1_000),
     Condition("holes", 1_000_000),
     Condition("idle topics", 10_000),
@@ -42,7 +43,11 @@ def scaled(conditions: tuple[Condition, ...], divisor: int) -> tuple[Condition, 
 
 
 def prepare(station: Station, condition: Condition) -> None:
-    """Brings the crowd. The measured subscription comes last, except where its own holes are meant."""
+    """Brings the crowd. The measured subscription comes last, except where it is its own crowd that is meant.
+
+    Between holes there are as many entries in the consumer's hands; "entries in hand" has those alone, to
+    tell the two apart.
+    """
     number = condition.number
     match condition.crowd:
         case "entries of backlog":
@@ -52,6 +57,10 @@ def prepare(station: Station, condition: Condition) -> None:
             station.call("subscribe", "live", "earliest")
             station.call("grow", 2 * number)
             station.call("hole", number)
+        case "entries in hand":
+            station.call("subscribe", "live", "earliest")
+            station.call("grow", number)
+            station.call("hold", number)
         case "idle topics":
             station.call("topics", number)
         case "idle subscriptions":
@@ -59,7 +68,7 @@ def prepare(station: Station, condition: Condition) -> None:
         case "idle consumers":
             station.call("grow", 1)
             station.call("subscriptions", number, True)
-    if condition.crowd != "holes":
+    if condition.crowd not in ("holes", "entries in hand"):
         station.call("subscribe")
 
 
