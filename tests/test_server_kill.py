@@ -41,5 +41,10 @@ DEADLY = server_kills.Plan(seconds=9.0, kills=3, seed=3, armed=1.0, life_s=6.0, 
     ids=["answered too early", "no deduplication"],
 )
 def test_a_storm_notices(plan: server_kills.Plan, words: str) -> None:
-    account = server_kills.run(plan)
-    assert re.search(words, " ".join(account.faults)), f"{account.faults}, {account.words()}"
+    told = []
+    for seed in range(3):  # there may be a storm without a message that was under way when the server died
+        account = server_kills.run(dataclasses.replace(plan, seed=seed))
+        if re.search(words, " ".join(account.faults)):
+            return
+        told.append(f"{account.faults}, {account.words()}")
+    raise AssertionError("\n".join(told))

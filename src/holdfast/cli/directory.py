@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.output import plural, print_json, size_words
 from holdfast.cli.parsing import Subparsers, bare_command
+from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:
     from holdfast.ledger.backup import Copied
@@ -39,13 +40,17 @@ def add(nouns: Subparsers) -> None:
 def backup(options: argparse.Namespace) -> int:
     from holdfast.ledger import backup as library
 
-    return tell(library.backup(options.source, options.target), options, "backed up")
+    with progress("backing up", options.source):
+        copied = library.backup(options.source, options.target)
+    return tell(copied, options, "backed up")
 
 
 def restore(options: argparse.Namespace) -> int:
     from holdfast.ledger import backup as library
 
-    return tell(library.restore(options.source, options.target), options, "restored")
+    with progress("restoring", options.source):
+        copied = library.restore(options.source, options.target)
+    return tell(copied, options, "restored")
 
 
 def tell(copied: Copied, options: argparse.Namespace, done: str) -> int:
@@ -67,7 +72,8 @@ def examine(path: str, json: bool) -> int:
     """The answer of `holdfast doctor DIR`: its exit status is 1 if anything that was confirmed is damaged."""
     from holdfast.ledger import doctor as library
 
-    found = library.examine(path)
+    with progress("examining", path):
+        found = library.examine(path)
     if json:
         print_json(found.record())
     else:

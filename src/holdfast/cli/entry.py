@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import holdfast
-from holdfast.cli import bench, credentials, demo, directory, doctor, queue, serve, subscription, topic
+from holdfast.cli import bench, credentials, demo, directory, doctor, queue, serve, subscription, top, topic
 from holdfast.cli.parsing import Usage
 from holdfast.cli.places import joined
 
@@ -28,7 +28,8 @@ And on disk, in a data directory:
   holdfast topic produce orders hello --data DIR
   holdfast topic consume orders --subscription billing --data DIR
   holdfast doctor DIR              is it sound?
-  holdfast serve --data DIR        Pulsar clients just connect"""
+  holdfast serve --data DIR        Pulsar clients just connect
+  holdfast top                     live rates, backlogs and cursors of a server"""
 
 
 def build() -> argparse.ArgumentParser:
@@ -42,6 +43,7 @@ def build() -> argparse.ArgumentParser:
     topic.add(nouns)
     subscription.add(nouns)
     serve.add(nouns)
+    top.add(nouns)
     credentials.add(nouns)
     doctor.add(nouns)
     directory.add(nouns)

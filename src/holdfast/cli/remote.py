@@ -82,7 +82,9 @@ class Http:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 return answer.read(), {name.lower(): value for name, value in answer.headers.items()}
         except urllib.error.HTTPError as error:
-            raise _ERRORS.get(error.code, errors.HoldfastError)(_reason(error)) from None
+            with error:
+                reason = _reason(error)
+            raise _ERRORS.get(error.code, errors.HoldfastError)(reason) from None
         except urllib.error.URLError as error:
             raise errors.Closed(f"no server answers at {self.url}: {error.reason}") from None
 

@@ -52,6 +52,14 @@ class Wire:
         self.tell(Type.CONNECT, **hello)
         self._wait(lambda command: command.type == Type.CONNECTED)
 
+    def open(self, kind: int, **fields: Any) -> Any:
+        """The first request, without which the connection is of no use."""
+        try:
+            return self.ask(kind, **fields)
+        except BaseException:
+            self.close()
+            raise
+
     def tell(self, kind: int, entry: bytes = b"", **fields: Any) -> None:
         self._socket.settimeout(ANSWER_S)
         self._socket.sendall(framed(kind, entry, **fields))
@@ -73,6 +81,7 @@ class Wire:
             if heard is None:
                 raise errors.Timeout(f"the server did not answer within {ANSWER_S:.0f} s")
             if heard[0].type == Type.ERROR:
+                self.close()
                 raise errors.HoldfastError(heard[0].error.message)
             if wanted(heard[0]):
                 return heard[0]
@@ -125,7 +134,7 @@ class RemoteProducer:
     async def __aenter__(self) -> Self:
         self._wire = Wire(self._http, self._topic)
         named = {} if self._name is None else {"producer_name": self._name}
-        opened = self._wire.ask(Type.PRODUCER, topic=self._topic, producer_id=1, **named)
+        opened = self._wire.open(Type.PRODUCER, topic=self._topic, producer_id=1, **named)
         self._name, self._next = opened.producer_name, opened.last_sequence_id + 1
         return self
 
@@ -181,7 +190,7 @@ class _Receiver:
 
     def _open(self, **fields: Any) -> None:
         self._wire = Wire(self._http, self._topic)
-        self._wire.ask(Type.SUBSCRIBE, topic=self._topic, consumer_id=1, **fields)
+        self._wire.open(Type.SUBSCRIBE, topic=self._topic, consumer_id=1, **fields)
         self._wire.tell(Type.FLOW, consumer_id=1, messagePermits=self._queue)
 
     async def receive_many(self, count: int, timeout: float | None = None) -> list[RemoteMessage]:
