@@ -136,6 +136,37 @@ def test_the_broker_comes_back_and_finds_what_was_put(data: Path) -> None:
         assert again.stored() == [b"1", b"2", b"3"]
 
 
+def test_what_nobody_uses_goes_with_the_broker(data: Path, runtime_directory: Path) -> None:
+    with serving(data) as world:
+        with holdfast.Producer("orders") as p:
+            p.put(b"1")
+        assert len(list(runtime_directory.iterdir())) == 4
+        assert world.stored() == [b"1"]
+    assert list(runtime_directory.iterdir()) == []
+    with serving(data) as world:
+        topic = world.broker.topic("persistent://public/default/orders").state.id
+        assert world.broker.machine.log.sequences(topic) == []
+
+
+def test_a_queue_that_was_closed_is_drained_to_its_end(data: Path, runtime_directory: Path) -> None:
+    """A producer comes in while the broker stops: what it has put is stored."""
+    with serving(data):
+        p = holdfast.Producer("orders")
+    places = [p.put(b"%d" % i) for i in range(3)]
+    with Queue.open(p._queue.name) as taking:
+        taking.close()
+        held = taking.get_many(1, 0)
+        with pytest.raises(Closed):
+            p.put(b"too late")
+        with serving(data) as world:
+            held.give_back()
+            p.wait(places[-1], timeout=5.0)
+            assert world.stored() == [b"0", b"1", b"2"]
+            until(lambda: p._account.error is not None)
+            assert world.ingest.topics == []
+    p._leave()
+
+
 def test_ingest_stops_and_starts_while_the_broker_goes_on(world: World, data: Path) -> None:
     p = holdfast.Producer("orders")
     p.put(b"1")

@@ -30,6 +30,8 @@ from holdfast.memory.queue import Queue
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+ASK_S = 2.0
+"""A request that is not answered is made again so often: its broker may be gone, and the door with it."""
 LOOK_S = 0.05
 """A waiting call looks at least this often: it relies on no wake-up."""
 
@@ -150,13 +152,13 @@ class Producer:
         token = secrets.token_hex(8)
         request = json.dumps({"topic": topic, "reply": token}).encode()
         reply = self._names.reply(token)
-        asked = False
+        asked = -ASK_S
         for pause in _pauses(deadline):
-            if not asked:
+            if time.monotonic() - asked >= ASK_S:
                 with contextlib.suppress(NotFound, Full, Timeout, TooManyParticipants, Stale):
                     with Queue.open(self._names.door, directory=str(self._directory)) as door:
                         door.put(request, timeout=max(0.0, deadline - time.monotonic()))
-                    asked = True
+                    asked = time.monotonic()
             told = read_own(reply)
             if told is not None:
                 reply.unlink(missing_ok=True)

@@ -124,11 +124,28 @@ class Segment:
         self._task = asyncio.get_running_loop().create_task(self._run(left_behind), name=self.queue_name)
 
     async def stop(self) -> None:
-        """Leave it as it is, for the next broker: what is not settled goes back."""
+        """Leave it as it is, for the next broker: what is not settled goes back. Nobody's is removed."""
         await self._halt()
+        with contextlib.suppress(HoldfastError):
+            if self._unused():
+                # Who comes in just now is told that it is closed; what was put before that is drained later.
+                self.queue.close()  # type: ignore[union-attr]
+                if self._unused():
+                    await self.end(Closed("the broker has stopped, and nobody used the queue; open it again"))
+                    return
         self._leave()
         with contextlib.suppress(HoldfastError):  # it has ended: so has the session
             await self._close_session()
+
+    def _unused(self) -> bool:
+        """Nothing is in it, and nobody else is attached."""
+        if self.queue is None or self._broker.engine.ended is not None:
+            return False
+        stats = self.queue.stats()
+        others = any(
+            each.attached and each.alive and each.slot != self.queue.slot for each in stats.participants
+        )
+        return not (others or stats.ready or stats.returned or stats.taken or stats.writing)
 
     async def _halt(self) -> None:
         self._stopping = True
@@ -213,7 +230,7 @@ class Segment:
         queue, hands = self.queue, list[Message]()
         while True:
             queue.recover()
-            with contextlib.suppress(Empty):
+            with contextlib.suppress(Empty, Closed):
                 while len(batch := queue.get_many(TAKE, 0)) == 1:  # what comes back comes one by one
                     hands += batch
                 hands += batch
@@ -414,6 +431,8 @@ class Ingest:
         if self._door is not None:
             self._door.detach()
             self._door = None
+            with contextlib.suppress(HoldfastError):  # who asks meanwhile asks again
+                Queue.unlink(self.names.door, directory=str(self.names.directory))
 
     def lend(self) -> Bell:
         """One that can wait for one queue more."""
