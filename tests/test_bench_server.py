@@ -51,7 +51,7 @@ def report() -> Report:
     made.add(Key(OURS, "frames", "consume", 100), Sample(1_000_000, 2.0, 2.1, 0.1))
     made.add(Key(OURS, "frames", "publish batched", 1024), Sample(1_000_000, 2.0, 1.0, 0.1))
     made.add(Key(OURS, "client", "publish batched", 1024), Sample(100_000, 2.0, 0.2, 0.1, 1.9))
-    made.idle[OURS] = [Idle(0.4, 50_000_000, 0.001)]
+    made.idle[OURS] = [Idle(0.4, 0.3, 50_000_000, 0.001)]
     made.latencies[OURS] = [(500.0, 2900.0)]
     made.syncs = [(200.0, 1000.0)]
     return made

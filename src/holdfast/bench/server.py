@@ -109,8 +109,9 @@ class Run:
             server = kind(place)
             server.first()
             start_s = time.monotonic() - begin
+            used = server.server.used()
             try:
-                self.measure(server, start_s)
+                self.measure(server, start_s, used.user_s + used.system_s)
             finally:
                 server.close()
         except (BenchError, OSError) as error:  # this one is out of the race, the others go on
@@ -119,10 +120,10 @@ class Run:
             ServerProcess.end_all()
             shutil.rmtree(place, ignore_errors=True)
 
-    def measure(self, server: Any, start_s: float) -> None:
+    def measure(self, server: Any, start_s: float, start_cpu_s: float) -> None:
         options, report, name = self.options, self.report, server.name
         if "idle" in self.parts:
-            report.idle.setdefault(name, []).append(idle(server, start_s, 2 * options.seconds))
+            report.idle.setdefault(name, []).append(idle(server, start_s, start_cpu_s, options))
         for size in options.sizes if "frames" in self.parts else ():
             measures = ["publish", "publish batched"] if name == OURS else ["publish"]
             for measure in measures:
@@ -187,13 +188,13 @@ class Run:
             os.close(file)
 
 
-def idle(server: Any, start_s: float, seconds: float) -> Idle:
+def idle(server: Any, start_s: float, start_cpu_s: float, options: argparse.Namespace) -> Idle:
     time.sleep(0.5)
     before, begin = server.server.used(), time.monotonic()
-    time.sleep(seconds)
+    time.sleep(2 * options.seconds)
     used = server.server.used().since(before)
     busy = (used.user_s + used.system_s) / (time.monotonic() - begin)
-    return Idle(start_s, server.server.resident_bytes(), busy)
+    return Idle(start_s, start_cpu_s, server.server.resident_bytes(), busy)
 
 
 def chosen(only: str | None) -> set[str]:

@@ -68,7 +68,7 @@ class Ours:
         self.server = ServerProcess(
             [
                 *(sys.executable, "-m", "holdfast.cli", "serve", "--data", str(directory / "data")),
-                *("--port", str(self.port), "--http-port", "off", "--log-level", "warning"),
+                *("--port", str(self.port), "--http-port", str(free_port()), "--log-level", "warning"),
             ],
             directory,
         )

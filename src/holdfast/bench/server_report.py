@@ -42,13 +42,15 @@ def idle_table(report: Report) -> list[str]:
             [
                 name,
                 f"{statistics.median(each.start_s for each in found):.2f}",
+                f"{statistics.median(each.start_cpu_s for each in found):.2f}",
                 f"{max(each.resident_bytes for each in found) / 1e6:.0f}",
                 f"{statistics.median(each.busy for each in found):.2%}",
                 report.durability.get(name, ""),
             ]
         )
     return table(
-        ["", "start to first publish, s", "idle RSS, MB", "idle CPU", "what a confirmation means"], rows
+        ["", "start to first publish, s", "CPU, s", "idle RSS, MB", "idle CPU", "what a confirmation means"],
+        rows,
     )
 
 
