@@ -9,6 +9,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Coroutine
+from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -28,6 +29,12 @@ OPTIONS: dict[str, Any] = {
     "reserve_bytes": 4096,
     "journal_bytes": 1 << 18,
 }
+
+
+def copy_if_there(source: str, target: str) -> None:
+    """Files that nobody needs any more, and spare ones, come and go meanwhile."""
+    with suppress(FileNotFoundError):
+        shutil.copyfile(source, target)
 
 
 class World(Protocol):
@@ -91,8 +98,9 @@ class RealWorld:
         before = self.path
         self._lives += 1
         # The journal first: ledgers that are ahead of it are cut by the recovery.
-        shutil.copytree(before, self.path, ignore=shutil.ignore_patterns("ledgers", "lock"))
-        shutil.copytree(before / "ledgers", self.path / "ledgers")
+        later = shutil.ignore_patterns("ledgers", "lock")
+        shutil.copytree(before, self.path, ignore=later, copy_function=copy_if_there)
+        shutil.copytree(before / "ledgers", self.path / "ledgers", copy_function=copy_if_there)
         (self.path / "lock").touch()
         self._end(broker)
         shutil.rmtree(before)
