@@ -364,3 +364,25 @@ def test_limits(world: World, client: AuthClient) -> None:
             assert refusal.type == pb.BaseCommand.ERROR
         job = {"do": "produce", "url": server.url, "topic": "orders", "token": token("billing")}
         assert client.run([job]) == ["ok"]
+
+
+def test_handshakes_that_never_end_count(world: World) -> None:
+    """On both TLS ports: they hold a place like everybody else, and not for long."""
+    limits = ["connections=3", "unauthenticated_s=0.5"]
+    flags = [part for each in limits for part in ("--set", f"limits.{each}")]
+    arguments = ["--config", world.configure(), "--tls-port", "0", "--https-port", "0", *flags]
+    with served(world.directory / "handshakes", *arguments) as server:
+        ports = [server.ready[name] for name in ("tls_port", "https_port", "https_port")]
+        held = [socket.create_connection(("127.0.0.1", port), timeout=10) for port in ports]
+        for each in held:
+            each.sendall(b"\x16\x03\x01")
+        time.sleep(0.1)
+        with connect(server) as fourth:
+            [refusal] = told(fourth)
+            assert "3 connections, and no more are possible" in refusal.error.message
+        for each in held:
+            assert told(each) == []
+            each.close()
+        with connect(server) as later:
+            later.sendall(greeting("token", token("billing").encode()))
+            assert commands(later.recv(65536))[0].type == pb.BaseCommand.CONNECTED

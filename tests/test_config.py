@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import config_pages
-from command import COMMAND
+from holdfast.cli import main
 from holdfast.errors import BadConfiguration
 from holdfast.wire.config import Config, Listen, Secret, Tokens, conflicts
 from holdfast.wire.settings import Settings, as_toml, leaves, load
@@ -276,20 +275,24 @@ def test_secrets_are_not_in_what_is_told_of_mistakes(tmp_path: Path) -> None:
 # -- the command, the pages ---------------------------------------------------------------------------
 
 
-def holdfast(*arguments: str, status: int = 0, **variables: str) -> tuple[str, str]:
-    done = subprocess.run(
-        [COMMAND, "serve", *arguments],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    return done.stdout, done.stderr
+Command = Callable[..., tuple[str, str]]
 
 
-def test_print_config_gives_a_file_that_gives_the_same(tmp_path: Path) -> None:
+@pytest.fixture
+def holdfast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`holdfast serve`, in this process: what it writes to either stream."""
+
+    def run(*arguments: str, status: int = 0, **variables: str) -> tuple[str, str]:
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            assert main(["serve", *arguments]) == status
+        return capsys.readouterr()
+
+    return run
+
+
+def test_print_config_gives_a_file_that_gives_the_same(tmp_path: Path, holdfast: Command) -> None:
     text = "data = 'd'\n[[advertised]]\nname = 'a'\nurl = 'pulsar://a:1'\n[limits]\nmessage_bytes = '6M'\n"
     (tmp_path / "a.toml").write_text(text)
     shown, _ = holdfast(
@@ -305,13 +308,13 @@ def test_print_config_gives_a_file_that_gives_the_same(tmp_path: Path) -> None:
     )
 
 
-def test_the_file_can_be_named_by_a_variable(tmp_path: Path) -> None:
+def test_the_file_can_be_named_by_a_variable(tmp_path: Path, holdfast: Command) -> None:
     (tmp_path / "a.toml").write_text("[listen]\nprot = 1\n")
     _, told = holdfast("--print-config", status=2, HOLDFAST_CONFIG=f"{tmp_path}/a.toml")
     assert "a.toml:2: listen.prot" in told
 
 
-def test_wrong_arguments_have_their_status(tmp_path: Path) -> None:
+def test_wrong_arguments_have_their_status(tmp_path: Path, holdfast: Command) -> None:
     assert "which data directory" in holdfast(status=2)[1]
     assert "write KEY=VALUE" in holdfast("--set", "listen.port", status=2)[1]
     assert "--port: listen.port: 'x' is not a port" in holdfast("--port", "x", status=2)[1]

@@ -173,6 +173,7 @@ def http_options(config: Config, access: Access) -> http.HttpOptions:
     return HttpOptions(
         host=config.listen.host,
         port=config.listen.http_port,
+        backlog=config.listen.backlog,
         https_port=config.listen.https_port,
         tls=access.tls,
         authorize=access.authorize_http,
