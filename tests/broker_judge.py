@@ -6,6 +6,7 @@ import json
 import pickle
 import random
 import struct
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,26 @@ class Account:
 
 
 @dataclass
+class Acked:
+    """Messages, by their numbers: all below one, and some above."""
+
+    below: int = 0
+    above: set[int] = field(default_factory=set)
+
+    def __contains__(self, key: int) -> bool:
+        return key < self.below or key in self.above
+
+    def add(self, keys: Iterable[int], below: int) -> None:
+        self.above.update(keys)
+        self.below = max(self.below, below)
+
+
+@dataclass
 class Cursor:
     """What is acknowledged for sure, and what may be."""
 
-    sure: set[int] = field(default_factory=set)
-    maybe: set[int] = field(default_factory=set)
+    sure: Acked = field(default_factory=Acked)
+    maybe: Acked = field(default_factory=Acked)
     all_maybe: bool = False
     resets: int = 0
     resetting: int | None = None
@@ -157,15 +173,17 @@ class Judge:
             self.fault(who, "before", at, "were sent again and stored again:", again)
 
     def acknowledged(self, kind: str, cursor: Cursor, rest: list[Any]) -> None:
+        keys: list[int] = []
+        below = 0
         if kind in ("a", "A"):
-            keys = set(rest[0])
+            keys = rest[0]
         elif kind in ("c", "C"):
-            keys = set(range(rest[0] + 1))
+            below = rest[0] + 1
         elif kind == "k":
             cursor.all_maybe = True
             return
         elif kind == "K":
-            keys = set(range((rest[0] + 1) * PLACES))
+            below = (rest[0] + 1) * PLACES
         elif kind == "r":
             cursor.resetting = rest[0]
             return
@@ -173,14 +191,13 @@ class Judge:
             self.account.resets += 1
             self.was_reset(cursor, rest[0])
             return
-        cursor.maybe |= keys
+        cursor.maybe.add(keys, below)
         if kind.isupper():
-            cursor.sure |= keys
+            cursor.sure.add(keys, below)
             self.account.receipted += len(keys) if kind == "A" else 1
 
     def was_reset(self, cursor: Cursor, target: int) -> None:
-        cursor.sure = set(range(target * PLACES))
-        cursor.maybe = set(cursor.sure)
+        cursor.sure, cursor.maybe = Acked(target * PLACES), Acked(target * PLACES)
         cursor.all_maybe = False
         cursor.resets += 1
         cursor.resetting = None
@@ -201,9 +218,9 @@ class Judge:
         if first < self.first[topic] or (topic == "kept" and first):
             self.fault(topic, "begins at", first, "after", self.first[topic])
         for (of, name), cursor in self.cursors.items():
-            gone = set(range(self.first[topic] * PLACES, first * PLACES, PLACES)) - cursor.maybe
+            gone = [at for at in range(self.first[topic], first) if at * PLACES not in cursor.maybe]
             if of == topic and gone and not cursor.all_maybe:
-                self.fault(topic, "was trimmed to", first, name, "had yet to acknowledge", sorted(gone)[:9])
+                self.fault(topic, "was trimmed to", first, name, "had yet to acknowledge", gone[:9])
         told = len({place for (of, _, _), place in self.places.items() if of == topic})
         if end < max(told, self.first[topic]):
             self.fault(topic, "ends at", end, "and", told, "entries were told")
@@ -255,16 +272,17 @@ class Judge:
             self.fault(sub, "has", seen.resets[sub], "resets;", cursor.resets, "were reported")
         cursor.resets = seen.resets[sub]
         every = {ordinal * PLACES + place for ordinal, place, *_ in seen.topics[sub[0]]}
-        back = left & cursor.sure
+        back = sorted(key for key in left if key in cursor.sure)
         if back:
-            self.fault(sub, sorted(back)[:20], "were acknowledged with a receipt and are back")
-        if not cursor.all_maybe:
-            gone = every - cursor.maybe - left
-            if gone:
-                self.fault(sub, sorted(gone)[:20], "were never acknowledged and are gone")
-        self.account.soft_acks_lost += len(left & cursor.maybe)
-        if self.clean and left & cursor.maybe and not cursor.all_maybe:
-            self.fault(sub, "a clean end lost", len(left & cursor.maybe), "acknowledgements")
-        cursor.sure = set(range(seen.bounds[sub[0]][1] * PLACES)) - left
-        cursor.maybe = set(cursor.sure)
+            self.fault(sub, back[:20], "were acknowledged with a receipt and are back")
+        gone = sorted(key for key in every - left if key not in cursor.maybe)
+        if gone and not cursor.all_maybe:
+            self.fault(sub, gone[:20], "were never acknowledged and are gone")
+        lost = sum(key in cursor.maybe for key in left)
+        self.account.soft_acks_lost += lost
+        if self.clean and lost and not cursor.all_maybe:
+            self.fault(sub, "a clean end lost", lost, "acknowledgements")
+        below = min(left, default=seen.bounds[sub[0]][1] * PLACES)
+        above = {key for key in every if key > below} - left
+        cursor.sure, cursor.maybe = Acked(below, above), Acked(below, set(above))
         cursor.all_maybe = False

@@ -131,8 +131,8 @@ class Work:
                     continue
                 keys = [m.ordinal * PLACES + max(0, m.batch_index) for m in messages]
                 receipt = self.random.random() < 0.6
-                if self.random.random() < 0.1:
-                    c.nack(messages[0], delay=0)
+                if self.random.random() < 0.15:
+                    c.nack(messages[0], delay=self.random.choice((0, 20 * self.pause_s)))
                     messages, keys = messages[1:], keys[1:]
                 if not messages:
                     continue
