@@ -48,6 +48,7 @@ class Plan:
     """Of the broker: KEY=VALUE."""
     armed: float = 0.5
     """How many die by themselves at a step between the journal and the answer, where clients send again."""
+    steps: tuple[str, ...] = STEPS
     pause_s: float = 0.004
     """Of producers, after each few messages: the server is to be busy when it is killed, not the machine."""
     deduplication: str = "yes"
@@ -180,7 +181,7 @@ class Storm:
         settings = ("broker.retention_bytes=-1", "ingest.enabled=false", *self.plan.settings)
         step = ""
         if armed and self.random.random() < self.plan.armed:
-            step = f"{self.random.choice(STEPS)}:{self.random.randrange(5, 400)}"
+            step = f"{self.random.choice(self.plan.steps)}:{self.random.randrange(5, 200)}"
         with (self.directory / "server.errors").open("ab") as errors:
             self.server = subprocess.Popen(
                 [
