@@ -176,7 +176,7 @@ class Storm:
     def wait(self, pid: int, calm: bool, armed: bool) -> bool:
         """Whether we killed it. One that is armed gets more time to come there by itself."""
         mean = 0.15 if calm else self.plan.life_ms / 1000
-        if self.plan.each_step or (not armed and self.random.random() < 0.7):
+        if armed or self.random.random() < 0.7:
             self.until_seen(pid)  # most get to their work, else nothing happens any more
         patience = self.random.expovariate(1 / mean) + 0.002
         if armed:

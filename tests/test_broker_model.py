@@ -386,6 +386,6 @@ def how_much(examples: int) -> settings:
 
 
 TestRealBroker = RealMachine.TestCase
-TestRealBroker.settings = how_much(60)
+TestRealBroker.settings = how_much(80)
 TestSimBroker = SimMachine.TestCase
-TestSimBroker.settings = how_much(60)
+TestSimBroker.settings = how_much(120)
