@@ -24,7 +24,7 @@ def clang() -> str:
 def test_a_few_seconds_find_nothing(tmp_path: Path, clang: str) -> None:
     report = fuzz_wire.fuzz(tmp_path, clang, seconds=3, seed=1)
     assert report.failure == ""
-    assert report.runs > 1000
+    assert report.runs > 100
     assert report.covered > 300
 
 
