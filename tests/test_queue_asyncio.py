@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import select
 import selectors
@@ -428,6 +429,7 @@ def open_descriptors() -> int:
 
 
 def test_descriptors_are_closed(runtime_directory: object) -> None:
+    gc.collect()  # what earlier tests have left
     before = open_descriptors()
     for _ in range(3):
         q = Queue.create("q", capacity=4096)
@@ -440,7 +442,7 @@ def test_descriptors_are_closed(runtime_directory: object) -> None:
         q.fileno()
         del q
         Queue.unlink("q")
-    until(lambda: open_descriptors() == before)
+    until(lambda: open_descriptors() <= before)  # fewer, when what others left behind goes meanwhile
 
 
 def test_calls_from_a_program_without_a_loop(q: Queue) -> None:
