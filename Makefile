@@ -84,7 +84,7 @@ docs: venv ## the documentation site, in site/
 # Universal: one lock for every platform and Python. No index addresses: any mirror will do.
 lock: venv ## renew requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-	    --no-emit-index-url --no-header --extra dev --extra bench --extra server --output-file requirements.lock pyproject.toml
+	    --no-emit-index-url --no-header --extra dev --extra bench --extra server --extra spark --output-file requirements.lock pyproject.toml
 
 clean: ## remove what was built, and the virtual environment
 	rm -rf build site $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
