@@ -102,14 +102,22 @@ def build(folder: Path, clang: str, native: Path) -> Path:
     return binary
 
 
-def fuzz(folder: Path, clang: str, seconds: int, seed: int = 0, native: Path = ROOT / "native") -> Report:
-    """Run for so long; the folder keeps what was found. `native`: the sources."""
+def fuzz(
+    folder: Path,
+    clang: str,
+    seconds: int,
+    seed: int = 0,
+    native: Path = ROOT / "native",
+    runs: int = -1,
+) -> Report:
+    """Run for so long, or so many streams; the folder keeps what was found. `native`: the sources."""
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     for number, stream in enumerate(seeds()):
         (corpus / f"seed-{number}").write_bytes(stream)
     options = {
         "max_total_time": seconds,
+        "runs": runs,
         "seed": seed,
         "max_len": 70_000,
         "len_control": 300,
@@ -128,10 +136,10 @@ def fuzz(folder: Path, clang: str, seconds: int, seed: int = 0, native: Path = R
         errors="replace",
     )
     told = done.stderr
-    runs = re.search(r"stat::number_of_executed_units: (\d+)", told)
+    executed = re.search(r"stat::number_of_executed_units: (\d+)", told)
     covered = [int(number) for number in re.findall(r"cov: (\d+)", told)]
     failure = "" if done.returncode == 0 else told[-6000:]
-    return Report(int(runs[1]) if runs else 0, max(covered, default=0), failure)
+    return Report(int(executed[1]) if executed else 0, max(covered, default=0), failure)
 
 
 def main() -> int:

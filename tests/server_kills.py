@@ -142,6 +142,8 @@ class Storm:
         self.url = f"pulsar://127.0.0.1:{self.port}"
         self.clients: dict[str, Client] = {}
         self.server: subprocess.Popen[bytes] | None = None
+        self._said = 0
+        """What earlier servers have written: so many bytes."""
 
     def run(self) -> Account:
         begin = time.monotonic()
@@ -183,6 +185,7 @@ class Storm:
         if armed and self.random.random() < self.plan.armed:
             step = f"{self.random.choice(self.plan.steps)}:{self.random.randrange(5, 200)}"
         with (self.directory / "server.errors").open("ab") as errors:
+            self._said = errors.tell()
             self.server = subprocess.Popen(
                 [
                     *(
@@ -235,12 +238,12 @@ class Storm:
         self.ended(self.server.wait(END_S))
 
     def ended(self, status: int) -> None:
-        if status == -signal.SIGKILL:
-            self.account.kills += 1
+        said = (self.directory / "server.errors").read_bytes()[self._said :].decode(errors="replace")[-2000:]
+        if status == -signal.SIGKILL or (status == -signal.SIGTERM and "is ready" not in said):
+            self.account.kills += 1  # SIGTERM ends an interpreter that does not listen for it yet
         elif status == 0:
             self.account.stops += 1
         else:
-            said = (self.directory / "server.errors").read_text()[-2000:]
             self.account.faults.append(f"the server ended with status {status}: {said}")
 
     # -- the clients -----------------------------------------------------------------------------------

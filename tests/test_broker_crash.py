@@ -27,9 +27,14 @@ def sound(account: Account) -> None:
 
 @pytest.mark.parametrize("plan", broker_kills.PLANS, ids=lambda plan: plan.name)
 def test_storm(plan: broker_kills.Plan) -> None:
-    account = broker_kills.run(dataclasses.replace(plan, seconds=4.0, kills=30, seed=7))
-    sound(account)
-    assert account.kills > 1
+    kills = 0
+    for seed in range(7, 17):  # until enough have died: a slow machine needs more storms for it
+        account = broker_kills.run(dataclasses.replace(plan, seconds=4.0, kills=30, seed=seed))
+        sound(account)
+        kills += account.kills
+        if kills > 4:
+            return
+    raise AssertionError(f"only {kills} kills")
 
 
 def test_at_every_step() -> None:

@@ -36,8 +36,9 @@ def test_who_gives_up_while_joining_leaves_no_session_behind(tmp_path: Path) -> 
         assert joining.cancelled()
         assert opening.cancelled()
         await broker.engine.settle()  # the sessions were opened ...
-        await asyncio.sleep(0.01)
-        await broker.engine.settle()  # ... and are closed
+        async with asyncio.timeout(5):
+            while broker.machine.state.sessions:  # ... and are being closed
+                await asyncio.sleep(0.001)
         async with broker.consumer("orders", "billing"), broker.producer("orders", access="exclusive") as p:
             waiting = asyncio.create_task(opened(broker, "w", "wait-for-exclusive"))
             await asyncio.sleep(0.05)

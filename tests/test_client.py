@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 
 from holdfast import (
@@ -267,7 +268,6 @@ allow = ["produce", "consume"]
 
 
 def test_what_a_role_may_do(tmp_path: Path) -> None:
-    jwt = pytest.importorskip("jwt")
     secret, settings = tmp_path / "secret", tmp_path / "settings"
     secret.write_bytes(os.urandom(32))
     secret.chmod(0o600)
@@ -300,7 +300,6 @@ def test_what_a_role_may_do(tmp_path: Path) -> None:
 
 
 def test_who_it_is(tmp_path: Path) -> None:
-    jwt = pytest.importorskip("jwt")
     secret = tmp_path / "secret"
     secret.write_bytes(os.urandom(32))
     secret.chmod(0o600)

@@ -21,10 +21,10 @@ def clang() -> str:
     return found
 
 
-def test_a_few_seconds_find_nothing(tmp_path: Path, clang: str) -> None:
-    report = fuzz_wire.fuzz(tmp_path, clang, seconds=3, seed=1)
+def test_some_thousand_streams_find_nothing(tmp_path: Path, clang: str) -> None:
+    report = fuzz_wire.fuzz(tmp_path, clang, seconds=120, seed=1, runs=5000)
     assert report.failure == ""
-    assert report.runs > 100
+    assert report.runs > 1000
     assert report.covered > 300
 
 

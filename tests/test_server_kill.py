@@ -18,11 +18,16 @@ pytestmark = pytest.mark.timeout(400)
 
 
 def test_storm() -> None:
-    account = server_kills.run(dataclasses.replace(server_kills.PLANS[0], seconds=6.0, seed=1))
-    assert account.faults == [], account.words()
-    assert account.kills >= 1
-    assert account.confirmed > 50, account.words()
-    assert account.receipted > 5, account.words()
+    kills = confirmed = receipted = 0
+    for seed in range(1, 11):  # until enough has happened: a slow machine needs more storms for it
+        account = server_kills.run(dataclasses.replace(server_kills.PLANS[0], seconds=6.0, seed=seed))
+        assert account.faults == [], account.words()
+        kills += account.kills
+        confirmed += account.confirmed
+        receipted += account.receipted
+        if kills >= 2 and confirmed > 500 and receipted > 100:
+            return
+    raise AssertionError(f"kills {kills}, confirmed {confirmed}, receipted {receipted}")
 
 
 # Every one dies at a step, so that there is always something that was stored and not answered.

@@ -71,6 +71,17 @@ def test_power_cuts(seed: int, sync: str) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS[:12])
+def test_a_kill_and_then_a_power_cut(seed: int) -> None:
+    """I31, I33: what the killed one had written and not synced was shown since. Short journals, so that the
+    next life soon goes on in another file, whose syncs do not cover it."""
+    chance = SeededRandomness(seed, "short journals")
+    with simulated(seed, replace(SMALL, journal_bytes=16 << 10)) as world:
+        for n in range(8):
+            world.die(busy(chance), moment_s=chance.between(0.0, 0.15), kill=n % 2 == 0)
+        world.live()
+
+
+@pytest.mark.parametrize("seed", SEEDS[:12])
 def test_power_cuts_with_sync_os(seed: int) -> None:
     """What was confirmed may be lost, up to a second of it; what is left is whole, and is no damage."""
     chance = SeededRandomness(seed, "store os")

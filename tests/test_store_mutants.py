@@ -53,7 +53,7 @@ def test_without_a_mutant_nothing_is_caught(tmp_path: Path) -> None:
 def test_a_snapshot_before_the_ledgers_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     """I37; caught by test_store_crash.test_power_cuts."""
 
-    async def nothing(self: Running) -> None:
+    async def nothing(self: Running, next_ledger: int) -> None:
         pass
 
     monkeypatch.setattr(Running, "_sync_ledgers", nothing)
@@ -120,13 +120,13 @@ def test_dropping_the_journal_of_the_older_snapshot(monkeypatch: pytest.MonkeyPa
 
 
 def test_recovery_that_does_not_sync_what_it_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I31, I33; caught by storms of SIGKILL and power cuts."""
+    """I31, I33; caught by test_store_crash.test_a_kill_and_then_a_power_cut."""
 
     async def nothing(self: Recovery) -> None:
         pass
 
     monkeypatch.setattr(Recovery, "_sync", nothing)
-    caught(storms)
+    caught(test_store_crash.test_a_kill_and_then_a_power_cut)
 
 
 # -- damage and tails ---------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ class WriterObject {
         }
         row.add(number(report.journals));
         row.add(number(report.journal_first_d));
+        row.add(number(report.journal_bytes));
         return row.take();
     }
 
@@ -117,7 +118,7 @@ nb::list log_points() {
 void bind_writer(nb::module_& module) {
     report_record.make(module, "Report",
                        {"durable_d", "journal_d", "journal_offset", "rounds", "error", "journals",
-                        "journal_first_d"});
+                        "journal_first_d", "journal_bytes"});
     nb::class_<WriterObject>(module, "Writer")
         .def(nb::init<const LogObject&, const std::string&, const std::string&, const nb::bytes&>(),
              nb::arg("log"), nb::arg("directory"), nb::arg("sync") = "group",

@@ -42,6 +42,7 @@ struct WriterReport {
     u64 rounds = 0;           // written so far
     u64 journals = 0;         // the number of the call of use_journal() that is in effect, from 1
     u64 journal_first_d = 0;  // the first D in the journal in use; 0: none yet
+    u64 journal_bytes = 0;    // written so far, to all journals
     IoFailure failure;
 };
 
@@ -243,6 +244,7 @@ class Writer : private ForkAware {
     // Under the lock: what the round has reached so far.
     void settle(const IoFailure& failure) {
         report_.journal_offset = offset_;
+        report_.journal_bytes = journal_bytes_;
         if (journal_synced_) {
             report_.journal_d = std::max(report_.journal_d, round_.settled_d());
             if (round_.journaled() && report_.journal_first_d == 0)
@@ -314,7 +316,7 @@ class Writer : private ForkAware {
     }
 
     IoFailure sync_journal() {
-        const u64 end = offset_ + round_space(round_.journal_bytes());
+        const u64 space = round_space(round_.journal_bytes());
         if (mode_ == SyncMode::os) {
             if (!std::exchange(dirty_, true))
                 next_sync_ = RoundQueue::Clock::now() + std::chrono::seconds(1);
@@ -324,7 +326,8 @@ class Writer : private ForkAware {
         }
         at(Point::journal_synced);
         written_d_ = round_.last_d();
-        offset_ = end;
+        offset_ += space;
+        journal_bytes_ += space;
         journal_synced_ = true;
         return {};
     }
@@ -376,7 +379,7 @@ class Writer : private ForkAware {
     Round round_;  // that is being written, or waits for resume()
     OwnedFd journal_;
     std::vector<OwnedFd> left_journals_;
-    u64 offset_ = 0;
+    u64 offset_ = 0, journal_bytes_ = 0;
     std::vector<iovec> pieces_;
     std::size_t next_write_ = 0;
     bool journal_written_ = false, journal_synced_ = false;

@@ -433,6 +433,7 @@ class Report(NamedTuple):
     error: tuple[str, int, str] | None
     journals: int
     journal_first_d: int
+    journal_bytes: int
 
 class Writer:
     def __init__(self, log: Log, directory: str, sync: str = "group", incarnation: bytes = ...) -> None: ...
@@ -565,22 +566,26 @@ WireItem: TypeAlias = (
 class WireReader:
     """The input of one connection.
 
-    Why a SEND was not taken: 1 wrong checksum, 2 unknown producer, 3 malformed, 4 in a transaction.
+    Why a SEND was not taken: 1 wrong checksum, 2 unknown producer, 3 malformed, 4 in a transaction. After 3
+    and 4 nothing of that producer is taken until it is set again.
     An ACK that asks for no receipt has the request -1.
     """
 
     def __init__(self, frame_max: int = 5_308_416) -> None: ...
     def set_producer(self, producer_id: int, topic: int, session: int, epoch: int, name: str) -> None: ...
     def drop_producer(self, producer_id: int) -> None: ...
-    def feed(self, data: Buffer, frame: Frame) -> list[WireItem]:
-        """Everything that is complete. Each item of kind 1 is one event, added to `frame` in this order."""
+    def feed(self, data: Buffer, frame: Frame, commands_max: int = ...) -> list[WireItem]:
+        """Everything that is complete. Each item of kind 1 is one event, added to `frame` in this order.
+
+        Of kind 0 come at most `commands_max`; then it has stalled.
+        """
     frame_max: int
     @property
     def pending(self) -> int:
         """Bytes that are kept: the beginning of a frame, or what had no room."""
     @property
     def stalled(self) -> bool:
-        """`frame` was full: feed again, b"" will do, with the next one."""
+        """No room in `frame`, or for a command: feed again, b"" will do, when there is."""
     @property
     def broken(self) -> bool: ...
 

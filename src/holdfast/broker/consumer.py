@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
@@ -139,7 +140,7 @@ class Inbox:
                 future.set_result(None)
 
 
-class Receiver:
+class Receiver(ABC):
     """What consumers and readers have in common: messages come in, and are taken one by one or many."""
 
     def __init__(self, broker: Broker, topic: str, receiver_queue: int) -> None:
@@ -164,13 +165,13 @@ class Receiver:
     def __aiter__(self) -> AsyncIterator[TopicMessage]:
         return self._messages()
 
+    @abstractmethod
     async def open(self) -> None:
         """Begin: `async with` does it."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def close(self) -> None:
         """End: what was not acknowledged goes to others."""
-        raise NotImplementedError
 
     async def receive(self, timeout: float | None = None) -> TopicMessage:
         """The next message; waits for one.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from holdfast.group import Disk, File
 from holdfast.ledger import journals
-from holdfast.ledger.journal import ROUND_HEADER, parse_round
 from holdfast.ledger.journals import JournalFiles
-from holdfast.ledger.layout import JOURNAL, PAGE, Place, journal_path, salt_of
+from holdfast.ledger.layout import JOURNAL, PAGE, Place, journal_path
 from holdfast.ledger.writing import Progress, RoundWriter
 
 
@@ -26,12 +25,6 @@ class Journaling:
         self._start_d = last_d
         self._spoiled: set[int] = set()
         """Files in which something failed: they are not used again."""
-        self.written_bytes = 0
-        """Of all rounds of this life."""
-        self._counted = (0, next_place.offset)
-        self._uncounted: list[Place] = []
-        self._counted_d = last_d
-        self._salt = salt_of(files.incarnation)
         self._small: set[int] = set()
         """Files that were made when there was hardly any room."""
 
@@ -49,7 +42,6 @@ class Journaling:
         else:
             file = await self._disk.open(journal_path(self.number))
         self._open[self.number] = file
-        self._counted = (0, self._start.offset)
         writer.use_journal(file, self._start.offset)
 
     def _size(self, number: int) -> int:
@@ -68,32 +60,6 @@ class Journaling:
     def is_waiting(self, progress: Progress) -> bool:
         """The writer was given a file that it has not begun to use."""
         return len(self._used) > max(1, progress.journals)
-
-    def count(self, progress: Progress) -> None:
-        """Add up what was written."""
-        journals_before, offset = self._counted
-        if progress.journals == 0:
-            return
-        if progress.journals > max(1, journals_before):
-            self._uncounted.append(Place(self._used[max(1, journals_before) - 1], offset))
-            offset = PAGE
-        self.written_bytes += max(0, progress.journal_offset - offset)
-        self._counted = (progress.journals, progress.journal_offset)
-        if not self._uncounted:
-            self._counted_d = progress.journal_d
-
-    async def count_rest(self) -> None:
-        """Add what went into a file after it was last looked at, and before it was left."""
-        while self._uncounted:
-            number, offset = self._uncounted.pop()
-            file = self._open.get(number)
-            while file is not None:
-                header = parse_round(await file.read(offset, ROUND_HEADER), self._salt)
-                if header is None or header.first_d <= self._counted_d:
-                    break
-                self._counted_d = header.last_d
-                self.written_bytes += header.space
-                offset += header.space
 
     def room(self, progress: Progress) -> int:
         """What is left of the file in use, and of the spares; less one file, which is kept for acks."""

@@ -13,13 +13,13 @@ from holdfast.group import Position
 from holdfast.ledger import snapshotting
 from holdfast.ledger.journal import wipe
 from holdfast.ledger.journaling import Journaling
-from holdfast.ledger.layout import Place
+from holdfast.ledger.layout import LedgerFile, Place
 from holdfast.ledger.mending import Mender
 from holdfast.ledger.opened import Machine, Opened, StoreStats
 from holdfast.ledger.reading import LedgerReader
 from holdfast.ledger.snapshot import Meta
 from holdfast.ledger.space import Demand, is_full
-from holdfast.ledger.writing import RoundWriter
+from holdfast.ledger.writing import SYNC_AT_ONCE, RoundWriter
 
 TICK_S = 1.0
 """How often the disk's room and the age of the snapshot are looked at."""
@@ -111,7 +111,7 @@ class Running:
             durable_d=self._progress.durable_d,
             snapshot_d=opened.kept[-1].d,
             rounds=self._progress.rounds,
-            journal_bytes=self._journaling.written_bytes,
+            journal_bytes=self._progress.journal_bytes,
             journal_files=self._journaling.number,
             snapshots=self._snapshots,
             snapshot_bytes=self._snapshot_bytes,
@@ -197,7 +197,6 @@ class Running:
         """The writer has something new to say."""
         before, self._progress = self._progress, self.writer.poll()
         progress = self._progress
-        self._journaling.count(progress)
         if progress.journal_d <= self._capture_d:
             self._start = self._journaling.place(progress)
         if progress.failure is not None or self._journaling.is_due(progress):
@@ -257,15 +256,14 @@ class Running:
     async def _look(self) -> None:
         """How much room there is; a spare for the journal."""
         opened = self.opened
-        await self._journaling.count_rest()
-        idle, self._looked_at = self._looked_at, self._journaling.written_bytes
+        idle, self._looked_at = self._looked_at, self._progress.journal_bytes
         await opened.space.look()
         if opened.space.free_bytes < opened.files.size:
             await opened.files.shrink()
         if opened.files.spares:
             return
         if opened.space.free_bytes > opened.files.size:
-            if not self._journaling.is_half_full(self._progress) and self._journaling.written_bytes != idle:
+            if not self._journaling.is_half_full(self._progress) and self._progress.journal_bytes != idle:
                 return  # a snapshot may set one free until it is needed
             try:
                 await opened.files.make_spare()
@@ -281,7 +279,7 @@ class Running:
 
     def _has_grown(self) -> bool:
         """There is so much journal behind the last snapshot that another one is due."""
-        return self._journaling.written_bytes - self._bytes_before >= self.opened.options.snapshot_bytes
+        return self._progress.journal_bytes - self._bytes_before >= self.opened.options.snapshot_bytes
 
     async def _keep_snapshots(self) -> None:
         while True:
@@ -318,7 +316,7 @@ class Running:
         captured = self.machine.capture()
         next_ledger, time_ns = self.machine.log.next_ledger, self.machine.log.time
         self._start, self._capture_d = self._journaling.place(self._progress), captured.d
-        bytes_before = self._journaling.written_bytes
+        bytes_before = self._progress.journal_bytes
         at("snapshot_begin")
         try:
             await self._durable(captured.d)
@@ -330,7 +328,7 @@ class Running:
         start, start_d = self._start
         generations = None
         while generations is None:
-            await self._sync_ledgers()
+            await self._sync_ledgers(next_ledger)
             generations = await self._mender.settled(captured.ledgers)
         at("snapshot_synced")
         meta = await asyncio.to_thread(
@@ -355,13 +353,18 @@ class Running:
         await opened.space.grow(2 * size)
         self._attention.set()  # is there room for a spare now, or for more?
 
-    async def _sync_ledgers(self) -> None:
+    async def _sync_ledgers(self, next_ledger: int) -> None:
         opened = self.opened
-        for file in sorted(opened.unsynced):
+
+        async def one(file: LedgerFile) -> None:
             if opened.generations.get(file.ledger, 0) == file.generation:
                 await self._mender.sync_ledger(file.ledger, partial(opened.sync_ledger, file))
             opened.unsynced.discard(file)
-        await snapshotting.sync_ledgers(self.writer, opened.disk, self._mender.sync_ledger)
+
+        files = sorted(opened.unsynced)
+        for begin in range(0, len(files), SYNC_AT_ONCE):
+            await snapshotting.abreast(one(file) for file in files[begin : begin + SYNC_AT_ONCE])
+        await snapshotting.sync_ledgers(self.writer, opened.disk, self._mender.sync_ledger, next_ledger)
 
     async def _drop(self, before: Meta) -> None:
         """What goes wrong here costs room and nothing else: it is done again later, or at the next start."""

@@ -12,6 +12,7 @@ ledgers that the events in between removed (I39).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast._core import at
@@ -21,7 +22,7 @@ from holdfast.ledger.layout import LEDGERS, SNAPSHOTS, LedgerFile, Place, snapsh
 from holdfast.ledger.reading import LedgerReader
 from holdfast.ledger.recovery import Captured
 from holdfast.ledger.snapshot import Meta
-from holdfast.ledger.writing import RoundWriter
+from holdfast.ledger.writing import RoundWriter, Unsynced
 
 
 def summary(
@@ -72,21 +73,36 @@ def garbage(files: Iterable[LedgerFile], kept: list[Meta], current: dict[int, in
     ]
 
 
-async def sync_ledgers(
-    writer: RoundWriter, disk: Disk, sync: Callable[[int, Callable[[], Awaitable[None]]], Awaitable[None]]
-) -> None:
-    """Everything that was written to ledgers before this call is durable after it.
+async def abreast(syncs: Iterable[Awaitable[None]]) -> None:
+    """All of them at once: file systems join what they are asked together, and the loop turns once, not each
+    time. The first error, when all have ended."""
+    for outcome in await asyncio.gather(*syncs, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
-    `sync(ledger, by)` syncs one by calling `by`, or makes it durable in another file.
+
+async def sync_ledgers(
+    writer: RoundWriter,
+    disk: Disk,
+    sync: Callable[[int, Callable[[], Awaitable[None]]], Awaitable[None]],
+    next_ledger: int,
+) -> None:
+    """Everything that was written to ledgers below `next_ledger` before this call is durable after it.
+
+    Newer ledgers are not waited for: their events are behind the snapshot, and under load there is always one
+    more. `sync(ledger, by)` syncs one by calling `by`, or makes it durable in another file.
     """
     seen: set[int] = set()
+
+    async def one(each: Unsynced) -> None:
+        await sync(each.ledger, each.sync)
+        writer.synced(each.ledger, each.size)
+
     while batch := writer.unsynced():
-        fresh = [each for each in batch if each.ledger not in seen]
+        fresh = [each for each in batch if each.ledger < next_ledger and each.ledger not in seen]
+        seen.update(each.ledger for each in fresh)
         try:
-            for each in fresh:
-                seen.add(each.ledger)
-                await sync(each.ledger, each.sync)
-                writer.synced(each.ledger, each.size)
+            await abreast(one(each) for each in fresh)
         finally:
             for each in batch:
                 await each.close()

@@ -48,6 +48,8 @@ class Progress(NamedTuple):
     journals: int
     """Which call of `use_journal` is in effect, from 1; 0: none yet."""
     rounds: int
+    journal_bytes: int
+    """Written by this writer, to all journals."""
     failure: tuple[str, int, str] | None
     """The operation, its errno, and where. The writer stands still."""
 
@@ -142,6 +144,7 @@ class NativeWriter:
             found.journal_offset,
             found.journals,
             found.rounds,
+            found.journal_bytes,
             found.error,
         )
 
@@ -209,6 +212,7 @@ class SimWriter:
         self._stable = BEGINNING
         self._journals = 0
         self._rounds = 0
+        self._journal_bytes = 0
         self._journal_d = self._durable_d = self._synced_d = log.next_d - 1
         self._sync_at_ns: int | None = None
 
@@ -244,6 +248,7 @@ class SimWriter:
             self._offset,
             self._journals,
             self._rounds,
+            self._journal_bytes,
             self._failure,
         )
 
@@ -371,6 +376,7 @@ class SimWriter:
                 raise _Failure("journal_sync", error.errno or errno.EIO, where) from None
             self._synced_d = found.last_d
         self._offset += len(data)
+        self._journal_bytes += len(data)
 
     async def _write_ledger(
         self, ledger: int, offset: int, data: bytes, index_offset: int, index: bytes
