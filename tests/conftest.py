@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Misuse, Queue
 from processes import Child, Start
+from spark_session import spark as spark
 
 
 @pytest.fixture(autouse=True)

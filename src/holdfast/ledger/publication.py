@@ -149,24 +149,33 @@ def read_table(directory: Path, name: str) -> TopicTable:
     """
     path = directory / table_path(name)
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+        table = read_table_file(path)
+    except NotFound:
         raise NotFound(
             f"{directory} shows no topic {name}; `holdfast topic ls` lists what is there"
         ) from None
-    block = open_block(data)
-    try:
-        if isinstance(block, str) or block[0] != BlockKind.PART:
-            raise msgspec.DecodeError(f"its block is wrong ({block})")
-        table = msgspec.msgpack.decode(data[BLOCK_HEADER : BLOCK_HEADER + block[3]], type=TopicTable)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"{path} does not decode: {error}; start the broker, which writes it anew") from error
     if table.name != name:
         raise Corrupt(f"{path} is of {table.name}, not of {name}; start the broker, which writes it anew")
     return table
 
 
-def _incarnation(directory: Path) -> bytes:
+def read_table_file(path: Path) -> TopicTable:
+    """The table in a file of `topics/`. Raises NotFound, Corrupt."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise NotFound(f"{path} is not there") from None
+    block = open_block(data)
+    try:
+        if isinstance(block, str) or block[0] != BlockKind.PART:
+            raise msgspec.DecodeError(f"its block is wrong ({block})")
+        return msgspec.msgpack.decode(data[BLOCK_HEADER : BLOCK_HEADER + block[3]], type=TopicTable)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"{path} does not decode: {error}; start the broker, which writes it anew") from error
+
+
+def directory_incarnation(directory: Path) -> bytes:
+    """What every file of a broker's directory carries. Raises NotFound, Corrupt."""
     try:
         found = read_file_header((directory / FORMAT).read_bytes())
     except FileNotFoundError:
@@ -193,7 +202,7 @@ class TopicFiles:
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
-        self._format = _incarnation(directory)
+        self._format = directory_incarnation(directory)
         self._table = read_table(directory, name)
         self._view = TopicViewReader(
             str(directory / view_path(self._table.topic)), self._table.topic, self._format

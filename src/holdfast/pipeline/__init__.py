@@ -1,0 +1,27 @@
+"""What the broker holds, as data: a source and a sink for Spark, and the pipelines that stand on them.
+
+Promises upward: `format("holdfast")` reads topics exactly as they are, and writes to them exactly once.
+Needs from below: the broker's files (`holdfast.ledger.publication`) and the core's columns
+(`holdfast._core.Columns`) to read; the small client (`holdfast.client`) to write and to move a subscription.
+
+Spark is only imported when something here is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.pipeline.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("holdfast")` known to a session that `session` did not make. Twice does no harm."""
+    from holdfast.pipeline.source import HoldfastSource
+
+    spark.dataSource.register(HoldfastSource)
+
+
+__all__ = ["register", "session"]

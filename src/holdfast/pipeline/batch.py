@@ -1,0 +1,164 @@
+"""Reading topics once: what is there now, in ranges of ledgers, one task each."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from holdfast._core import Batch
+from holdfast.errors import NotFound
+from holdfast.pipeline.offsets import (
+    DataLoss,
+    Selection,
+    after_loss,
+    require_known,
+    resolve,
+    wanted_position,
+)
+from holdfast.pipeline.options import EARLIEST, LATEST
+from holdfast.pipeline.reading import TopicReader, open_place, topic_and_partition
+
+if TYPE_CHECKING:
+    from holdfast._core import TopicMessage
+
+SPLIT_BYTES = 64 << 20
+"""No task reads much more, so that all cores have something to do until the end."""
+SPLIT_BYTES_MIN = 256 << 10
+"""Less is not worth a task of its own, unless minPartitions says so."""
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """One task: entries of one topic, from one ordinal up to, without, another."""
+
+    name: str
+    incarnation: str
+    start: int
+    stop: int
+
+
+def cut(
+    ranges: list[tuple[TopicReader, int, int]], at_least: int | None, cores: int | None = None
+) -> list[Split]:
+    """Ranges of topics as tasks of about the same number of bytes."""
+    weighed = [(topic, start, topic.weights(start, stop)) for topic, start, stop in ranges if start < stop]
+    total = sum(weights[-1][1] for _, _, weights in weighed)
+    tasks = at_least or max(1, min(cores or os.cpu_count() or 1, total // SPLIT_BYTES_MIN))
+    size = max(1, min(SPLIT_BYTES, -(-total // tasks)))
+    out = []
+    for topic, start, weights in weighed:
+        ordinals, before = zip(*weights, strict=True)
+        parts = max(1, -(-before[-1] // size))
+        edges = [start]
+        for part in range(1, parts):
+            wanted = before[-1] * part // parts
+            right = bisect.bisect_right(before, wanted)
+            low, high = ordinals[right - 1], ordinals[right]
+            inside = (wanted - before[right - 1]) * (high - low) // (before[right] - before[right - 1])
+            if low + inside > edges[-1]:
+                edges.append(low + inside)
+        edges.append(ordinals[-1])
+        incarnation = topic.incarnation.hex()
+        out += [Split(topic.name, incarnation, *edge) for edge in pairwise(edges)]
+    return out
+
+
+class BatchReader(DataSourceReader):
+    """For `spark.read`."""
+
+    def __init__(self, options: dict[str, Any], schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._selection = Selection(options)
+
+    def partitions(self) -> list[Split]:
+        """What there is to read, planned once.
+
+        Raises:
+            NotFound: there is no such topic.
+            DataLoss: it does not go back so far.
+        """
+        options = self._options
+        place = open_place(options["path"], options["service.url"])
+        found = self._selection.find(place)
+        if missing := self._selection.missing(found):
+            raise NotFound(
+                f"{options['path']} shows no topic {', '.join(missing)}. It shows: "
+                + (", ".join(place.topics()) or "none")
+            )
+        starting = options["startingOffsets"] or "earliest"
+        ending = options["endingOffsets"]
+        require_known(starting, found, "startingOffsets")
+        require_known(ending, found, "endingOffsets")
+        ranges = []
+        for name in found:
+            topic = place.open(name)
+            first, visible = topic.plan()
+            wish = wanted_position(starting, name, EARLIEST)
+            start = resolve(topic, wish, options["startingTimestamp"])
+            stop = resolve(topic, wanted_position(ending, name, LATEST), options["endingTimestamp"])
+            start = after_loss(name, start, first, options["failOnDataLoss"])
+            if stop > visible and options["failOnDataLoss"]:
+                raise DataLoss(
+                    f"{name} ends before entry {visible}, and endingOffsets asks for {stop}; "
+                    "set failOnDataLoss=false to read what is there"
+                )
+            ranges.append((topic, start, min(stop, visible)))
+        return cut(ranges, options["minPartitions"]) or [Split("", "", 0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """In the task."""
+        assert isinstance(partition, Split)
+        return read_split(partition, self._options, self._schema)
+
+
+class FilteringBatchReader(BatchReader):
+    """The same with filters that Spark hands over (option filterPushdown)."""
+
+
+def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """What one task reads, as Arrow."""
+    if split.start >= split.stop:
+        return
+    place = open_place(options["path"], options["service.url"])
+    topic = place.open(split.name)
+    if topic.incarnation.hex() != split.incarnation:
+        raise DataLoss(f"{split.name} was deleted and made again while it was read; start a new query")
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    name, partition = topic_and_partition(split.name)
+    for run in topic.runs(split.start, split.stop):
+        rows = [_row(message, name, partition) for message in Batch(run)]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([row.get(field.name) for row in rows], field.type) for field in arrow], schema=arrow
+        )
+
+
+def _row(message: TopicMessage, topic: str, partition: int) -> dict[str, Any]:
+    key = message.key
+    return {
+        "key": key.encode(errors="surrogateescape") if isinstance(key, str) else key,
+        "value": None if message.null_value else message.data,
+        "topic": topic,
+        "partition": partition,
+        "messageId": {
+            "ledger": message.ledger,
+            "entry": message.entry,
+            "batchIndex": message.batch_index,
+        },
+        "publishTime": datetime.fromtimestamp(message.publish_time_ms / 1000, UTC),
+        "eventTime": message.event_time,
+        "producer": message.producer,
+        "sequenceId": message.sequence,
+        "properties": list(message.properties.items()),
+        "position": message.ordinal,
+    }

@@ -1,0 +1,67 @@
+"""The columns of the source: their names and types for Spark and for Arrow. The names are a contract."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import BadConfiguration
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "messageId": "struct<ledger: bigint, entry: bigint, batchIndex: int>",
+    "publishTime": "timestamp",
+    "eventTime": "timestamp",
+    "producer": "string",
+    "sequenceId": "bigint",
+    "properties": "map<string, string>",
+    "position": "bigint",
+}
+"""What is read unless the user gives a schema. `position`: the number of the entry in its topic, dense."""
+EXTRA = {"encryption": "binary", "corrupt": "string"}
+"""Only when asked for. `encryption`: an encrypted message's MessageMetadata, with the keys and all that its
+reader needs. `corrupt`: what is wrong with a damaged entry, which is a row of its own then (mode=permissive).
+"""
+
+
+def schema_text(options: dict[str, Any]) -> str:
+    """The schema without a user's own, as DDL."""
+    found = dict(COLUMNS)
+    if options["valueSchema"] is not None:
+        found["value"] = f"struct<{options['valueSchema']}>"
+    if options["includeHeaders"]:
+        found["encryption"] = EXTRA["encryption"]
+    return ", ".join(f"`{name}` {kind}" for name, kind in found.items())
+
+
+def require_columns(schema: StructType, options: dict[str, Any]) -> list[str]:
+    """The names of a schema's columns, all of which the source has.
+
+    Raises:
+        BadConfiguration: a column is unknown, or of another type.
+    """
+    from pyspark.sql.types import StructType
+
+    known = {**COLUMNS, **EXTRA}
+    for field in schema.fields:
+        if field.name not in known:
+            near = difflib.get_close_matches(field.name, known, 1, 0.5)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise BadConfiguration(
+                f"the source of holdfast has no column {field.name!r}{meant}. It has: {', '.join(known)}"
+            )
+        told = field.dataType.simpleString()
+        if field.name == "value" and options["valueSchema"] is not None:
+            if not isinstance(field.dataType, StructType):
+                raise BadConfiguration(f"with valueSchema the column value is a struct, not {told}")
+        elif told != known[field.name].replace(", ", ",").replace(": ", ":"):
+            raise BadConfiguration(
+                f"the column {field.name} is {known[field.name]}, not {told}; cast it in Spark"
+            )
+    return schema.fieldNames()

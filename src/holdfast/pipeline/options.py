@@ -1,0 +1,238 @@
+"""Every option of the source and the sink: its type, its default, what it does. They are declared here only.
+
+Spark hands options over as text under names without case. Whatever is not declared here, or does not parse,
+is an error that lists what there is: a mistyped option that is silently ignored would read the wrong data.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from holdfast.errors import BadConfiguration
+
+Side = Literal["source", "sink"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as a user may give it."""
+
+    name: str
+    parse: Callable[[str], Any]
+    """Raises ValueError with what would be right."""
+    default: Any
+    doc: str
+    sides: tuple[Side, ...] = ("source",)
+
+
+def text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("something, not nothing")
+    return value.strip()
+
+
+def flag(value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return value.strip().lower() == "true"
+
+
+def count(value: str) -> int:
+    if not value.strip().isdecimal() or int(value) < 1:
+        raise ValueError("a whole number of 1 or more")
+    return int(value)
+
+
+def number(value: str) -> int:
+    if not value.strip().isdecimal():
+        raise ValueError("a whole number of 0 or more")
+    return int(value)
+
+
+def size(value: str) -> int:
+    """1048576, 1m, 64k, 2g."""
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", value.strip().lower())
+    if not found or int(found[1]) < 1:
+        raise ValueError("a number of bytes, such as 1048576 or 64m")
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[found[2]]
+
+
+def duration_s(value: str) -> float:
+    """15m, 30s, 500ms, 1h."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)", value.strip().lower())
+    if not found:
+        raise ValueError("a time with its unit, such as 500ms, 30s or 15m")
+    return float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}[found[2]]
+
+
+def time_ms(value: str) -> int:
+    """Milliseconds since the epoch, or ISO 8601; without a zone it is UTC."""
+    if value.strip().isdecimal():
+        return int(value)
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise ValueError("milliseconds since 1970, or a time such as 2026-01-31T12:00:00Z") from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def names(value: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(each.strip() for each in value.split(",") if each.strip()))
+    if not found:
+        raise ValueError("names with commas between them")
+    return found
+
+
+def pattern(value: str) -> str:
+    try:
+        re.compile(text(value))
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from None
+    return text(value)
+
+
+def one_of(*values: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.strip().lower() not in values:
+            raise ValueError(" or ".join(values))
+        return value.strip().lower()
+
+    return parse
+
+
+Positions = dict[str, dict[int, int]]
+EARLIEST, LATEST = -2, -1
+"""As numbers in JSON, as Kafka's users write them."""
+
+
+def offsets(value: str) -> str | Positions:
+    """`earliest`, `latest`, or {"topic": {"0": 17, "1": -2}}."""
+    if value.strip().lower() in ("earliest", "latest"):
+        return value.strip().lower()
+    wrong = ValueError('earliest, latest, or JSON such as {"orders": {"0": 17}}, -2 earliest and -1 latest')
+    try:
+        found = json.loads(value)
+        out = {
+            str(topic): {int(partition): _position(each) for partition, each in parts.items()}
+            for topic, parts in found.items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise wrong from None
+    return out
+
+
+def _position(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
+        raise ValueError("not a position")
+    return value
+
+
+BOTH: tuple[Side, ...] = ("source", "sink")
+OPTIONS: list[Option] = [
+    Option("path", text, None, "The broker's data directory, on this machine; the server may run.", BOTH),
+    Option("service.url", text, None, "A broker that serves, such as holdfast://127.0.0.1:6650.", BOTH),
+    Option("token", text, None, "Who this is, for brokers that want to know.", BOTH),
+    Option("topic", text, None, "One topic. To read: it, and its partitions.", BOTH),
+    Option("topics", names, None, "Topics, with commas between them."),
+    Option("topicsPattern", pattern, None, "Every topic whose full name this regular expression matches."),
+    Option("subscribe", names, None, "The same as topics, for those who come from Kafka."),
+    Option("subscribePattern", pattern, None, "The same as topicsPattern."),
+    Option(
+        "startingOffsets",
+        offsets,
+        None,
+        "Where a new query begins: earliest (a batch's default), latest (a stream's), or JSON.",
+    ),
+    Option("endingOffsets", offsets, "latest", "Where a batch ends: latest, or JSON. Not for streams."),
+    Option("startingTimestamp", time_ms, None, "Begin with the first entry stored at this time or later."),
+    Option("endingTimestamp", time_ms, None, "End before the first entry stored at this time or later."),
+    Option("failOnDataLoss", flag, True, "Entries that were trimmed before they were read: fail, or go on."),
+    Option("maxOffsetsPerTrigger", count, None, "At most so many entries in one batch of a stream."),
+    Option("maxBytesPerTrigger", size, None, "At most about so many bytes in one batch of a stream."),
+    Option("minOffsetsPerTrigger", count, None, "No batch before so many entries wait ..."),
+    Option("maxTriggerDelay", duration_s, 900.0, "... or this time is over."),
+    Option("minPartitions", count, None, "At least so many tasks; default: as many as there are cores."),
+    Option("includeHeaders", flag, False, "Also the column encryption: the metadata of encrypted messages."),
+    Option("valueFormat", one_of("bytes", "json"), None, "json: the value is decoded by valueSchema."),
+    Option("valueSchema", text, None, "The value's type, as DDL: id BIGINT, name STRING."),
+    Option(
+        "mode",
+        one_of("failfast", "permissive"),
+        "failfast",
+        "A damaged block: fail and name it, or leave it out and count it.",
+    ),
+    Option("filterPushdown", flag, False, "Let Spark hand over filters on id, time and key."),
+    Option(
+        "predefinedSubscription",
+        text,
+        None,
+        "Begin where this subscription is, obey its resets, and move it behind what is done.",
+    ),
+]
+
+
+SINK: tuple[Side, ...] = ("sink",)
+OPTIONS += [
+    Option("tlsTrustCertsFilePath", text, None, "Certificates to trust, instead of the system's.", BOTH),
+    Option(
+        "checkpointLocation", text, None, "Spark's own: what a stream has done. Its id is in there.", SINK
+    ),
+    Option(
+        "sinkName", text, None, "Which sink this is, where a query, or a job with batchId, has several.", SINK
+    ),
+    Option("batchId", number, None, "With sinkName: this write is published once, however often made.", SINK),
+    Option(
+        "messagesPerEntry", count, 1, "Rows with nothing but a value share an entry, so many at most.", SINK
+    ),
+    Option("timeout", duration_s, 60.0, "A broker that is away is asked again for so long.", SINK),
+]
+
+
+def declared(side: Side) -> list[Option]:
+    """What this side knows."""
+    return [each for each in OPTIONS if side in each.sides]
+
+
+def parse(given: Mapping[str, str], side: Side) -> dict[str, Any]:
+    """All options of a side by their right names, defaults included.
+
+    Raises:
+        BadConfiguration: one is unknown or wrong; the text says which, and what would be right.
+    """
+    known = {each.name.lower(): each for each in declared(side)}
+    out: dict[str, Any] = {each.name: each.default for each in known.values()}
+    for name, value in given.items():
+        option = known.get(name.lower())
+        if option is None:
+            raise BadConfiguration(_unknown(name, side))
+        try:
+            out[option.name] = option.parse(str(value))
+        except ValueError as error:
+            raise BadConfiguration(f"option {option.name} is {value!r}; it takes {error}") from None
+    return out
+
+
+def _unknown(name: str, side: Side) -> str:
+    known = sorted(each.name for each in declared(side))
+    lowered = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), lowered, 1, 0.6)
+    meant = f"; did you mean {lowered[near[0]]}?" if near else ""
+    others = [each.name for each in OPTIONS if side not in each.sides and each.name.lower() == name.lower()]
+    if others:
+        meant = f"; it is one of the {'sink' if side == 'source' else 'source'}'s"
+    return f"the {side} of holdfast has no option {name!r}{meant}. It has: {', '.join(known)}"
+
+
+def table(side: Side) -> str:
+    """The options as a table in Markdown: what the documentation shows."""
+    rows = ["| option | default | what it does |", "|---|---|---|"]
+    for each in declared(side):
+        default = "" if each.default is None else str(each.default).lower()
+        rows.append(f"| `{each.name}` | {default} | {each.doc} |")
+    return "\n".join(rows)

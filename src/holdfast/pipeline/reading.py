@@ -1,0 +1,237 @@
+"""Where the source reads: an interface with one implementation over a broker's files.
+
+`Place` is where topics are, `TopicReader` is one of them. What they hand over is below `visible`, and
+verified. Another implementation, over the network, only has to do the same.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from holdfast._core import Entries, LedgerFiles, TopicViewReader
+from holdfast.errors import Corrupt, HoldfastError, Misuse, NotFound
+from holdfast.ledger.layout import TOPICS
+from holdfast.ledger.publication import (
+    RUN_ENTRIES,
+    TableEntry,
+    directory_incarnation,
+    read_table,
+    read_table_file,
+    view_path,
+)
+
+RUN_BYTES = 1 << 20
+"""What is read at once: it fits into the processor's cache, and is decoded there."""
+_PARTITION = re.compile(r"(.*)-partition-(\d+)")
+
+
+def topic_and_partition(name: str) -> tuple[str, int]:
+    """A topic's name, and which of its partitions; 0 where it has none.
+
+    Example:
+        >>> topic_and_partition("persistent://public/default/orders-partition-3")
+        ('persistent://public/default/orders', 3)
+        >>> topic_and_partition("persistent://public/default/orders")
+        ('persistent://public/default/orders', 0)
+    """
+    found = _PARTITION.fullmatch(name)
+    return (found[1], int(found[2])) if found else (name, 0)
+
+
+class TopicReader(Protocol):
+    """One topic, or one partition of one."""
+
+    name: str
+    incarnation: bytes
+
+    def plan(self) -> tuple[int, int]:
+        """What can be read now: ordinals from the first, up to, without, the second."""
+
+    def at_time(self, time_ms: int) -> int:
+        """The ordinal of the first entry that was stored at this time or later."""
+
+    def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """(ordinal, bytes before it) for some ordinals of the range, both its ends included."""
+
+    def runs(self, start: int, stop: int) -> Iterator[Entries]:
+        """The entries of a range that `plan` gave, as runs within ledgers."""
+
+
+class Place(Protocol):
+    """Where topics are."""
+
+    def topics(self) -> list[str]:
+        """The full names of those that have something to read."""
+
+    def open(self, name: str) -> TopicReader:
+        """Raises NotFound."""
+
+
+class FilePlace:
+    """A broker's directory on this machine. No lock is taken: the broker may run."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = Path(directory)
+        self._incarnation = directory_incarnation(self.directory)
+        self._names: dict[str, str] = {}
+        """By the table's file: a file is for one name for good."""
+        self._open: dict[str, FileTopic] = {}
+
+    def topics(self) -> list[str]:
+        found = []
+        for each in os.scandir(self.directory / TOPICS):
+            if each.name.endswith(".table"):
+                if each.name not in self._names:
+                    try:
+                        self._names[each.name] = read_table_file(Path(each.path)).name
+                    except NotFound:
+                        continue  # deleted while this looked
+                found.append(self._names[each.name])
+        return sorted(found)
+
+    def open(self, name: str) -> FileTopic:
+        """The topic; the same one again as long as it is not another one under its name."""
+        held = self._open.get(name)
+        if held is not None:
+            try:
+                held.plan()
+                return held
+            except NotFound:
+                del self._open[name]
+        self._open[name] = topic = FileTopic(self.directory, name, self._incarnation)
+        return topic
+
+
+class FileTopic:
+    """A topic's ledgers, read beside the broker."""
+
+    def __init__(self, directory: Path, name: str, incarnation: bytes) -> None:
+        self._directory = directory
+        self._table = read_table(directory, name)
+        self._firsts = [each.first for each in self._table.ledgers]
+        self._view = TopicViewReader(
+            str(directory / view_path(self._table.topic)), self._table.topic, incarnation
+        )
+        self._files = LedgerFiles(os.fspath(directory), incarnation, 64)
+        self.name = name
+        self.incarnation = self._table.incarnation
+
+    def plan(self) -> tuple[int, int]:
+        """As TopicReader. Raises NotFound: the topic was deleted, or is another one under its name."""
+        incarnation, first, visible, version, state = self._view.read()
+        if state == "gone" or incarnation != self.incarnation:
+            raise NotFound(f"{self.name} was deleted, and perhaps made again; open it anew")
+        if version != self._table.version:
+            table = read_table(self._directory, self.name)
+            if table.incarnation != incarnation:
+                raise NotFound(f"{self.name} was deleted, and made again; open it anew")
+            self._table = table
+            self._firsts = [each.first for each in table.ledgers]
+        return first, visible
+
+    def at_time(self, time_ms: int) -> int:
+        first, visible = self.plan()
+        wanted = time_ms * 1_000_000
+        low, high = first, visible
+        while low < high:  # log time never goes back
+            middle = (low + high) // 2
+            entry, _ = self._at(middle, visible)
+            if self._files.time(entry.file, middle - entry.first, entry.generation) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """As TopicReader; from the indexes, which are a hint, as this is."""
+        found, total = [(start, 0)], 0
+        while start < stop:
+            entry, end = self._at(start, stop)
+            end = min(end, stop)
+            total += max(1, self._offset(entry, end) - self._offset(entry, start))
+            found.append((end, total))
+            start = end
+        return found
+
+    def _offset(self, entry: TableEntry, ordinal: int) -> int:
+        """Where the block of an ordinal begins in its file; the file's end if the index does not say."""
+        generation = f".{entry.generation}" if entry.generation else ""
+        stem = self._directory / f"ledgers/{entry.file:016x}{generation}"
+        try:
+            with stem.with_name(stem.name + ".index").open("rb") as file:
+                file.seek(64 + 8 * (ordinal - entry.first))
+                found = file.read(8)
+            if len(found) == 8:
+                return int(struct.unpack("<Q", found)[0])
+            return stem.with_name(stem.name + ".data").stat().st_size
+        except OSError:
+            return 0
+
+    def runs(self, start: int, stop: int) -> Iterator[Entries]:
+        """As TopicReader.
+
+        Raises:
+            NotFound: the beginning was trimmed meanwhile; plan again.
+            Corrupt: a block below visible is damaged; the text names file and offset.
+        """
+        self.plan()  # the table is now at least as new as the plan that gave this range
+        while start < stop:
+            run = self.run(start, stop)
+            yield run
+            start += len(run)
+
+    def run(self, start: int, stop: int) -> Entries:
+        """The first of `runs`."""
+        while True:
+            entry, end = self._at(start, stop)
+            version = self._table.version
+            try:
+                run = self._files.read(
+                    entry.file,
+                    entry.first,
+                    start - entry.first,
+                    min(stop, end, start + RUN_ENTRIES) - start,
+                    RUN_BYTES,
+                    True,
+                    entry.generation,
+                    entry.id,
+                )
+                assert run is not None
+                return run
+            except HoldfastError as error:
+                # Its ledger went, or was written again into another file; otherwise it is what it is.
+                first, _ = self.plan()
+                if first > start:
+                    raise NotFound(
+                        f"{self.name}: entry {start} was trimmed while it was read; the oldest is {first}"
+                    ) from error
+                if version == self._table.version:
+                    raise Corrupt(f"{self.name}, position {start}: {error}") from error
+
+    def _at(self, ordinal: int, stop: int) -> tuple[TableEntry, int]:
+        index = bisect.bisect_right(self._firsts, ordinal) - 1
+        if index < 0:
+            raise NotFound(f"{self.name}: entry {ordinal} was trimmed; plan again")
+        end = self._firsts[index + 1] if index + 1 < len(self._firsts) else stop
+        return self._table.ledgers[index], max(end, ordinal + 1)
+
+
+def open_place(path: str | None, url: str | None) -> Place:
+    """Where the options point to.
+
+    Raises:
+        Misuse: neither is given, or what cannot be read by.
+        NotFound: there is no broker's directory.
+    """
+    if path is None:
+        raise Misuse(
+            "the source reads a broker's files: give option path, its data directory"
+            + (" beside service.url" if url else "")
+        )
+    return FilePlace(path)

@@ -1,0 +1,70 @@
+"""A Spark session with the settings that the source, the sink and the pipelines want."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from holdfast.errors import Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""What every session gets, unless the caller says otherwise."""
+
+
+def session(
+    app: str = "holdfast",
+    *,
+    master: str | None = None,
+    memory: str = "1g",
+    settings: dict[str, str] | None = None,
+) -> SparkSession:
+    """A session that knows `format("holdfast")`: the one that is running, or a new one.
+
+    Args:
+        app: its name.
+        master: where it runs; default: this machine with all its cores, or what spark-submit has said.
+        memory: of the driver, which in local mode does all the work.
+        settings: Spark's own, over those of this module.
+
+    Raises:
+        Unsupported: Spark or Java is not installed.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise Unsupported("Spark is not installed; pip install 'holdfast[spark]'") from None
+    from holdfast.pipeline import register
+    from holdfast.pipeline.java import ensure_java
+
+    ensure_java()
+    # Workers must be this interpreter: another one would not find this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app)
+    if master is not None:
+        builder = builder.master(master)
+    chosen = {
+        **SETTINGS,
+        "spark.driver.memory": memory,
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        **(settings or {}),
+    }
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark

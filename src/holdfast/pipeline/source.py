@@ -1,0 +1,61 @@
+"""`format("holdfast")`: what Spark is given."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from holdfast.pipeline.batch import BatchReader, FilteringBatchReader
+from holdfast.pipeline.columns import require_columns, schema_text
+from holdfast.pipeline.options import parse
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+
+
+class HoldfastSource(DataSource):
+    """Topics as a table: batch and stream, reading and writing.
+
+    Example:
+        >>> df = spark.read.format("holdfast").option("path", data).option("topic", "orders").load()
+        ... # doctest: +SKIP
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(…)`."""
+        return "holdfast"
+
+    def schema(self) -> str:
+        """The columns, unless the user gives a schema with some of them."""
+        return schema_text(parse(self.options, "source"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`."""
+        options = self._checked(schema)
+        return (FilteringBatchReader if options["filterPushdown"] else BatchReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For `spark.readStream`."""
+        stream = import_module("holdfast.pipeline.stream")
+        return cast(DataSourceStreamReader, stream.StreamReader(self._checked(schema), schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For `df.write`."""
+        from holdfast.pipeline.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """For `df.writeStream`."""
+        from holdfast.pipeline.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
+
+    def _checked(self, schema: StructType) -> dict[str, Any]:
+        options = parse(self.options, "source")
+        require_columns(schema, options)
+        return options

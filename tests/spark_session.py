@@ -1,0 +1,30 @@
+"""One Spark session for all tests: starting it takes longer than most of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two cores, little memory; it ends with the run."""
+    from holdfast.pipeline import session
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = {**SETTINGS, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    made = session("holdfast-tests", master="local[2]", settings=settings)
+    yield made
+    made.stop()
