@@ -307,11 +307,16 @@ class Client:
             Corrupt: a stage is not what its receipt says; nothing was published.
             Timeout: not known; commit again.
         """
+        return self.sink_commit_at(key, batch, receipts)[0]
+
+    def sink_commit_at(self, key: str, batch: int, receipts: Sequence[StageReceipt]) -> tuple[bool, int]:
+        """The same, and the newest batch that the sink has published."""
         command = pb.CommandSinkCommit(key=key, batch=batch)
         for receipt in receipts:
             for stage, topic, count, digest in receipt.encode():
                 command.parts.add(stage=stage, topic_id=topic, count=count, digest=digest)
-        return bool(self._call("sink_commit", command).sink_committed.committed)
+        told = self._call("sink_commit", command).sink_committed
+        return bool(told.committed), int(told.batch)
 
     def progress(
         self,

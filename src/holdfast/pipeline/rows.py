@@ -1,0 +1,264 @@
+"""Rows of a DataFrame as entries: which columns the sink knows, and what becomes of each.
+
+| column | type | in the message |
+|---|---|---|
+| `value` | string or binary | the payload; NULL is Pulsar's null value, a tombstone for compaction |
+| `key` | string or binary | a key of text, or of bytes; NULL is none |
+| `topic` | string | where it goes, unless the option `topic` says it for all |
+| `properties` | map<string,string> | its properties |
+| `eventTime` | timestamp | its event time, in milliseconds; NULL is none |
+
+A piece of a batch is turned at a time, so that memory does not grow with the batch.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from holdfast._core import crc32c, encode_messages
+from holdfast.broker.names import topic_name
+from holdfast.errors import BadConfiguration, HoldfastError, Misuse
+from holdfast.wire.proto import pulsar_pb2 as pb
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIECE_BYTES = 1 << 20
+PIECE_ROWS = 16 << 10
+"""What is turned at once: about so much, and so many rows at most."""
+
+_TEXT_OR_BYTES = (StringType(), BinaryType())
+TYPES: dict[str, tuple[DataType, ...]] = {
+    "value": _TEXT_OR_BYTES,
+    "key": _TEXT_OR_BYTES,
+    "topic": (StringType(),),
+    "properties": (MapType(StringType(), StringType()),),
+    "eventTime": (TimestampType(),),
+}
+"""The columns that are written."""
+READ_ONLY = ("partition", "messageId", "publishTime", "producer", "sequenceId", "position")
+"""Columns of the source that the broker gives anew: what was read can be written as it is."""
+_HINTS = {
+    "value": "to_json(value) for a structure, cast(value as string) for a number",
+    "key": "cast(key as string)",
+    "topic": "cast(topic as string)",
+    "properties": "transform_values(properties, (k, v) -> cast(v as string))",
+    "eventTime": "timestamp_millis(eventTime) for a number, cast(eventTime as timestamp) for anything else",
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How rows of one schema are turned into entries. Made in the driver, used in tasks."""
+
+    columns: dict[str, int]
+    """Where each known column stands."""
+    topic: str | None
+    """In full: of every row; None: each row says its own."""
+    per_entry: int = 1
+    """So many messages make one entry, where rows have nothing but a value."""
+    full_names: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, schema: StructType, topic: str | None, per_entry: int = 1) -> Rows:
+        """For a schema and the option `topic`.
+
+        Raises:
+            BadConfiguration: a column is missing, unknown, or of a type that no message has.
+        """
+        columns: dict[str, int] = {}
+        known = {name.lower(): name for name in (*TYPES, *READ_ONLY)}
+        for index, column in enumerate(schema.fields):
+            name = known.get(column.name.lower())
+            if name is None:
+                raise BadConfiguration(_unknown(column.name))
+            if name in columns:
+                raise BadConfiguration(f"column {name} stands twice; select it once")
+            if name in TYPES:
+                _require_type(name, column.dataType)
+                columns[name] = index
+        if "value" not in columns:
+            found = ", ".join(schema.fieldNames()) or "none"
+            raise BadConfiguration(
+                f"the sink needs a column value, string or binary; the columns are: {found}. Name one "
+                "of them: df.withColumnRenamed(…, 'value'), or df.selectExpr('to_json(struct(*)) as value')"
+            )
+        if topic is None and "topic" not in columns:
+            raise BadConfiguration(
+                "where do the rows go? Give option topic for all of them, or a column topic for each"
+            )
+        return cls(columns, None if topic is None else _full_name(topic, "option topic"), per_entry)
+
+    def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The batch in slices of about a megabyte."""
+        rows = batch.num_rows
+        if rows:
+            step = max(1, min(PIECE_ROWS, rows * PIECE_BYTES // max(1, batch.nbytes)))
+            for start in range(0, rows, step):
+                yield batch.slice(start, step)
+
+    def entries(self, piece: pa.RecordBatch, producer: str, sequence: int) -> dict[str, list[bytes]]:
+        """Per topic the entries of a piece, in the order of its rows.
+
+        Raises:
+            Misuse: a row that is no message; the text says which column and why.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        values = self._bytes(piece, "value")
+        assert values is not None
+        nulls = piece.column(self.columns["value"]).null_count
+        topics, keys = self._topics(piece), self._keys(piece)
+        properties, times = self._properties(piece), self._times(piece)
+        if topics is None and keys is None and properties is None and times is None and not nulls:
+            assert self.topic is not None
+            plain = [each for each in values if each is not None]
+            made = encode_messages(plain, producer, sequence, now_ms, batch=self.per_entry)
+            return {self.topic: made}
+        out: dict[str, list[bytes]] = {}
+        for i, value in enumerate(values):
+            topic = self.topic if topics is None else topics[i]
+            assert topic is not None
+            key = None if keys is None else keys[i]
+            told = None if properties is None else properties[i]
+            event_ms = 0 if times is None else times[i]
+            if value is None:
+                entry = null_entry(producer, sequence + i, now_ms, key, told, event_ms)
+            else:
+                entry = encode_messages(
+                    (value,), producer, sequence + i, now_ms, key=key, properties=told, event_time_ms=event_ms
+                )[0]
+            out.setdefault(topic, []).append(entry)
+        return out
+
+    # -- columns -------------------------------------------------------------------------------------------
+
+    def _column(self, piece: pa.RecordBatch, name: str) -> pa.Array | None:
+        """None: there is nothing in it."""
+        index = self.columns.get(name)
+        if index is None:
+            return None
+        column = piece.column(index)
+        return None if name != "value" and column.null_count == len(column) else column
+
+    def _bytes(self, piece: pa.RecordBatch, name: str) -> list[bytes | None] | None:
+        import pyarrow as pa
+
+        column = self._column(piece, name)
+        if column is None:
+            return None
+        if pa.types.is_string(column.type):
+            column = column.cast(pa.binary())
+        elif pa.types.is_large_string(column.type):
+            column = column.cast(pa.large_binary())
+        return column.to_pylist()  # type: ignore[no-any-return]
+
+    def _keys(self, piece: pa.RecordBatch) -> list[Any] | None:
+        column = self._column(piece, "key")
+        return None if column is None else column.to_pylist()
+
+    def _topics(self, piece: pa.RecordBatch) -> list[str] | None:
+        if self.topic is not None:
+            return None
+        column = piece.column(self.columns["topic"])
+        if column.null_count:
+            raise Misuse("column topic is NULL in a row; give each row a topic, or all of them option topic")
+        names = column.to_pylist()
+        for name in set(names) - self.full_names.keys():
+            self.full_names[name] = _full_name(name, "column topic")
+        return [self.full_names[name] for name in names]
+
+    def _properties(self, piece: pa.RecordBatch) -> list[dict[str, str] | None] | None:
+        column = self._column(piece, "properties")
+        if column is None:
+            return None
+        told = [None if each is None else dict(each) for each in column.to_pylist()]
+        for each in told:
+            if each and None in each.values():
+                name = next(key for key, value in each.items() if value is None)
+                raise Misuse(
+                    f"property {name!r} is NULL in a row; map_filter(properties, (k, v) -> v is not null)"
+                )
+        return told
+
+    def _times(self, piece: pa.RecordBatch) -> list[int] | None:
+        import pyarrow as pa
+
+        column = self._column(piece, "eventTime")
+        if column is None:
+            return None
+        micros = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        if any(each is not None and each < 0 for each in micros):
+            raise Misuse("column eventTime is before 1970 in a row; a message cannot say that: leave it NULL")
+        return [0 if each is None else each // 1000 for each in micros]
+
+
+def null_entry(
+    producer: str,
+    sequence: int,
+    publish_time_ms: int,
+    key: str | bytes | None,
+    properties: dict[str, str] | None,
+    event_time_ms: int,
+) -> bytes:
+    """A message without a value, as Pulsar's clients write it."""
+    metadata = pb.MessageMetadata(
+        producer_name=producer, sequence_id=sequence, publish_time=publish_time_ms, null_value=True
+    )
+    if isinstance(key, bytes):
+        metadata.partition_key = base64.b64encode(key).decode()
+        metadata.partition_key_b64_encoded = True
+    elif key is not None:
+        metadata.partition_key = key
+    for name, value in (properties or {}).items():
+        metadata.properties.add(key=name, value=value)
+    if event_time_ms:
+        metadata.event_time = event_time_ms
+    head = metadata.SerializeToString()
+    body = len(head).to_bytes(4, "big") + head
+    return b"\x0e\x01" + crc32c(body).to_bytes(4, "big") + body
+
+
+def _full_name(name: str, where: str) -> str:
+    try:
+        return topic_name(name)
+    except HoldfastError as error:
+        raise Misuse(f"{where}: {error}") from None
+
+
+def _require_type(name: str, found: DataType) -> None:
+    wanted = TYPES[name]
+    if isinstance(found, StringType):  # of any collation, char and varchar, too
+        found = StringType()
+    if isinstance(found, MapType):
+        found = MapType(found.keyType, found.valueType)
+    if found not in wanted:
+        right = " or ".join(each.simpleString() for each in wanted)
+        raise BadConfiguration(
+            f"column {name} is {found.simpleString()}; a message has {right} there: {_HINTS[name]}"
+        )
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), [each.lower() for each in TYPES], 1, 0.6)
+    meant = next((f"; did you mean {each}?" for each in TYPES if each.lower() in near), "")
+    return (
+        f"the sink has no column {name!r}{meant} It writes: {', '.join(TYPES)}; drop what is not to be "
+        "written, or put it into value or properties"
+    )
+
+
+__all__ = ["READ_ONLY", "TYPES", "Rows", "null_entry"]
