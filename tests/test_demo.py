@@ -38,7 +38,7 @@ def directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, "demo", *arguments], capture_output=True, text=True, timeout=100)
+    return subprocess.run([COMMAND, "queue", "demo", *arguments], capture_output=True, text=True, timeout=100)
 
 
 def test_processes_are_killed_and_nothing_is_lost() -> None:
@@ -67,7 +67,7 @@ def test_without_a_terminal_it_prints_lines() -> None:
 def test_in_a_terminal_it_draws_a_picture_and_ctrl_c_ends_it_with_the_account() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(COMMAND, [COMMAND, "demo", "--seconds", "60"])
+        os.execv(COMMAND, [COMMAND, "queue", "demo", "--seconds", "60"])
     shown = b""
     began = time.monotonic()
     pressed = False
@@ -90,7 +90,7 @@ def test_in_a_terminal_it_draws_a_picture_and_ctrl_c_ends_it_with_the_account() 
 
 
 def test_its_processes_do_not_outlive_it(directory: Path, tmp_path: Path) -> None:
-    parent = subprocess.Popen([COMMAND, "demo", "--seconds", "60"], stdout=subprocess.DEVNULL)
+    parent = subprocess.Popen([COMMAND, "queue", "demo", "--seconds", "60"], stdout=subprocess.DEVNULL)
     name = f"demo.{parent.pid}"
 
     def living() -> int:

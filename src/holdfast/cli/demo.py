@@ -1,64 +1,78 @@
-"""`holdfast demo`: the queue at work while its processes are being killed."""
+"""`holdfast demo`: the whole of it at work, while everything in it is being killed."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from holdfast.cli.output import print_json
-from holdfast.cli.parsing import Subparsers, command, count, seconds
-from holdfast.demo import Settings, run
-from holdfast.demo.view import SHOW, Lines, Picture, Quiet, account_lines
+from holdfast.cli.parsing import Subparsers, Usage, bare_command, count, seconds
 
 DESCRIPTION = """\
-Several producers and consumers share one queue, while a chaos loop kills them
-with SIGKILL (and holds some with SIGSTOP) and starts others in their place.
+An acquisition rig: sensors publish through shared memory, gateways with the
+official Pulsar client, into a broker; consumers share a subscription, and a
+Spark stream writes every reading, calibrated, to another topic, exactly once.
+Meanwhile all of them, the broker and Spark too, are killed with SIGKILL at
+random, and come back.
 
-Each producer writes down what it put after the put returned; each consumer
-writes down what it got before it settles. At the end the queue is drained and
-these records are compared: nothing that was confirmed may be missing, and
-nothing may come twice without being marked as redelivered.
+Then Spark archives both topics to Parquet, aggregates the measurements, and
+audits every number of every producer. At the end stands the account (sent,
+stored, archived, lost 0, duplicated 0) and a report page with plots.
 
-The exit status is 1 if anything is missing, doubled or damaged. Ctrl-C ends
-the run early, with the account so far."""
+Each producer writes down what was confirmed to it. From these records, not from
+the broker's counters, follows what must be there. The exit status is 1 if
+anything is missing or doubled. Ctrl-C ends the run early, with its account.
+
+The queue alone, a hundred thousand times faster: holdfast queue demo."""
+
+NEEDED = {
+    "pyspark": "holdfast[spark]",
+    "pyarrow": "holdfast[spark]",
+    "aiohttp": "holdfast[server]",
+    "pulsar": "pulsar-client",
+}
 
 
 def add(nouns: Subparsers) -> None:
-    parser = command(
-        nouns, "demo", "the queue at work while its processes are being killed", DESCRIPTION, demo
-    )
-    span = parser.add_mutually_exclusive_group()
-    span.add_argument("--seconds", type=seconds, metavar="S", help="how long it runs (default 20)")
-    span.add_argument("--minutes", type=seconds, metavar="M", help="the same in minutes")
-    parser.add_argument("--producers", type=count, default=4, metavar="N", help="default 4")
-    parser.add_argument("--consumers", type=count, default=3, metavar="N", help="default 3")
+    parser, _ = bare_command(nouns, "demo", "all of it at work while it is being killed", DESCRIPTION, demo)
+    parser.add_argument("--minutes", type=seconds, default=1.0, metavar="M", help="how long (default 1)")
+    parser.add_argument("--sensors", type=count, default=3, metavar="N", help="default 3")
+    parser.add_argument("--gateways", type=count, default=2, metavar="N", help="default 2")
+    parser.add_argument("--consumers", type=count, default=2, metavar="N", help="default 2")
     parser.add_argument(
         "--rate",
         type=seconds,
-        default=Settings.rate,
+        default=2000.0,
         metavar="R",
-        help=f"messages per second of all producers (default {Settings.rate:.0f}); 0: as fast as they can",
+        help="messages per second of all sensors and gateways (default 2000)",
     )
     parser.add_argument("--no-chaos", action="store_true", help="kill nobody")
+    parser.add_argument("--keep", action="store_true", help="leave data, archive and records, and say where")
     parser.add_argument(
-        "--keep", action="store_true", help="leave the queue and the records there, and say where"
+        "--to", type=Path, metavar="DIR", help="where the report page goes (default: a new directory)"
     )
 
 
 def demo(options: argparse.Namespace) -> int:
+    missing = sorted({name for module, name in NEEDED.items() if importlib.util.find_spec(module) is None})
+    if missing:
+        raise Usage(f"the demo needs more than is installed: pip install {' '.join(map(repr, missing))}")
+    from holdfast.rig.settings import Settings
+    from holdfast.rig.show import run
+    from holdfast.rig.view import SHOW, Lines, Picture, Quiet, account_lines
+
     settings = Settings(
-        seconds=options.minutes * 60
-        if options.minutes is not None
-        else 20.0
-        if options.seconds is None
-        else options.seconds,
-        producers=options.producers,
-        consumers=options.consumers,
+        seconds=options.minutes * 60,
         rate=options.rate,
+        sensors=options.sensors,
+        gateways=options.gateways,
+        consumers=options.consumers,
         chaos=not options.no_chaos,
         keep=options.keep,
-        directory=options.directory,
+        to=options.to,
     )
     terminal = sys.stdout.isatty() and not options.json
     view = Quiet() if options.json else Picture(sys.stdout) if terminal else Lines(sys.stdout)
@@ -68,27 +82,19 @@ def demo(options: argparse.Namespace) -> int:
         if terminal:
             print(SHOW, end="")
     if options.json:
-        scene = outcome.scene
         print_json(
             {
                 "good": outcome.good,
-                "seconds": round(scene.elapsed, 3),
-                **asdict(outcome.account),
-                "killed": scene.killed,
-                "stopped": scene.stopped,
-                "recovered": None
-                if scene.stats is None
-                else _recovered(scene.stats.skipped, scene.stats.handed_on),
+                "seconds": round(outcome.scene.elapsed, 3),
+                **(asdict(outcome.account) if outcome.account is not None else {}),
+                "killed": outcome.scene.kills,
                 "faults": outcome.faults,
-                "records": str(outcome.records) if settings.keep else None,
+                "report": str(outcome.places.report) if outcome.good else None,
+                "directory": str(outcome.places.root) if settings.keep or not outcome.good else None,
             }
         )
     else:
         print("\n".join(account_lines(outcome)))
-        if settings.keep:
-            print(f"\nkept: the records in {outcome.records}, the queue {outcome.queue}")
+        if settings.keep and outcome.good:
+            print(f"kept: {outcome.places.root}")
     return 0 if outcome.good else 1
-
-
-def _recovered(skipped: int, handed_on: int) -> dict[str, int]:
-    return {"skipped": skipped, "handed_on": handed_on}

@@ -1,4 +1,4 @@
-"""`holdfast queue ls|create|stat|recover|close|purge|rm`: the queues themselves."""
+"""`holdfast queue ls|create|stat|recover|close|purge|rm|demo`: the queues themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from holdfast import Misuse, Queue, QueueStats, Recovered
-from holdfast.cli import messages, segments
+from holdfast.cli import messages, queue_demo, segments
 from holdfast.cli.output import age_words, plural, print_json, size_words, table
 from holdfast.cli.parsing import Subparsers, command, count, mode, seconds, size
 
@@ -87,6 +87,8 @@ def add(nouns: Subparsers) -> None:
     parser = command(verbs, "rm", "remove a queue", RM, rm)
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--force", action="store_true", help="also while processes are attached")
+
+    queue_demo.add(verbs)
 
 
 def group(text: str) -> int:

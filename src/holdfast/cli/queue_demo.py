@@ -1,0 +1,94 @@
+"""`holdfast queue demo`: the queue at work while its processes are being killed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+
+from holdfast.cli.output import print_json
+from holdfast.cli.parsing import Subparsers, command, count, seconds
+from holdfast.demo import Settings, run
+from holdfast.demo.view import SHOW, Lines, Picture, Quiet, account_lines
+
+DESCRIPTION = """\
+Several producers and consumers share one queue, while a chaos loop kills them
+with SIGKILL (and holds some with SIGSTOP) and starts others in their place.
+
+Each producer writes down what it put after the put returned; each consumer
+writes down what it got before it settles. At the end the queue is drained and
+these records are compared: nothing that was confirmed may be missing, and
+nothing may come twice without being marked as redelivered.
+
+The exit status is 1 if anything is missing, doubled or damaged. Ctrl-C ends
+the run early, with the account so far."""
+
+
+def add(verbs: Subparsers) -> None:
+    parser = command(
+        verbs, "demo", "the queue at work while its processes are being killed", DESCRIPTION, demo
+    )
+    span = parser.add_mutually_exclusive_group()
+    span.add_argument("--seconds", type=seconds, metavar="S", help="how long it runs (default 20)")
+    span.add_argument("--minutes", type=seconds, metavar="M", help="the same in minutes")
+    parser.add_argument("--producers", type=count, default=4, metavar="N", help="default 4")
+    parser.add_argument("--consumers", type=count, default=3, metavar="N", help="default 3")
+    parser.add_argument(
+        "--rate",
+        type=seconds,
+        default=Settings.rate,
+        metavar="R",
+        help=f"messages per second of all producers (default {Settings.rate:.0f}); 0: as fast as they can",
+    )
+    parser.add_argument("--no-chaos", action="store_true", help="kill nobody")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the queue and the records there, and say where"
+    )
+
+
+def demo(options: argparse.Namespace) -> int:
+    settings = Settings(
+        seconds=options.minutes * 60
+        if options.minutes is not None
+        else 20.0
+        if options.seconds is None
+        else options.seconds,
+        producers=options.producers,
+        consumers=options.consumers,
+        rate=options.rate,
+        chaos=not options.no_chaos,
+        keep=options.keep,
+        directory=options.directory,
+    )
+    terminal = sys.stdout.isatty() and not options.json
+    view = Quiet() if options.json else Picture(sys.stdout) if terminal else Lines(sys.stdout)
+    try:
+        outcome = run(settings, view)
+    finally:
+        if terminal:
+            print(SHOW, end="")
+    if options.json:
+        scene = outcome.scene
+        print_json(
+            {
+                "good": outcome.good,
+                "seconds": round(scene.elapsed, 3),
+                **asdict(outcome.account),
+                "killed": scene.killed,
+                "stopped": scene.stopped,
+                "recovered": None
+                if scene.stats is None
+                else _recovered(scene.stats.skipped, scene.stats.handed_on),
+                "faults": outcome.faults,
+                "records": str(outcome.records) if settings.keep else None,
+            }
+        )
+    else:
+        print("\n".join(account_lines(outcome)))
+        if settings.keep:
+            print(f"\nkept: the records in {outcome.records}, the queue {outcome.queue}")
+    return 0 if outcome.good else 1
+
+
+def _recovered(skipped: int, handed_on: int) -> dict[str, int]:
+    return {"skipped": skipped, "handed_on": handed_on}

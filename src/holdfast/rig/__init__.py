@@ -1,0 +1,11 @@
+"""The product at work: an acquisition rig whose every part is killed, and the account of it on Spark.
+
+```
+ sensors (processes) ──shared memory──┐                       ┌─► consumers, subscription `dashboard`
+ gateways (Pulsar clients) ──TCP──────┴─► holdfast serve ─────┼─► Spark stream ──exactly once──► `calibrated`
+                                          topic `measurements` └─► archive · measure · audit ──► report page
+```
+
+Sensors, gateways, consumers, the broker and the Spark job get SIGKILL at random moments and come back. Each
+sensor and gateway writes down what was confirmed to it. At the end Spark counts what is there.
+"""

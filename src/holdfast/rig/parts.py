@@ -1,0 +1,86 @@
+"""The parts of the rig as its owner sees them: places that a process fills until it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+RESTART_S = 0.3
+"""How long a dead process stays away."""
+
+
+@dataclass
+class Part:
+    """One place in the rig. A process fills it until it is killed; then another one comes."""
+
+    kind: str
+    name: str
+    command: Callable[[int], list[str]]
+    """For the nth life."""
+    log: Path
+    environment: dict[str, str]
+    tame: float = 0.0
+    """Seconds after its start in which nobody kills it: some need time before there is anything to break."""
+    life: int = 0
+    kills: int = 0
+    started: float = 0.0
+    restart_at: float = 0.0
+    asked: bool = False
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def state(self) -> str:
+        if self.alive:
+            return "runs"
+        return "killed" if self.restart_at else "left"
+
+    def start(self) -> None:
+        self.life += 1
+        self.started, self.restart_at, self.asked = time.monotonic(), 0.0, False
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(self.life),
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us, and what it started itself goes with it
+            )
+
+    def kill(self) -> None:
+        """SIGKILL, for it and for what it has started."""
+        if self.process is not None and self.alive:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.kills += 1
+            self.restart_at = time.monotonic() + RESTART_S
+
+    def ask(self) -> None:
+        """To leave in order."""
+        if self.process is not None and self.alive:
+            self.asked = True
+            self.process.terminate()
+
+    def failed(self) -> str | None:
+        """It ended by itself, and not well: its last words."""
+        if self.process is None or self.restart_at or self.process.poll() in (None, 0):
+            return None
+        if self.asked and self.process.returncode == -signal.SIGTERM:
+            return None  # it was asked before it could listen
+        words = self.log.read_text(errors="replace")[-1500:] if self.log.exists() else ""
+        return f"{self.name} ended with status {self.process.returncode}: {words}"
+
+    def end(self) -> None:
+        """Nobody outlives the show."""
+        if self.process is not None and self.alive:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()

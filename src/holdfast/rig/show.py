@@ -1,0 +1,325 @@
+"""Runs the rig: starts its processes, kills them, starts others, lets them come to rest, has it audited."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.broker import Broker
+from holdfast.errors import NotFound
+from holdfast.ledger.publication import TopicFiles
+from holdfast.rig.closing import Account
+from holdfast.rig.parts import Part
+from holdfast.rig.roles import Job
+from holdfast.rig.settings import CALIBRATED, TOPIC, Places, Settings
+
+TICK_S = 0.05
+LOOK_S = 0.5
+ATTACK_S = 0.8
+"""Between two attacks, about."""
+TAME_S = {"broker": 4.0, "spark": 25.0, "sensor": 0.5, "gateway": 1.0, "consumer": 0.5}
+"""Whoever has just come back is left alone so long: else nothing would get on."""
+REST_S = 120.0
+"""How long the rig may take to come to rest."""
+AUDIT_S = 900.0
+
+
+@dataclass
+class Scene:
+    """What a view can show."""
+
+    settings: Settings
+    began: float
+    parts: list[Part]
+    phase: str = "starting"
+    stored: int = 0
+    stored_rate: float = 0.0
+    calibrated: int = 0
+    backlog: int = 0
+    events: list[str] = field(default_factory=list)
+    """What happened lately, the newest last."""
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def kills(self) -> dict[str, int]:
+        out: dict[str, int] = {}
+        for part in self.parts:
+            out[part.kind] = out.get(part.kind, 0) + part.kills
+        return out
+
+    def tell(self, event: str) -> None:
+        self.events = [*self.events[-7:], f"{self.elapsed:6.1f} s  {event}"]
+
+
+class View(Protocol):
+    """Shows the scene while it goes on."""
+
+    def draw(self, scene: Scene) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    account: Account | None
+    scene: Scene
+    faults: list[str]
+    places: Places
+
+    @property
+    def good(self) -> bool:
+        return self.account is not None and self.account.balanced and not self.faults
+
+
+def free_ports(count: int) -> list[int]:
+    """Of this machine, now. They stay the same over the broker's lives."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Show:
+    """The processes of one run."""
+
+    def __init__(self, settings: Settings, places: Places, view: View) -> None:
+        self.settings, self.places, self.view = settings, places, view
+        port, self.http = free_ports(2)
+        self.url = f"pulsar://127.0.0.1:{port}"
+        self.faults: list[str] = []
+        self._chance = random.Random()
+        self._look_at = 0.0
+        self._seen = (0.0, 0)
+        environment = {"HOLDFAST_RUNTIME_DIR": str(places.runtime)}
+        serve = [sys.executable, "-m", "holdfast.cli", "serve", "--data", str(places.data)]
+        ports = ["--port", str(port), "--http-port", str(self.http), "--log-level", "warning"]
+        job = [sys.executable, "-m", "holdfast.rig.job", str(places.root), self.url]
+        parts = [
+            Part("broker", "broker", lambda _: [*serve, *ports], places.logs / "broker", environment),
+            Part("spark", "spark", lambda _: job, places.logs / "spark", environment),
+        ]
+        producers = settings.sensors + settings.gateways
+        for kind, count in (
+            ("sensor", settings.sensors),
+            ("gateway", settings.gateways),
+            ("consumer", settings.consumers),
+        ):
+            for number in range(1, count + 1):
+                name = f"{kind}-{number}"
+                parts.append(
+                    Part(
+                        kind,
+                        name,
+                        self._role(kind, name, settings.rate / producers),
+                        places.logs / name,
+                        environment,
+                    )
+                )
+        for part in parts:
+            part.tame = TAME_S[part.kind]
+        self.scene = Scene(settings, time.monotonic(), parts)
+
+    def _role(self, kind: str, name: str, rate: float) -> Callable[[int], list[str]]:
+        def command(life: int) -> list[str]:
+            own = f"{name}.{life}" if kind == "sensor" else name  # a sensor is a new producer in every life
+            records, data = str(self.places.records), str(self.places.data)
+            seed = self._chance.getrandbits(32)
+            return Job(kind, own, self.url, data, records, rate, seed, os.getpid()).command()
+
+        return command
+
+    # -- the show --------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """The topics: everything is kept, and what a gateway sends twice is stored once."""
+        for each in (self.places.records, self.places.logs, self.places.runtime):
+            each.mkdir(parents=True)
+        with Broker.open(self.places.data) as broker:
+            for topic in (TOPIC, CALIBRATED):
+                broker.admin.create_topic(topic, deduplication=True, retention_bytes=-1)
+
+    def run(self) -> None:
+        """Until the time is over. Ctrl-C ends it early, and the account is made all the same."""
+        scene = self.scene
+        scene.phase = "running"
+        end = scene.began + self.settings.seconds
+        attack_at = scene.began + 3.0
+        try:
+            while (now := time.monotonic()) < end:
+                self._keep_up(now)
+                if self.settings.chaos and now >= attack_at:
+                    self._attack(now)
+                    attack_at = now + ATTACK_S * self._chance.uniform(0.5, 1.5)
+                self._look()
+                time.sleep(TICK_S)
+        except KeyboardInterrupt:
+            scene.tell("interrupted: coming to rest")
+
+    def _keep_up(self, now: float) -> None:
+        for part in self.scene.parts:
+            if not part.alive and part.failed():
+                self._fail(part)
+            if not part.alive and now >= part.restart_at:
+                part.start()
+                if part.life > 1:
+                    self.scene.tell(f"{part.name} is back")
+
+    def _fail(self, part: Part) -> None:
+        fault = part.failed()
+        if fault is not None and len(self.faults) < 10:
+            self.faults.append(fault)
+        part.process = None
+
+    def _attack(self, now: float) -> None:
+        ripe = [part for part in self.scene.parts if part.alive and now - part.started >= part.tame]
+        if ripe:
+            part = self._chance.choice(ripe)
+            part.kill()
+            self.scene.tell(f"kill -9 {part.name}")
+
+    def rest(self) -> None:
+        """Producers leave when all they sent is confirmed; consumers and Spark get what is left."""
+        scene = self.scene
+        scene.phase = "coming to rest"
+        until = time.monotonic() + REST_S
+        broker = self._of("broker")[0]
+        producers = [*self._of("sensor"), *self._of("gateway")]
+        for part in producers:
+            if not part.alive and part.kind == "gateway":
+                part.start()  # it goes on where it was, and then it may leave
+        if not broker.alive:
+            broker.start()
+        for part in producers:
+            part.ask()
+        self._wait(until, lambda: not any(part.alive for part in producers), "the producers do not end")
+        for part in self._of("consumer"):
+            if not part.alive:
+                part.start()
+        self._look(now=True)
+        self._wait(
+            until, lambda: self._look(now=True) and scene.backlog == 0, "the consumers do not catch up"
+        )
+        for part in [*self._of("consumer"), *self._of("spark")]:
+            part.ask()
+        stopping = [*self._of("consumer"), *self._of("spark")]
+        self._wait(until, lambda: not any(part.alive for part in stopping), "consumers or Spark do not end")
+        for part in scene.parts:
+            if part.failed() and not part.restart_at:
+                self._fail(part)
+
+    def audit(self) -> Account | None:
+        """In a process of its own, on Spark."""
+        self.scene.phase = "auditing"
+        command = [sys.executable, "-m", "holdfast.rig.closing", str(self.places.root), self.url]
+        log = self.places.logs / "closing"
+        with log.open("wb") as out:
+            closing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, text=True)
+            assert closing.stdout is not None
+            for line in closing.stdout:
+                self.scene.tell(line.strip())
+                self._look(now=True)
+            closing.wait(AUDIT_S)
+        if closing.returncode != 0:
+            self.faults.append(f"the audit failed: {log.read_text(errors='replace')[-3000:]}")
+            return None
+        return Account(**json.loads(self.places.account.read_text()))
+
+    def end(self) -> None:
+        """No process outlives the show."""
+        for part in self.scene.parts:
+            if part.kind == "broker":
+                part.ask()
+        with suppress(subprocess.TimeoutExpired):
+            for part in self._of("broker"):
+                if part.process is not None:
+                    part.process.wait(30)
+        for part in self.scene.parts:
+            part.end()
+        self.scene.phase = "over"
+        self.view.draw(self.scene)
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def _of(self, kind: str) -> list[Part]:
+        return [part for part in self.scene.parts if part.kind == kind]
+
+    def _wait(self, until: float, done: Callable[[], bool], words: str) -> None:
+        broker = self._of("broker")[0]
+        while not done():
+            if time.monotonic() > until:
+                self.faults.append(f"{words} within {REST_S:.0f} s")
+                return
+            if not broker.alive:
+                broker.start()
+            self._look()
+            time.sleep(TICK_S)
+
+    def _look(self, now: bool = False) -> bool:
+        """What the broker says. Whether it said anything: it may just be dead."""
+        moment = time.monotonic()
+        if moment < self._look_at and not now:
+            return False
+        self._look_at = moment + LOOK_S
+        scene, before = self.scene, self._seen
+        scene.stored, scene.calibrated = (self._entries(topic) for topic in (TOPIC, CALIBRATED))
+        if moment - before[0] >= LOOK_S:
+            scene.stored_rate = (scene.stored - before[1]) / (moment - before[0])
+            self._seen = (moment, scene.stored)
+        told = self._stats(TOPIC)
+        if told is not None:
+            scene.backlog = sum(each["msgBacklog"] for each in told["subscriptions"].values())
+        self.view.draw(self.scene)
+        return told is not None
+
+    def _entries(self, topic: str) -> int:
+        """By the files, which are there also while the broker is not."""
+        with suppress(NotFound):
+            return TopicFiles(self.places.data, topic).plan()[1]
+        return 0
+
+    def _stats(self, topic: str) -> dict[str, Any] | None:
+        path = topic.replace("://", "/")
+        with suppress(OSError, ValueError):
+            address = f"http://127.0.0.1:{self.http}/admin/v2/{path}/stats"
+            with urllib.request.urlopen(address, timeout=1.0) as answer:
+                return dict(json.load(answer))
+        return None
+
+
+def run(settings: Settings, view: View) -> Outcome:
+    """The whole of it. The report page stays, the rest goes unless it is to be kept."""
+    if settings.to is not None:
+        settings.to.mkdir(parents=True, exist_ok=True)
+    places = Places(Path(tempfile.mkdtemp(prefix="holdfast-demo.", dir=settings.to)))
+    show = Show(settings, places, view)
+    account = None
+    try:
+        show.prepare()
+        show.run()
+        show.rest()
+        account = show.audit()
+    finally:
+        show.end()
+    outcome = Outcome(account, show.scene, show.faults, places)
+    if outcome.good and not settings.keep:
+        for each in places.root.iterdir():
+            if each not in (places.report, places.account):
+                shutil.rmtree(each)
+    return outcome
