@@ -1,0 +1,390 @@
+"""Topics to Parquet: only what is new, all of it or nothing, read back before the broker may trim.
+
+    lock → finish an earlier run → hold the subscription → plan → write → read back → commit → move → advance
+
+Positions are planned once; everything behind that is the same however often it is done. A run that is killed
+anywhere is as if it had not been, or is finished by the next one (`archived.py` has the table).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from holdfast.errors import Corrupt, CursorModifying
+from holdfast.pipeline.archived import VERSION, ArchiveDirectory, Kind, Part, Range, Recovered, Run
+from holdfast.pipeline.columns import COLUMNS
+from holdfast.pipeline.digest import Digest, aggregates
+from holdfast.pipeline.inputs import Extent, Origin, Told, Topics, settings, silent
+from holdfast.pipeline.reading import topic_and_partition
+from holdfast.pipeline.subscriptions import Subscriptions, subscriptions
+from holdfast.pipeline.words import size_words, text_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_PER_FILE = 2_000_000
+WRITERS = 64
+"""Days and topics that a task may have open: up to so many it writes as it reads, without sorting first."""
+ARCHIVED = {**COLUMNS, "date": "DATE"}
+ARCHIVED_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ARCHIVED.items())
+DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class ArchivedTopic:
+    """What a run did with a topic."""
+
+    topic: str
+    start: int
+    stop: int
+    """Positions from `start` up to, without, `stop`."""
+    rows: int
+    lost: int
+    """Positions that were trimmed before they could be archived, as the caller accepted."""
+    acked_to: int | None = None
+    """Where the subscription stands now; None: none was named."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ArchiveReport:
+    """What a run of `archive` did."""
+
+    directory: str
+    run: int | None
+    """None: nothing was new."""
+    rows: int
+    size_bytes: int
+    files: int
+    partitions: int
+    seconds: float
+    recovered: Recovered
+    topics: list[ArchivedTopic] = field(default_factory=list)
+
+    def record(self) -> dict[str, Any]:
+        """For machines."""
+        return asdict(self)
+
+    def table(self) -> str:
+        """For people."""
+        rows = [
+            (
+                each.topic,
+                each.start,
+                each.stop,
+                each.rows,
+                "" if each.acked_to is None else each.acked_to,
+                each.note,
+            )
+            for each in self.topics
+        ]
+        lines = text_table(("TOPIC", "FROM", "TO", "ROWS", "ACKED TO", "NOTE"), rows)
+        if self.recovered.moved or self.recovered.removed:
+            lines.append(
+                f"finished what was left: {self.recovered.moved} files moved, "
+                f"{self.recovered.removed} unfinished runs removed"
+            )
+        done = (
+            "nothing is new"
+            if self.run is None
+            else f"run {self.run}: {self.rows:,} rows in {self.files} files of {self.partitions} partitions, "
+            f"{size_words(self.size_bytes)}, read back and right"
+        )
+        return "\n".join([*lines, f"{self.directory}: {done}; {self.seconds:.1f} s"])
+
+
+def archive(
+    spark: SparkSession,
+    *,
+    topics: Sequence[str],
+    to: str | Path,
+    path: str | None = None,
+    url: str | None = None,
+    source: Topics | None = None,
+    subscription: str | None = None,
+    broker: str | None = None,
+    holder: Subscriptions | None = None,
+    accept_loss: bool = False,
+    told: Told = silent,
+) -> ArchiveReport:
+    """Add to an archive what is new in topics, and then let the broker have the room.
+
+    Args:
+        spark: a session that knows `format("holdfast")`.
+        topics: which.
+        to: the archive's directory; made if it is not there.
+        path, url: where the topics are; or `source`, another one who knows them.
+        subscription: made on every topic if it is not there, so that nothing is trimmed before it is
+            archived; advanced behind what was archived and read back.
+        broker: the address of the server that holds it; None: nobody has the directory `path` open.
+        holder: instead of `broker`, somebody who knows subscriptions.
+        accept_loss: go on when positions were trimmed before they were archived.
+        told: hears of every step.
+
+    Raises:
+        Corrupt: what was read back is not what was written, or positions are missing; nothing was added.
+        Locked: another process is at this archive.
+    """
+    began = time.monotonic()
+    known = source or Origin(path, url)
+    if subscription is not None and holder is None:
+        holder = subscriptions(path, broker)
+    directory = ArchiveDirectory(to)
+    told("recover", str(directory.path))
+    with directory.changing() as recovered:
+        names, holds = list(known.extents(topics)), dict[str, int]()
+        if subscription is not None and holder is not None:
+            told("hold", subscription)
+            for name in names:  # before the plan: from now on nothing behind it is trimmed
+                at = holder.progress(name, subscription, create=True, start="earliest")
+                holds[name] = at.reset_number
+        told("plan")
+        ranges = plan(directory.positions(), known.extents(names), accept_loss)
+        fresh = {name: reach for name, reach in ranges.items() if reach.stop > reach.start}
+        run = None
+        if fresh:
+            spans = {name: (reach.start, reach.stop) for name, reach in fresh.items()}
+            rows = known.messages(spark, list(fresh), ranges=spans)
+            run = add_run(spark, directory, "archive", rows, fresh, told)
+        done = []
+        for name, reach in ranges.items():
+            count = 0 if run is None else sum(part.rows for part in run.parts if part.topic == name)
+            row = ArchivedTopic(name, reach.start, reach.stop, count, reach.lost)
+            if subscription is not None and holder is not None:
+                told("advance", name)
+                row = _advanced(row, holder, subscription, holds[name])
+            done.append(row)
+        told("done")
+    return ArchiveReport(
+        directory=str(directory.path),
+        run=None if run is None else run.number,
+        rows=0 if run is None else run.rows,
+        size_bytes=sum((directory.path / file).stat().st_size for file in (run.files if run else ())),
+        files=0 if run is None else len(run.files),
+        partitions=0 if run is None else len(run.parts),
+        seconds=time.monotonic() - began,
+        recovered=recovered,
+        topics=done,
+    )
+
+
+def plan(archived: dict[str, Range], there: dict[str, Extent], accept_loss: bool) -> dict[str, Range]:
+    """Which positions are new. A pure function.
+
+    | archived up to | the topic has | so                                                |
+    |----------------|---------------|---------------------------------------------------|
+    | nothing        | first …       | all of it; what was trimmed before is not missed  |
+    | a, another incarnation | first … | all of it: this is another topic                |
+    | a              | first ≤ a ≤ visible | from a on                                   |
+    | a              | first > a     | refused, or from first on with `accept_loss`      |
+    | a              | visible < a   | refused: it was restored, or has lost its end     |
+    """
+    ranges: dict[str, Range] = {}
+    for name, extent in there.items():
+        before = archived.get(name)
+        if before is None or before.incarnation != extent.incarnation:
+            ranges[name] = Range(extent.incarnation, extent.first, extent.visible)
+            continue
+        if extent.visible < before.stop:
+            raise Corrupt(
+                f"{name} ends at position {extent.visible}, and {before.stop} are archived: it was restored "
+                "from a backup, or lost its end; archive it to another directory"
+            )
+        lost = max(0, extent.first - before.stop)
+        if lost and not accept_loss:
+            raise Corrupt(
+                f"{name} begins at position {extent.first}, and only {before.stop} are archived: {lost} were "
+                "trimmed in between; name a subscription, which holds them next time, and go on with "
+                "accept_loss (--accept-loss)"
+            )
+        ranges[name] = Range(extent.incarnation, before.stop + lost, extent.visible, lost)
+    return ranges
+
+
+def add_run(
+    spark: SparkSession,
+    directory: ArchiveDirectory,
+    kind: Kind,
+    rows: DataFrame,
+    ranges: dict[str, Range],
+    told: Told,
+) -> Run:
+    """Write rows as a new run of a directory that is being changed: all of it, or nothing.
+
+    Raises:
+        Corrupt: what was read back is not what was written; nothing was added.
+    """
+    runs = directory.runs()
+    number, ident = (runs[-1].number if runs else 0) + 1, uuid.uuid4().hex
+    told("write", f"{sum(reach.stop - reach.start for reach in ranges.values()):,} entries")
+    sent = write(spark, with_date(rows), directory.staging(ident))
+    told("verify", f"{sent.rows:,} rows")
+    parts = read_back(spark, directory, ident)
+    require_right(sent, parts, ranges if kind == "archive" else {})
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    run = Run(VERSION, kind, number, ident, made, ranges, parts)
+    told("commit", f"run {number}")
+    directory.commit(run)
+    told("move", f"{len(run.files)} files")
+    directory.place(run)
+    return run
+
+
+def with_date(rows: DataFrame) -> DataFrame:
+    """The day in UTC on which a message was published, whatever zone the session is in."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    days = F.floor(F.unix_micros(F.coalesce("publishTime", F.timestamp_micros(F.lit(0)))) / F.lit(DAY_US))
+    return rows.select(*COLUMNS).withColumn("date", F.date_from_unix_date(days.cast("int")))
+
+
+def write(spark: SparkSession, rows: DataFrame, place: Path) -> Digest:
+    """Write by topic and day. The digest of what went in, taken on the way in the same pass."""
+    from pyspark.sql import Observation
+
+    seen = Observation()
+    # With few days in a task, rows are written as they come; else Spark would sort all of them first.
+    with settings(
+        spark,
+        {
+            "spark.sql.maxConcurrentOutputFileWriters": str(WRITERS),
+            "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        },
+    ):
+        (
+            rows.observe(seen, *aggregates(list(ARCHIVED)))
+            .write.partitionBy("topic", "date")
+            .option("maxRecordsPerFile", ROWS_PER_FILE)
+            .option("compression", "zstd")
+            .mode("error")
+            .parquet(str(place))
+        )
+    return Digest.of(seen.get)
+
+
+def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> list[Part]:
+    """What a run's staged files hold, by partition, as another reader finds it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    files, staging = directory.written(run), directory.staging(run)
+    if not files:
+        return []
+    inside: dict[tuple[str, str], list[str]] = {}
+    for file in files:
+        inside.setdefault(partition_of(file), []).append(str(file))
+    found = (
+        parquet(spark, [str(staging / file) for file in files], staging)
+        .groupBy("topic", "date")
+        .agg(F.min("position").alias("first"), F.max("position").alias("last"), *aggregates(list(ARCHIVED)))
+        .orderBy("topic", "date")
+        .collect()
+    )
+    parts = []
+    for row in found:
+        topic, date = row["topic"], row["date"].isoformat()
+        digest = str(Digest.of(row))
+        parts.append(Part(topic, date, row["rows"], row["first"], row["last"], digest, inside[topic, date]))
+    return parts
+
+
+def partition_of(file: Path) -> tuple[str, str]:
+    """Topic and day of topic=persistent%3A%2F%2Fpublic%2Fdefault%2Forders/date=2026-11-15/part-0.parquet."""
+    topic, date, _ = file.parts
+    return unquote(topic.removeprefix("topic=")), date.removeprefix("date=")
+
+
+def require_right(sent: Digest, parts: list[Part], ranges: dict[str, Range]) -> None:
+    """The rows of all partitions together are those that were sent, and lie where they should.
+
+    Topic and day are in each row's hash: a row in the wrong partition is another row.
+    """
+    found = Digest.total(Digest.parse(part.digest) for part in parts)
+    if found != sent:
+        raise Corrupt(
+            f"{sent.rows} rows were sent to Parquet (digest {sent}) and {found.rows} were read back "
+            f"(digest {found}); nothing was added: look at the disk, and archive again"
+        )
+    for part in parts if ranges else ():
+        reaches = [reach for name, reach in ranges.items() if topic_and_partition(name)[0] == part.topic]
+        start, stop = min(each.start for each in reaches), max(each.stop for each in reaches)
+        if not start <= part.first <= part.last < stop:
+            raise Corrupt(
+                f"{part.topic} on {part.date} has positions {part.first} to {part.last}; "
+                f"{start} to {stop - 1} were asked for; nothing was added"
+            )
+
+
+def parquet(spark: SparkSession, files: Sequence[str], base: Path) -> DataFrame:
+    """Archived rows of these files."""
+    rows = spark.read.schema(ARCHIVED_SCHEMA).option("basePath", str(base)).parquet(*files)
+    return rows.select(*ARCHIVED)  # Spark puts the folders' columns last
+
+
+def read_archive(
+    spark: SparkSession, directory: str | Path, *, runs: Sequence[Run] | None = None
+) -> DataFrame:
+    """The rows of an archive, or of a compacted directory: the source's columns, and `date`.
+
+    Only what runs have committed. `topic` and `date` are folders: a filter on them skips files.
+
+    Raises:
+        NotFound: there is no archive.
+        Corrupt: a file of it is missing.
+    """
+    there = ArchiveDirectory.there(directory)
+    chosen = there.current() if runs is None else list(runs)
+    files: dict[Path, list[str]] = {}
+    for run in chosen:
+        for file in there.files([run]) if run.files else ():
+            staged = there.staging(run.id)
+            base = staged if Path(file).is_relative_to(staged) else there.path
+            files.setdefault(base, []).append(file)
+    frames = [parquet(spark, names, base) for base, names in files.items()]
+    if not frames:
+        return spark.createDataFrame([], ARCHIVED_SCHEMA)
+    return reduce(lambda left, right: left.unionByName(right), frames)
+
+
+def verify_archive(spark: SparkSession, directory: str | Path) -> int:
+    """Read all of an archive again and compare with what its runs say. How many rows it has.
+
+    Raises:
+        Corrupt: a partition is not what it was; the text names it.
+    """
+    there, rows = ArchiveDirectory.there(directory), 0
+    for run in there.current():
+        wanted = {(part.topic, part.date): part for part in run.parts}
+        found = read_archive(spark, there.path, runs=[run]).groupBy("topic", "date")
+        got = {
+            (row["topic"], row["date"].isoformat()): row
+            for row in found.agg(*aggregates(list(ARCHIVED))).collect()
+        }
+        for key, part in wanted.items():
+            digest = str(Digest.of(got[key])) if key in got else "none"
+            if digest != part.digest:
+                raise Corrupt(
+                    f"{there.path}: run {run.number}, {key[0]} on {key[1]} has digest {digest}, not "
+                    f"{part.digest}; restore {', '.join(part.files)} from a copy"
+                )
+        rows += run.rows
+    return rows
+
+
+def _advanced(
+    row: ArchivedTopic, holder: Subscriptions, subscription: str, reset_number: int
+) -> ArchivedTopic:
+    """Let go of what is archived; a subscription that was reset meanwhile stays where somebody wants it."""
+    try:
+        at = holder.advance(row.topic, subscription, row.stop, reset_number)
+    except CursorModifying:
+        at = holder.progress(row.topic, subscription)
+        return replace(row, acked_to=at.acked_to, note="was reset meanwhile, and not moved")
+    return replace(row, acked_to=at.acked_to)

@@ -1,0 +1,67 @@
+"""A digest of rows that does not depend on their order, and adds up: of all = of the parts together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, Row
+
+SHARE = 1 << 28
+"""Of each row's hash so much is added up: 2^35 rows do not overflow."""
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Rows, sum and exclusive-or of their hashes. Two sets of rows with the same one are the same.
+
+    Example:
+        >>> str(Digest(2, 30, 5) + Digest(1, 2, 4))
+        '3.32.0000000000000001'
+    """
+
+    rows: int = 0
+    sum: int = 0
+    xor: int = 0
+
+    def __add__(self, other: Digest) -> Digest:
+        return Digest(self.rows + other.rows, self.sum + other.sum, self.xor ^ other.xor)
+
+    def __str__(self) -> str:
+        return f"{self.rows}.{self.sum}.{self.xor & (1 << 64) - 1:016x}"
+
+    @classmethod
+    def of(cls, row: Row | dict[str, Any]) -> Digest:
+        """From the columns of `aggregates`. Of no rows at all, sums are null."""
+        return cls(row["rows"], row["hashSum"] or 0, row["hashXor"] or 0)
+
+    @classmethod
+    def parse(cls, text: str) -> Digest:
+        """What `str` made."""
+        rows, total, xor = text.split(".")
+        value = int(xor, 16)
+        return cls(int(rows), int(total), value - (1 << 64) if value >> 63 else value)
+
+    @classmethod
+    def total(cls, parts: Iterable[Digest]) -> Digest:
+        found = cls()
+        for part in parts:
+            found += part
+        return found
+
+
+def aggregates(columns: Sequence[str]) -> list[Column]:
+    """What makes a `Digest` of rows with these columns."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    # A map has no order and Spark does not hash it: its entries are put in order first.
+    hashed = F.xxhash64(
+        *(F.array_sort(F.map_entries(name)) if name == "properties" else F.col(name) for name in columns)
+    )
+    return [
+        F.count(F.lit(1)).alias("rows"),
+        F.sum(F.pmod(hashed, F.lit(SHARE))).alias("hashSum"),
+        F.bit_xor(hashed).alias("hashXor"),
+    ]

@@ -1,0 +1,154 @@
+"""What every pipeline reads: the messages of topics, as rows of the source's columns."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.broker.names import topic_name
+from holdfast.errors import Misuse
+from holdfast.pipeline.columns import COLUMNS
+from holdfast.pipeline.reading import open_place, topic_and_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+
+
+class Told(Protocol):
+    """Hears which step of a pipeline has begun, and in a few words what about it."""
+
+    def __call__(self, step: str, words: str = "") -> None: ...
+
+
+def silent(step: str, words: str = "") -> None:
+    """Nobody wants to hear it."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a topic holds: positions from `first` up to, without, `visible`."""
+
+    incarnation: str
+    """Made with the topic: another one means that it was deleted and made anew."""
+    first: int
+    visible: int
+
+
+class Topics(Protocol):
+    """Where messages come from. `Origin` is the real one."""
+
+    def extents(self, topics: Sequence[str]) -> dict[str, Extent]:
+        """What can be read now of each topic, or of each of its partitions, by full name."""
+
+    def messages(
+        self,
+        spark: SparkSession,
+        topics: Sequence[str],
+        *,
+        columns: Sequence[str] = tuple(COLUMNS),
+        ranges: Mapping[str, tuple[int, int]] | None = None,
+    ) -> DataFrame:
+        """Their messages, or those of these ranges of positions; by full name, the second is not in it."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A broker's data directory on this machine, or a broker that serves elsewhere."""
+
+    path: str | None = None
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.path is None) == (self.url is None):
+            raise Misuse("say either path, a broker's data directory, or url, the address of one that serves")
+
+    def options(self) -> dict[str, str]:
+        """As the source wants to hear it."""
+        return {"path": self.path} if self.path is not None else {"service.url": str(self.url)}
+
+    def extents(self, topics: Sequence[str]) -> dict[str, Extent]:
+        """See `Topics`.
+
+        Raises:
+            NotFound: there is no such topic, or nothing was ever published to it.
+        """
+        place, found, wanted = open_place(self.path, self.url), dict[str, Extent](), full_names(topics)
+        parts = [
+            name for name in place.topics() if name not in wanted and topic_and_partition(name)[0] in wanted
+        ]
+        whole = {topic_and_partition(name)[0] for name in parts}
+        for name in [name for name in wanted if name not in whole] + parts:
+            topic = place.open(name)
+            first, visible = topic.plan()
+            found[name] = Extent(topic.incarnation.hex(), first, visible)
+        return found
+
+    def messages(
+        self,
+        spark: SparkSession,
+        topics: Sequence[str],
+        *,
+        columns: Sequence[str] = tuple(COLUMNS),
+        ranges: Mapping[str, tuple[int, int]] | None = None,
+    ) -> DataFrame:
+        """See `Topics`."""
+        reader = (
+            spark.read.format("holdfast")
+            .options(**self.options())
+            .option("topics", ",".join(full_names(topics)))
+            .schema(", ".join(f"`{name}` {COLUMNS[name]}" for name in columns))
+        )
+        if ranges is not None:
+            for option, end in (("startingOffsets", 0), ("endingOffsets", 1)):
+                told: dict[str, dict[str, int]] = {}
+                for name, span in ranges.items():
+                    topic, partition = topic_and_partition(name)
+                    told.setdefault(topic, {})[str(partition)] = span[end]
+                reader = reader.option(option, json.dumps(told))
+        return reader.load()
+
+    def stream(self, spark: SparkSession, topics: Sequence[str]) -> DataStreamReader:
+        """The same as a stream, from the earliest on; options may be added before `load`."""
+        return (
+            spark.readStream.format("holdfast")
+            .options(**self.options())
+            .option("topics", ",".join(full_names(topics)))
+            .option("startingOffsets", "earliest")
+            .schema(SCHEMA)
+        )
+
+
+def full_names(topics: Sequence[str]) -> list[str]:
+    """Each once, in full."""
+    if not topics:
+        raise Misuse("name one topic or more")
+    return list(dict.fromkeys(topic_name(each) for each in topics))
+
+
+def messages(
+    spark: SparkSession, *, topics: Sequence[str], path: str | None = None, url: str | None = None
+) -> DataFrame:
+    """All messages of topics: what a pipeline of your own begins with."""
+    return Origin(path, url).messages(spark, topics)
+
+
+@contextlib.contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Spark's own settings, for as long as this lasts; then what they were before."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    try:
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -1,0 +1,110 @@
+"""A named subscription, as a pipeline holds and moves it: through a server, or in the directory itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from holdfast.broker.names import topic_name
+from holdfast.client import Client, Progress
+from holdfast.errors import Locked, Misuse, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.state import SubscriptionState
+    from holdfast.broker.topic import Topic
+
+
+class Subscriptions(Protocol):
+    """What `holdfast.client.Client` can do with them."""
+
+    def progress(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        create: bool = False,
+        start: Literal["earliest", "latest"] = "latest",
+    ) -> Progress: ...
+
+    def advance(self, topic: str, subscription: str, to: int, reset_number: int) -> Progress: ...
+
+
+def subscriptions(path: str | None, broker: str | None, token: str | None = None) -> Subscriptions:
+    """Through the server at `broker`; without one, in the data directory, which no server may hold then."""
+    if broker is not None:
+        return Client(broker, token=token)
+    if path is None:
+        raise Misuse("a subscription is moved by a broker; say broker, such as holdfast://localhost:6650")
+    return DirectorySubscriptions(path)
+
+
+class DirectorySubscriptions:
+    """Opens the directory's broker for each question."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def progress(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        create: bool = False,
+        start: Literal["earliest", "latest"] = "latest",
+    ) -> Progress:
+        async def ask(broker: Broker) -> Progress:
+            if create and subscription not in broker.admin.subscriptions(topic):
+                await broker.admin.create_subscription(topic, subscription, start)
+            return _progress(broker, topic, subscription)
+
+        return self._with_broker(ask)
+
+    def advance(self, topic: str, subscription: str, to: int, reset_number: int) -> Progress:
+        async def move(broker: Broker) -> Progress:
+            from holdfast.broker.events import Advance
+
+            _, found = _found(broker, topic, subscription)
+            await broker.engine.submit(Advance(found.id, reset_number, to=to))
+            return _progress(broker, topic, subscription)
+
+        return self._with_broker(move)
+
+    def _with_broker(self, work: Any) -> Progress:
+        async def opened() -> Progress:
+            from holdfast.broker import Broker
+
+            try:
+                async with Broker.open(self._path) as broker:
+                    found: Progress = await work(broker)
+                    return found
+            except Locked as error:
+                raise Locked(
+                    f"{error}; a server has {self._path}: say broker, its address, such as "
+                    "holdfast://localhost:6650 (--broker on the command line)"
+                ) from None
+
+        return _run(opened())
+
+
+def _progress(broker: Broker, topic: str, subscription: str) -> Progress:
+    where, found = _found(broker, topic, subscription)
+    return Progress(
+        where.state.incarnation, found.reset_number, found.acks.acked_to, where.first, where.visible
+    )
+
+
+def _found(broker: Broker, topic: str, name: str) -> tuple[Topic, SubscriptionState]:
+    where = broker.topic(topic_name(topic))
+    found = where.state.subscriptions.get(name)
+    if found is None:
+        raise NotFound(f"{where.name} has no subscription {name!r}; create it first")
+    return where, found
+
+
+def _run(work: Coroutine[Any, Any, Progress]) -> Progress:
+    """In a thread: the caller, a notebook for one, may have a running loop of its own."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

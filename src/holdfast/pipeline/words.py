@@ -1,0 +1,47 @@
+"""How a pipeline's report is written for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def text_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Columns in line; numbers to the right, with their thousands apart.
+
+    Example:
+        >>> text_table(("TOPIC", "ROWS"), [("orders", 12345), ("tar", 7)])
+        ['TOPIC     ROWS', 'orders  12,345', 'tar          7']
+    """
+    cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    lines = [list(head), *cells]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    right = [
+        bool(rows) and all(isinstance(row[column], int | float) for row in rows)
+        for column in range(len(head))
+    ]
+    return [
+        "  ".join(
+            text.rjust(width) if number else text.ljust(width)
+            for text, width, number in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def size_words(size: int) -> str:
+    """1536 -> "1.5 KiB"."""
+    value, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if value == int(value) else f"{value:.1f} {unit}"
+
+
+def time_words(micros: float) -> str:
+    """1500 -> "1.5 ms"."""
+    if abs(micros) < 1000:
+        return f"{micros:.0f} µs"
+    if abs(micros) < 1_000_000:
+        return f"{micros / 1000:.3g} ms"
+    return f"{micros / 1_000_000:.3g} s"
