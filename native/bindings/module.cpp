@@ -17,6 +17,7 @@ void bind_log(nb::module_& module);
 void bind_writer(nb::module_& module);
 void bind_frame(nb::module_& module);
 void bind_entries(nb::module_& module);
+void bind_columns(nb::module_& module);
 void bind_publication(nb::module_& module);
 void bind_dispatch(nb::module_& module);
 void bind_wire(nb::module_& module);
@@ -171,6 +172,7 @@ NB_MODULE(_core, module) {
     bind_writer(module);
     bind_frame(module);
     bind_entries(module);
+    bind_columns(module);
     bind_publication(module);
     bind_dispatch(module);
     bind_wire(module);

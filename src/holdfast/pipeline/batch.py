@@ -6,17 +6,15 @@ import bisect
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast._core import Batch
 from holdfast.errors import NotFound
+from holdfast.pipeline.decoding import Decoding, Wish
 from holdfast.pipeline.offsets import (
     DataLoss,
     Selection,
@@ -26,10 +24,7 @@ from holdfast.pipeline.offsets import (
     wanted_position,
 )
 from holdfast.pipeline.options import EARLIEST, LATEST
-from holdfast.pipeline.reading import TopicReader, open_place, topic_and_partition
-
-if TYPE_CHECKING:
-    from holdfast._core import TopicMessage
+from holdfast.pipeline.reading import TopicReader, open_place
 
 SPLIT_BYTES = 64 << 20
 """No task reads much more, so that all cores have something to do until the end."""
@@ -134,31 +129,6 @@ def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Ite
     topic = place.open(split.name)
     if topic.incarnation.hex() != split.incarnation:
         raise DataLoss(f"{split.name} was deleted and made again while it was read; start a new query")
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    name, partition = topic_and_partition(split.name)
-    for run in topic.runs(split.start, split.stop):
-        rows = [_row(message, name, partition) for message in Batch(run)]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([row.get(field.name) for row in rows], field.type) for field in arrow], schema=arrow
-        )
-
-
-def _row(message: TopicMessage, topic: str, partition: int) -> dict[str, Any]:
-    key = message.key
-    return {
-        "key": key.encode(errors="surrogateescape") if isinstance(key, str) else key,
-        "value": None if message.null_value else message.data,
-        "topic": topic,
-        "partition": partition,
-        "messageId": {
-            "ledger": message.ledger,
-            "entry": message.entry,
-            "batchIndex": message.batch_index,
-        },
-        "publishTime": datetime.fromtimestamp(message.publish_time_ms / 1000, UTC),
-        "eventTime": message.event_time,
-        "producer": message.producer,
-        "sequenceId": message.sequence,
-        "properties": list(message.properties.items()),
-        "position": message.ordinal,
-    }
+    topic.plan()  # its table is now at least as new as the plan that gave this range
+    wish = Wish(schema.fieldNames(), options["mode"] == "permissive")
+    yield from Decoding(topic, split.start, split.stop, wish).batches()

@@ -10,7 +10,6 @@ import bisect
 import os
 import re
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -59,8 +58,13 @@ class TopicReader(Protocol):
     def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
         """(ordinal, bytes before it) for some ordinals of the range, both its ends included."""
 
-    def runs(self, start: int, stop: int) -> Iterator[Entries]:
-        """The entries of a range that `plan` gave, as runs within ledgers."""
+    def run(self, start: int, stop: int) -> Entries:
+        """The first entries of a range that `plan` gave: some, in one ledger.
+
+        Raises:
+            NotFound: the beginning was trimmed meanwhile; plan again.
+            Corrupt: the first block is damaged; the text names file and offset.
+        """
 
 
 class Place(Protocol):
@@ -173,21 +177,8 @@ class FileTopic:
         except OSError:
             return 0
 
-    def runs(self, start: int, stop: int) -> Iterator[Entries]:
-        """As TopicReader.
-
-        Raises:
-            NotFound: the beginning was trimmed meanwhile; plan again.
-            Corrupt: a block below visible is damaged; the text names file and offset.
-        """
-        self.plan()  # the table is now at least as new as the plan that gave this range
-        while start < stop:
-            run = self.run(start, stop)
-            yield run
-            start += len(run)
-
     def run(self, start: int, stop: int) -> Entries:
-        """The first of `runs`."""
+        """As TopicReader."""
         while True:
             entry, end = self._at(start, stop)
             version = self._table.version

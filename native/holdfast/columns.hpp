@@ -1,0 +1,453 @@
+// Decodes entries of ledgers into Arrow columns: one row per message, and only the columns that somebody wants.
+//
+// A decoder takes runs of entries, whose blocks were checked (I70), and checks each entry's own sum. It stops where it needs
+// help from above, which then goes on with the same entry: a compressed batch wants its payload (expand), a part of a chunked
+// message wants the others, an entry that is none wants a decision. It stops, too, when a batch of rows is full; that can be
+// within a client's batch, which goes on behind it.
+//
+// Nothing from outside decides how much memory is taken: a batch of rows ends at `rows_max` or `bytes_max`, and one message more.
+#pragma once
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "arrow_arrays.hpp"
+#include "base64.hpp"
+#include "entries.hpp"
+#include "errors.hpp"
+
+namespace holdfast {
+
+enum class Column : u32 {
+    key,
+    value,
+    topic,
+    partition,
+    message_id,
+    publish_time,
+    event_time,
+    producer,
+    sequence,
+    properties,
+    position,
+    encryption,
+    corrupt,
+};  // the order of kColumnNames
+inline constexpr std::array<std::string_view, 13> kColumnNames = {
+    "key",      "value",      "topic",      "partition", "messageId",  "publishTime", "eventTime",
+    "producer", "sequenceId", "properties", "position",  "encryption", "corrupt"};
+
+inline constexpr i64 kNoTime = std::numeric_limits<i64>::min();
+
+// Microseconds since the epoch; kNoTime beyond the year 9999, which is no time that anybody means.
+inline i64 microseconds(u64 ms) {
+    constexpr u64 kEnd = 253'402'300'800'000;
+    return ms < kEnd ? static_cast<i64>(ms) * 1000 : kNoTime;
+}
+
+// Rows that somebody asked to leave out. Exact: whoever asked does not look again.
+struct RowFilter {
+    i64 publish_min_us = kNoTime;  // kNoTime: all, also those without a time
+    i64 publish_max_us = std::numeric_limits<i64>::max();
+    bool by_key = false;
+    std::set<std::string, std::less<>> keys;
+
+    bool by_time() const {
+        return publish_min_us != kNoTime || publish_max_us != std::numeric_limits<i64>::max();
+    }
+    bool passes_time(i64 us) const {
+        return !by_time() || (us != kNoTime && us >= publish_min_us && us <= publish_max_us);
+    }
+};
+
+// The buffers of one batch of rows. Kept by the arrays that were made of it.
+class ColumnData {
+ public:
+    explicit ColumnData(std::shared_ptr<BufferPool> from) : pool(std::move(from)) {}
+    ColumnData(const ColumnData&) = delete;
+    ~ColumnData() {
+        for (BytesColumn* each : {&key, &value, &topic, &producer, &property_names,
+                                  &property_values, &encryption, &corrupt}) {
+            pool->put(std::move(each->data()));
+            pool->put(std::move(each->offsets()));
+        }
+        for (auto* each : {&ledger, &entry, &publish_time, &event_time, &sequence, &position})
+            pool->put(std::move(each->values()));
+        for (auto* each : {&partition, &batch_index, &property_ends})
+            pool->put(std::move(each->values()));
+    }
+
+    std::shared_ptr<BufferPool> pool;
+    std::size_t rows = 0;
+    BytesColumn key, value, topic, producer, property_names, property_values, encryption, corrupt;
+    FixedColumn<i64> ledger, entry, publish_time, event_time, sequence, position;
+    FixedColumn<i32> partition, batch_index, property_ends;  // property_ends: offsets of the map
+    std::vector<Column> columns;
+
+    // The columns as one struct array: a record batch.
+    ArrayNode node() {
+        ArrayNode out{"", "+s", static_cast<i64>(rows), 0, {nullptr}, {}, false};
+        for (const Column column : columns) out.children.push_back(child(column));
+        return out;
+    }
+
+ private:
+    ArrayNode child(Column column) {
+        using namespace arrow_export;
+        std::string name(kColumnNames[static_cast<std::size_t>(column)]);
+        switch (column) {
+            case Column::key:
+                return bytes(name, "z", key);
+            case Column::value:
+                return bytes(name, "z", value);
+            case Column::topic:
+                return bytes(name, "u", topic);
+            case Column::partition:
+                return fixed(name, "i", partition);
+            case Column::message_id: {
+                ArrayNode out{name, "+s", static_cast<i64>(rows), 0, {nullptr}, {}};
+                out.children = {fixed("ledger", "l", ledger), fixed("entry", "l", entry),
+                                fixed("batchIndex", "i", batch_index)};
+                return out;
+            }
+            case Column::publish_time:
+                return fixed(name, "tsu:UTC", publish_time);
+            case Column::event_time:
+                return fixed(name, "tsu:UTC", event_time);
+            case Column::producer:
+                return bytes(name, "u", producer);
+            case Column::sequence:
+                return fixed(name, "l", sequence);
+            case Column::properties:
+                return map(name);
+            case Column::position:
+                return fixed(name, "l", position);
+            case Column::encryption:
+                return bytes(name, "z", encryption);
+            case Column::corrupt:
+                break;
+        }
+        return bytes(name, "u", corrupt);
+    }
+
+    ArrayNode map(const std::string& name) {
+        using namespace arrow_export;
+        ArrayNode pairs{"entries", "+s", 0, 0, {nullptr}, {}, false};
+        pairs.children = {bytes("key", "u", property_names), bytes("value", "u", property_values)};
+        pairs.children[0].nullable = false;
+        pairs.length = pairs.children[0].length;
+        ArrayNode out{name, "+m", static_cast<i64>(rows), 0, {}, {}};
+        out.nulls = static_cast<i64>(property_ends.validity().nulls());
+        out.buffers = {property_ends.validity().data(), values(property_ends.values())};
+        out.children.push_back(std::move(pairs));
+        return out;
+    }
+};
+
+struct ColumnLimits {
+    std::size_t rows_max = std::size_t{1} << 16;
+    std::size_t bytes_max = std::size_t{4} << 20;
+};
+
+// Why a decoder stopped.
+enum class Stop { end, full, compressed, chunk, unsound };
+
+class ColumnDecoder {
+ public:
+    ColumnDecoder(std::vector<Column> columns, std::string topic, i32 partition, RowFilter filter,
+                  ColumnLimits limits)
+        : columns_(std::move(columns)),
+          topic_(std::move(topic)),
+          partition_(partition),
+          filter_(std::move(filter)),
+          limits_(limits) {
+        for (const Column each : columns_) wanted_ |= bit(each);
+        begin();
+    }
+
+    std::size_t rows() const { return out_->rows; }
+
+    // Takes entries of the run from `at` on, which is moved on behind them. `end`: the run is done.
+    Stop take(const EntryRun& run, std::size_t& at) {
+        for (; at < run.count(); ++at) {
+            if (full()) return Stop::full;
+            if (const Stop stop = take_entry(run, at); stop != Stop::end) return stop;
+        }
+        return Stop::end;
+    }
+
+    // The payload of the entry at which take() stopped, as its producer had it. Take again at the same entry.
+    void expand(u64 ordinal, std::string_view payload) {
+        if (walk_.ordinal != kNone)
+            throw Error(Code::misuse, "a batch is being decoded: take its messages first");
+        expanded_.clear(kKeep);
+        expanded_.append(payload);
+        expanded_for_ = ordinal;
+    }
+
+    // What is wrong with the entry at which take() stopped.
+    std::string_view fault() const { return fault_name(fault_); }
+
+    // A row that says that an entry is damaged, and nothing else.
+    void push_corrupt(u64 ledger, u64 entry, u64 ordinal, std::string_view words) {
+        const std::size_t row = out_->rows++;
+        if (wants(Column::key)) out_->key.push(row, {}, false);
+        if (wants(Column::value)) out_->value.push(row, {}, false);
+        if (wants(Column::publish_time)) out_->publish_time.push(row, 0, false);
+        if (wants(Column::event_time)) out_->event_time.push(row, 0, false);
+        if (wants(Column::producer)) out_->producer.push(row, {}, false);
+        if (wants(Column::sequence)) out_->sequence.push(row, 0, false);
+        if (wants(Column::properties)) close_map(row, false);
+        if (wants(Column::encryption)) out_->encryption.push(row, {}, false);
+        push_place(row, ledger, entry, -1, ordinal);
+        if (wants(Column::corrupt)) {
+            utf8::append(out_->corrupt.data(), words);
+            out_->corrupt.close(row);
+        }
+    }
+
+    // All rows since the last time.
+    std::shared_ptr<ColumnData> finish() {
+        for (std::size_t row = 0; row < out_->rows; ++row) {
+            if (wants(Column::topic)) out_->topic.push(row, topic_);
+            if (wants(Column::partition)) out_->partition.push(row, partition_);
+        }
+        std::shared_ptr<ColumnData> made = std::move(out_);
+        begin();
+        return made;
+    }
+
+ private:
+    static constexpr std::size_t kKeep = std::size_t{4} << 20;
+    static constexpr u64 kNone = ~u64{0};
+    static constexpr u64 kOffsetMax = std::numeric_limits<i32>::max();
+
+    static constexpr u32 bit(Column column) { return u32{1} << static_cast<u32>(column); }
+    bool wants(Column column) const { return wanted_ & bit(column); }
+    bool full() const { return out_->rows >= limits_.rows_max || bytes_ >= limits_.bytes_max; }
+
+    void begin() {
+        out_ = std::make_shared<ColumnData>(pool_);
+        out_->columns = columns_;
+        const std::size_t rows = limits_.rows_max, few = 4096;
+        const auto open = [&](Column column, BytesColumn& to, std::size_t bytes) {
+            to.begin(*pool_, wants(column) ? rows : 0, wants(column) ? bytes : 0);
+        };
+        open(Column::key, out_->key, few);
+        open(Column::value, out_->value, limits_.bytes_max + limits_.bytes_max / 8);
+        open(Column::topic, out_->topic, few);
+        open(Column::producer, out_->producer, few);
+        open(Column::properties, out_->property_names, few);
+        open(Column::properties, out_->property_values, few);
+        open(Column::encryption, out_->encryption, 0);
+        open(Column::corrupt, out_->corrupt, 0);
+        const auto fix = [&](Column column, auto& to, std::size_t width) {
+            if (wants(column)) to.values() = pool_->get(width * (rows + 1));
+        };
+        fix(Column::message_id, out_->ledger, 8);
+        fix(Column::message_id, out_->entry, 8);
+        fix(Column::message_id, out_->batch_index, 4);
+        fix(Column::publish_time, out_->publish_time, 8);
+        fix(Column::event_time, out_->event_time, 8);
+        fix(Column::sequence, out_->sequence, 8);
+        fix(Column::position, out_->position, 8);
+        fix(Column::partition, out_->partition, 4);
+        fix(Column::properties, out_->property_ends, 4);
+        const i32 zero = 0;
+        out_->property_ends.values().append(&zero, 4);
+        bytes_ = 0;
+    }
+
+    Stop unsound(EntryFault fault) {
+        fault_ = fault;
+        return Stop::unsound;
+    }
+
+    Stop take_entry(const EntryRun& run, std::size_t at) {
+        const u64 ordinal = run.first_ordinal() + at;
+        if (walk_.ordinal == ordinal) return take_batch(run, at);  // it was full within this one
+        const std::string_view bytes = run.bytes(at);
+        const EntrySlot& slot = run.slot(at);
+        if (!slot.sound) {
+            Entry entry;
+            return unsound(read_entry(bytes, entry));
+        }
+        if (!sum_is_right(bytes)) return unsound(EntryFault::crc);
+        const std::string_view metadata = bytes.substr(kEntryHeader, slot.header - kEntryHeader);
+        std::string_view payload = bytes.substr(slot.header);
+        walk_.metadata = EntryMetadata{};
+        read_metadata(metadata, walk_.metadata);
+        const EntryMetadata& fields = walk_.metadata;
+        if (fields.encrypted) {  // whatever it is inside: as it is, with what its reader needs
+            push_message(run, at, fields, metadata, metadata_field::properties, payload, -1,
+                         metadata);
+            return Stop::end;
+        }
+        if (expanded_for_ == ordinal)
+            payload = expanded_.view();
+        else if (fields.chunks > 1)
+            return Stop::chunk;
+        else if (fields.compression != 0)
+            return Stop::compressed;
+        if (!fields.batch || fields.chunks > 1) {
+            if (!fits(metadata, payload)) return unsound(EntryFault::count);
+            push_message(run, at, fields, metadata, metadata_field::properties, payload, -1, {});
+            expanded_for_ = kNone;
+            return Stop::end;
+        }
+        if (expanded_for_ == ordinal) {  // nobody has looked into it yet
+            if (const auto fault = check_batch(payload, fields.messages); fault != EntryFault::none)
+                return unsound(fault);
+        }
+        walk_.ordinal = ordinal;
+        walk_.index = 0;
+        walk_.run = run;  // what the views point into stays
+        walk_.reader = BatchReader(payload);
+        return take_batch(run, at);
+    }
+
+    static EntryFault check_batch(std::string_view payload, u32 messages) {
+        if (messages > payload.size() / 4) return EntryFault::count;
+        BatchReader reader(payload);
+        BatchPart part;
+        for (u32 i = 0; i < messages; ++i)
+            if (!reader.next(part)) return EntryFault::batch;
+        return EntryFault::none;
+    }
+
+    Stop take_batch(const EntryRun& run, std::size_t at) {
+        BatchPart part;
+        for (; walk_.index < walk_.metadata.messages; ++walk_.index) {
+            if (full()) return Stop::full;
+            if (!walk_.reader.next(part)) break;  // cannot be: all of it was walked through before
+            if (part.fields.compacted_out) continue;
+            if (!fits(part.metadata, part.payload)) return unsound(EntryFault::count);
+            if (!part.fields.has_sequence)
+                part.fields.sequence =
+                    static_cast<i64>(static_cast<u64>(walk_.metadata.sequence) + walk_.index);
+            push_message(run, at, part.fields, part.metadata, single_field::properties,
+                         part.payload, static_cast<i32>(walk_.index), {});
+        }
+        walk_.ordinal = expanded_for_ = kNone;
+        walk_.run.reset();
+        return Stop::end;
+    }
+
+    // A row's bytes, and those that are there already, must stay below what 32 bits can tell.
+    bool fits(std::string_view metadata, std::string_view payload) const {
+        const u64 text = u64{metadata.size()} + walk_.metadata.producer.size();
+        return 3 * text + payload.size() + 3 * bytes_ < kOffsetMax;
+    }
+
+    // The key as its producer had it.
+    std::string_view key_of(const MessageFields& fields) {
+        if (fields.key_base64 && from_base64(fields.partition_key, key_)) return key_;
+        return fields.partition_key;
+    }
+
+    void push_message(const EntryRun& run, std::size_t at, const MessageFields& fields,
+                      std::string_view metadata, u32 properties, std::string_view payload,
+                      i32 batch_index, std::string_view encryption) {
+        const bool has_key = fields.has_key && !fields.null_key;
+        const i64 published = microseconds(walk_.metadata.publish_time_ms);
+        if (!filter_.passes_time(published)) return;
+        std::string_view key;
+        if (has_key && (filter_.by_key || wants(Column::key))) key = key_of(fields);
+        if (filter_.by_key && (!has_key || !filter_.keys.contains(key))) return;
+        const std::size_t row = out_->rows++;
+        if (wants(Column::key)) out_->key.push(row, key, has_key);
+        if (wants(Column::value)) {
+            out_->value.push(row, fields.null_value ? std::string_view() : payload,
+                             !fields.null_value);
+            bytes_ += payload.size();
+        }
+        if (wants(Column::publish_time))
+            out_->publish_time.push(row, published, published != kNoTime);
+        if (wants(Column::event_time)) {
+            const i64 us = fields.event_time_ms == 0 ? kNoTime : microseconds(fields.event_time_ms);
+            out_->event_time.push(row, us, us != kNoTime);
+        }
+        if (wants(Column::producer)) {
+            utf8::append(out_->producer.data(), walk_.metadata.producer);
+            out_->producer.close(row);
+            bytes_ += walk_.metadata.producer.size();
+        }
+        if (wants(Column::sequence)) out_->sequence.push(row, fields.sequence);
+        if (wants(Column::properties)) {
+            if (fields.properties > 0) push_properties(metadata, properties, fields.properties);
+            close_map(row, true);
+        }
+        if (wants(Column::encryption)) out_->encryption.push(row, encryption, !encryption.empty());
+        if (wants(Column::corrupt)) out_->corrupt.push(row, {}, false);
+        bytes_ += metadata.size();
+        push_place(row, run.ledger(), run.first_entry() + at, batch_index,
+                   run.first_ordinal() + at);
+    }
+
+    void push_place(std::size_t row, u64 ledger, u64 entry, i32 batch_index, u64 ordinal) {
+        if (wants(Column::message_id)) {
+            out_->ledger.push(row, static_cast<i64>(ledger));
+            out_->entry.push(row, static_cast<i64>(entry));
+            out_->batch_index.push(row, batch_index);
+        }
+        if (wants(Column::position)) out_->position.push(row, static_cast<i64>(ordinal));
+    }
+
+    // A map has each key once: the last one counts, as with the clients.
+    void push_properties(std::string_view metadata, u32 field, u32 count) {
+        const auto push = [&](std::string_view key, std::string_view value) {
+            const std::size_t pair = out_->property_names.offsets().size() / 4 - 1;
+            utf8::append(out_->property_names.data(), key);
+            out_->property_names.close(pair);
+            utf8::append(out_->property_values.data(), value);
+            out_->property_values.close(pair);
+        };
+        if (count == 1) return each_property(metadata, field, push);
+        std::unordered_map<std::string_view, std::size_t> last;
+        std::size_t index = 0;
+        each_property(metadata, field,
+                      [&](std::string_view key, std::string_view) { last[key] = index++; });
+        index = 0;
+        each_property(metadata, field, [&](std::string_view key, std::string_view value) {
+            if (last[key] == index++) push(key, value);
+        });
+    }
+
+    void close_map(std::size_t row, bool valid) {
+        const auto end = static_cast<i32>(out_->property_names.offsets().size() / 4 - 1);
+        out_->property_ends.push(row, end, valid);
+    }
+
+    // Where in a client's batch it goes on.
+    struct Walk {
+        u64 ordinal = kNone;
+        u32 index = 0;
+        EntryMetadata metadata;
+        BatchReader reader{std::string_view()};
+        std::optional<EntryRun> run;
+    };
+
+    const std::vector<Column> columns_;
+    u32 wanted_ = 0;
+    const std::string topic_;
+    const i32 partition_;
+    const RowFilter filter_;
+    const ColumnLimits limits_;
+    const std::shared_ptr<BufferPool> pool_ = std::make_shared<BufferPool>();
+    std::shared_ptr<ColumnData> out_;
+    std::size_t bytes_ = 0;  // about what the rows take
+    Walk walk_;
+    ByteBuffer expanded_;
+    u64 expanded_for_ = kNone;
+    EntryFault fault_ = EntryFault::none;
+    std::string key_;  // scratch
+};
+
+}  // namespace holdfast
