@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.pipeline.offsets import behind_latest
 from holdfast.pipeline.session import session
 
 if TYPE_CHECKING:
@@ -24,4 +25,4 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(HoldfastSource)
 
 
-__all__ = ["register", "session"]
+__all__ = ["behind_latest", "register", "session"]

@@ -122,13 +122,30 @@ class FilteringBatchReader(BatchReader):
 
 
 def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """What one task reads, as Arrow."""
+    """What one task reads, as Arrow.
+
+    Raises:
+        Corrupt: a block is damaged, in mode failfast.
+        DataLoss: the range was trimmed meanwhile, with failOnDataLoss.
+    """
     if split.start >= split.stop:
         return
-    place = open_place(options["path"], options["service.url"])
-    topic = place.open(split.name)
-    if topic.incarnation.hex() != split.incarnation:
-        raise DataLoss(f"{split.name} was deleted and made again while it was read; start a new query")
-    topic.plan()  # its table is now at least as new as the plan that gave this range
+    fail, at = options["failOnDataLoss"], split.start
     wish = Wish(schema.fieldNames(), options["mode"] == "permissive")
-    yield from Decoding(topic, split.start, split.stop, wish).batches()
+    while at < split.stop:
+        try:
+            topic = open_place(options["path"], options["service.url"]).open(split.name)
+            first, _ = topic.plan()  # its table is now at least as new as the plan that gave this range
+            if topic.incarnation.hex() != split.incarnation:
+                raise NotFound(f"{split.name} is another topic under its name")
+        except NotFound as error:
+            if fail:
+                raise DataLoss(f"{split.name} was deleted while it was read: {error}") from error
+            return
+        at = after_loss(split.name, at, first, fail)
+        decoding = Decoding(topic, at, split.stop, wish)
+        try:
+            yield from decoding.batches()
+            return
+        except NotFound:
+            at = decoding.at  # trimmed under our hands: all before it was handed over

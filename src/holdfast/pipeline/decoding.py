@@ -82,26 +82,33 @@ class Decoding:
         """What the look back has found; None: not needed so far."""
         self.damaged = 0
         """Entries that were left out."""
+        self.at = start
+        """All before it was decoded."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows. Raises Corrupt, NotFound as `TopicReader.run` does."""
-        at = self._start
-        while at < self._stop:
+        while self.at < self._stop:
             try:
-                run = self._topic.run(at, self._stop)
+                run = self._topic.run(self.at, self._stop)
             except Corrupt as error:
-                self._leave_out(0, 0, at, str(error), error)
-                at += 1
+                self._leave_out(0, 0, self.at, str(error), error)
+                self.at += 1
                 continue
+            except NotFound:
+                yield from self._rest()
+                raise
             yield from self._decode(run)
-            at += len(run)
-        if len(self._decoder) > 0:
-            yield pa.record_batch(self._decoder.finish())
+            self.at += len(run)
+        yield from self._rest()
         if self.damaged:
             log.warning(
                 "%s: %d damaged entries were left out of %d to %d",
                 self._topic.name, self.damaged, self._start, self._stop - 1,
             )  # fmt: skip
+
+    def _rest(self) -> Iterator[pa.RecordBatch]:
+        if len(self._decoder) > 0:
+            yield pa.record_batch(self._decoder.finish())
 
     def _decode(self, run: Entries) -> Iterator[pa.RecordBatch]:
         at, why = 0, ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import Any
@@ -120,3 +121,32 @@ def after_loss(name: str, start: int, first: int, fail: bool) -> int:
         raise DataLoss(f"{words}; set failOnDataLoss=false to go on with entry {first}")
     log.warning("%s; going on with entry %d", words, first)
     return first
+
+
+def behind_latest(progress: dict[str, Any]) -> dict[str, float]:
+    """How far a query was behind when a batch ended, in entries, from Spark's `query.lastProgress`.
+
+    Example:
+        >>> end, latest = ({"orders": {"0": {"position": place}}} for place in (7, 9))
+        >>> behind_latest({"sources": [{"endOffset": end, "latestOffset": latest}]})["maxOffsetsBehindLatest"]
+        2
+    """
+    found = []
+    for source in progress["sources"]:
+        end, latest = (_offset(source.get(each)) for each in ("endOffset", "latestOffset"))
+        for topic, parts in latest.items():
+            for partition, each in parts.items():
+                read = end.get(topic, {}).get(partition, {"position": 0})
+                found.append(max(0, each["position"] - read["position"]))
+    found = found or [0]
+    return {
+        "minOffsetsBehindLatest": min(found),
+        "maxOffsetsBehindLatest": max(found),
+        "avgOffsetsBehindLatest": sum(found) / len(found),
+    }
+
+
+def _offset(told: Any) -> dict[str, Any]:
+    """Spark shows an offset as JSON, or as text with JSON in it."""
+    found = json.loads(told) if isinstance(told, str) else told
+    return found if isinstance(found, dict) else {}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -40,8 +39,9 @@ class HoldfastSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
-        stream = import_module("holdfast.pipeline.stream")
-        return cast(DataSourceStreamReader, stream.StreamReader(self._checked(schema), schema))
+        from holdfast.pipeline.stream import StreamReader
+
+        return StreamReader(self._checked(schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `df.write`."""

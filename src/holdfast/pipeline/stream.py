@@ -1,0 +1,318 @@
+"""Reading topics as they grow: offsets are positions, per topic and partition.
+
+An offset is {topic: {partition: {"incarnation", "from", "position", "reset", "plain"}}}. `position` is where the
+next batch begins. `from` is where the batch that ended here began, if not at the position before it: a topic
+that is new, or made again, or a subscription that was reset. `reset` is the reset number of the named
+subscription, -1 without one. `plain`: the topic has no partitions. So what a batch reads is in its two offsets
+alone, and Spark can ask again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from holdfast.errors import BadConfiguration, Closed, NoQuorum, NotFound, Timeout, TooManyConnections
+from holdfast.pipeline.batch import Split, cut, read_split
+from holdfast.pipeline.connecting import Address
+from holdfast.pipeline.offsets import (
+    DataLoss,
+    Selection,
+    after_loss,
+    require_known,
+    resolve,
+    wanted_position,
+)
+from holdfast.pipeline.options import EARLIEST, LATEST
+from holdfast.pipeline.progress import Subscription
+from holdfast.pipeline.reading import Place, TopicReader, open_place, topic_and_partition
+
+log = logging.getLogger(__name__)
+
+Offset = dict[str, dict[str, dict[str, Any]]]
+"""As Spark keeps it, in JSON."""
+Flat = dict[str, dict[str, Any]]
+"""The same by the full names of topics and partitions."""
+Ranges = dict[str, tuple[TopicReader, int, int]]
+"""Per topic, what can be read of it: from, and up to."""
+NO_SUBSCRIPTION = -1
+_AWAY = (Timeout, Closed, NoQuorum, TooManyConnections)
+
+
+def flat(offset: Offset) -> Flat:
+    """By full names."""
+    return {
+        topic if each["plain"] else f"{topic}-partition-{number}": each
+        for topic, parts in offset.items()
+        for number, each in parts.items()
+    }
+
+
+def nested(offsets: Flat) -> Offset:
+    """As Spark keeps it: in one order, because it compares the text."""
+    out: Offset = {}
+    for name in sorted(offsets):
+        topic, partition = topic_and_partition(name)
+        out.setdefault(topic, {})[str(partition)] = offsets[name]
+    return out
+
+
+def begins(name: str, start: Flat, end: dict[str, Any]) -> int:
+    """Where the batch that ends there begins."""
+    before = start.get(name)
+    if before is None or any(before[each] != end[each] for each in ("incarnation", "reset")):
+        return int(end["from"])
+    return int(before["position"])
+
+
+def share(waiting: dict[str, int], limit: int) -> dict[str, int]:
+    """A limit for all together, given to each by what waits; everybody who has something gets something."""
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(waiting)
+    return {
+        name: 0 if count == 0 else max(1, min(count, count * limit // total))
+        for name, count in waiting.items()
+    }
+
+
+def reach(topic: TopicReader, start: int, stop: int, size: int) -> int:
+    """How far about so many bytes go; one entry at least."""
+    weights = topic.weights(start, stop)
+    if weights[-1][1] <= size:
+        return stop
+    for (low, before), (high, after) in pairwise(weights):
+        if after > size:
+            return max(start + 1, low + (high - low) * (size - before) // (after - before))
+    return stop
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """For `spark.readStream`."""
+
+    def __init__(self, options: dict[str, Any], schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._selection = Selection(options)
+        if options["endingOffsets"] != "latest" or options["endingTimestamp"] is not None:
+            raise BadConfiguration("a stream has no end: leave out endingOffsets and endingTimestamp")
+        self._subscription: Subscription | None = None
+        if (name := options["predefinedSubscription"]) is not None:
+            address = Address.of(options, "predefinedSubscription")
+            starting = options["startingOffsets"]
+            self._subscription = Subscription(
+                address, name, "earliest" if starting == "earliest" else "latest"
+            )
+            self._later = Subscription(address, name, "earliest")  # for topics that come later
+        self._held: Place | None = None
+        self._target: Flat | None = None
+        """Where available-now ends."""
+        self._waiting_since: float | None = None
+        """Since when there is too little for minOffsetsPerTrigger."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None}  # files are opened anew in a task
+
+    @property
+    def _place(self) -> Place:
+        if self._held is None:
+            self._held = open_place(self._options["path"], self._options["service.url"])
+        return self._held
+
+    # -- where it begins and ends ----------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:
+        """Where a new query begins."""
+        options = self._options
+        names = self._selection.find(self._place)
+        starting = options["startingOffsets"] or "latest"
+        require_known(starting, names, "startingOffsets")
+        if missing := self._selection.missing(names):
+            log.warning("%s: nothing to read yet; it is read when it comes", ", ".join(missing))
+        out: Flat = {}
+        for name in names:
+            topic = self._place.open(name)
+            wish = wanted_position(starting, name, EARLIEST if isinstance(starting, dict) else LATEST)
+            position = resolve(topic, wish, options["startingTimestamp"])
+            out[name] = self._entry(topic, position, NO_SUBSCRIPTION)
+            if self._subscription is not None:
+                at = self._subscription.at(name)
+                out[name] = self._entry(topic, at.acked_to, at.reset_number)
+        return nested(out)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Where the next batch ends. Spark says with `start` what is done, too."""
+        begun = flat(start)
+        try:
+            entries, ranges = self._waiting(begun)
+        except _AWAY as error:
+            log.warning("no new batch while the broker of the subscription is away: %s", error)
+            return start
+        if not isinstance(limit, ReadAllAvailable):
+            if self._too_little(sum(stop - begin for _, begin, stop in ranges.values())):
+                return start
+            ranges = self._limited(ranges)
+        for name, (_, begin, stop) in ranges.items():
+            if stop > begin:
+                entries[name] = {**entries[name], "position": stop}
+        return start if entries == begun else nested(entries)
+
+    def _waiting(self, begun: Flat) -> tuple[Flat, Ranges]:
+        """Where each topic stands, and what of it waits. Topics that are gone are not in it."""
+        if self._subscription is not None:
+            done = {name: (each["reset"], each["position"]) for name, each in begun.items()}
+            self._later.finished({name: each for name, each in done.items() if each[0] >= 0})
+        entries: Flat = {}
+        ranges: Ranges = {}
+        for name in self._selection.find(self._place):
+            try:
+                topic = self._place.open(name)
+                first, visible = topic.plan()
+            except NotFound:
+                continue  # deleted while this looked
+            entry = self._standing(topic, begun.get(name), first)
+            if self._target is not None:
+                if name not in begun and name not in self._target:
+                    continue  # came after available-now began
+                visible = min(visible, self._target.get(name, entry)["position"])
+            begin = after_loss(name, entry["position"], first, self._options["failOnDataLoss"])
+            entries[name] = entry
+            ranges[name] = (topic, begin, max(begin, visible))
+        for name in begun.keys() - entries.keys():
+            self._lost(name, begun[name])
+        return entries, ranges
+
+    def _standing(self, topic: TopicReader, before: dict[str, Any] | None, first: int) -> dict[str, Any]:
+        """From where a topic is read on."""
+        if before is not None and before["incarnation"] != topic.incarnation.hex():
+            self._lost(topic.name, before)
+            before = None
+        entry = before or self._entry(topic, first, NO_SUBSCRIPTION)
+        if self._subscription is not None:
+            at = self._later.at(topic.name)
+            if at.reset_number != entry["reset"]:
+                entry = self._entry(topic, at.acked_to, at.reset_number)
+        return entry
+
+    def _too_little(self, count: int) -> bool:
+        least = self._options["minOffsetsPerTrigger"]
+        if least is None or self._target is not None:
+            return False
+        now = time.monotonic()
+        if count >= least:
+            self._waiting_since = None
+            return False
+        if count == 0 or self._waiting_since is None:
+            self._waiting_since = None if count == 0 else now
+            return True
+        if now - self._waiting_since < self._options["maxTriggerDelay"]:
+            return True
+        self._waiting_since = None
+        return False
+
+    def _limited(self, ranges: Ranges) -> Ranges:
+        """What one batch takes of it."""
+        if (most := self._options["maxOffsetsPerTrigger"]) is not None:
+            shares = share({name: stop - begin for name, (_, begin, stop) in ranges.items()}, most)
+            ranges = {name: (each[0], each[1], each[1] + shares[name]) for name, each in ranges.items()}
+        if (size := self._options["maxBytesPerTrigger"]) is not None:
+            count = sum(begin < stop for _, begin, stop in ranges.values())
+            ranges = {
+                name: (
+                    topic,
+                    begin,
+                    reach(topic, begin, stop, max(1, size // count)) if begin < stop else stop,
+                )
+                for name, (topic, begin, stop) in ranges.items()
+            }
+        return ranges
+
+    def _lost(self, name: str, before: dict[str, Any]) -> None:
+        words = f"{name} was deleted, or made again, and was read up to entry {before['position']}"
+        if self._options["failOnDataLoss"]:
+            raise DataLoss(f"{words}; set failOnDataLoss=false to go on with what there is")
+        log.warning("%s; going on with what there is", words)
+
+    def _entry(self, topic: TopicReader, position: int, reset: int) -> dict[str, Any]:
+        return {
+            "from": position,
+            "incarnation": topic.incarnation.hex(),
+            "plain": topic_and_partition(topic.name)[0] == topic.name,
+            "position": position,
+            "reset": reset,
+        }
+
+    # -- limits ----------------------------------------------------------------------------------------
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options say; all of them are heeded, whichever is told to Spark."""
+        options = self._options
+        if options["maxOffsetsPerTrigger"] is not None:
+            return ReadMaxRows(options["maxOffsetsPerTrigger"])
+        if options["maxBytesPerTrigger"] is not None:
+            return ReadMaxBytes(options["maxBytesPerTrigger"])
+        if options["minOffsetsPerTrigger"] is not None:
+            return ReadMinRows(options["minOffsetsPerTrigger"])
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is the end."""
+        self._target = flat(self.reportLatestOffset())
+
+    def reportLatestOffset(self) -> Offset:
+        """What there is, for Spark's progress: `behind_latest` makes numbers of it."""
+        out: Flat = {}
+        for name in self._selection.find(self._place):
+            try:
+                topic = self._place.open(name)
+                out[name] = self._entry(topic, topic.plan()[1], NO_SUBSCRIPTION)
+            except NotFound:
+                continue  # deleted while this looked
+        return nested(out)
+
+    # -- one batch -------------------------------------------------------------------------------------
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """What lies between two offsets, as tasks. The same whenever Spark asks."""
+        begun, ended = flat(start), flat(end)
+        fail = self._options["failOnDataLoss"]
+        ranges = []
+        for name, each in ended.items():
+            begin, stop = begins(name, begun, each), each["position"]
+            if begin >= stop:
+                continue
+            try:
+                topic = self._place.open(name)
+                first, _ = topic.plan()
+                if topic.incarnation.hex() != each["incarnation"]:
+                    raise NotFound(f"{name} was deleted, and made again")
+            except NotFound:
+                self._lost(name, {"position": begin})
+                continue
+            ranges.append((topic, after_loss(name, begin, first, fail), stop))
+        return cut(ranges, self._options["minPartitions"])
+
+    def read(self, partition: InputPartition) -> Any:
+        """In the task."""
+        assert isinstance(partition, Split)
+        return read_split(partition, self._options, self._schema)
+
+    def stop(self) -> None:
+        """The query has ended."""
+        if self._subscription is not None:
+            self._subscription.close()
+            self._later.close()
