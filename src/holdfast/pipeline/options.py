@@ -183,6 +183,7 @@ OPTIONS += [
     Option(
         "checkpointLocation", text, None, "Spark's own: what a stream has done. Its id is in there.", SINK
     ),
+    Option("queryName", text, None, "Spark's own: what a stream is called.", SINK),
     Option(
         "sinkName", text, None, "Which sink this is, where a query, or a job with batchId, has several.", SINK
     ),
