@@ -77,6 +77,8 @@ def main() -> None:
             if query is not None and query.exception() is not None:
                 print(query.exception(), flush=True)
             query = stream(spark, places, url).trigger(processingTime=TRIGGER).start()
+        elif query.lastProgress is not None and query.lastProgress.numInputRows:
+            places.sign.touch()
         leaving.wait(0.5)
     if query is not None:
         query.stop()

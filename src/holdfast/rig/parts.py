@@ -26,6 +26,8 @@ class Part:
     environment: dict[str, str]
     tame: float = 0.0
     """Seconds after its start in which nobody kills it: some need time before there is anything to break."""
+    sign: Path | None = None
+    """A file that it touches when it has got something done: before that nobody kills it."""
     life: int = 0
     kills: int = 0
     started: float = 0.0
@@ -43,8 +45,16 @@ class Part:
             return "runs"
         return "killed" if self.restart_at else "left"
 
+    def ripe(self, now: float) -> bool:
+        """It may be killed: there is something to break."""
+        if not self.alive or now - self.started < self.tame:
+            return False
+        return self.sign is None or self.sign.exists()
+
     def start(self) -> None:
         self.life += 1
+        if self.sign is not None:
+            self.sign.unlink(missing_ok=True)
         self.started, self.restart_at, self.asked = time.monotonic(), 0.0, False
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

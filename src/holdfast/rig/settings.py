@@ -57,6 +57,11 @@ class Places:
         return self.root / "checkpoint"
 
     @property
+    def sign(self) -> Path:
+        """The Spark stream has done a batch in this life."""
+        return self.root / "spark.batch"
+
+    @property
     def runtime(self) -> Path:
         """The shared memory of this run."""
         return self.root / "shm"

@@ -30,7 +30,7 @@ TICK_S = 0.05
 LOOK_S = 0.5
 ATTACK_S = 0.8
 """Between two attacks, about."""
-TAME_S = {"broker": 4.0, "spark": 25.0, "sensor": 0.5, "gateway": 1.0, "consumer": 0.5}
+TAME_S = {"broker": 4.0, "spark": 5.0, "sensor": 0.5, "gateway": 1.0, "consumer": 0.5}
 """Whoever has just come back is left alone so long: else nothing would get on."""
 REST_S = 120.0
 """How long the rig may take to come to rest."""
@@ -134,6 +134,7 @@ class Show:
                 )
         for part in parts:
             part.tame = TAME_S[part.kind]
+            part.sign = places.sign if part.kind == "spark" else None
         self.scene = Scene(settings, time.monotonic(), parts)
 
     def _role(self, kind: str, name: str, rate: float) -> Callable[[int], list[str]]:
@@ -188,7 +189,7 @@ class Show:
         part.process = None
 
     def _attack(self, now: float) -> None:
-        ripe = [part for part in self.scene.parts if part.alive and now - part.started >= part.tame]
+        ripe = [part for part in self.scene.parts if part.ripe(now)]
         if ripe:
             part = self._chance.choice(ripe)
             part.kill()
