@@ -16,7 +16,9 @@ from holdfast.rig.records import confirmed
 from holdfast.rig.settings import CALIBRATED, TOPIC, Places
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+    from holdfast.pipeline.audit import AuditReport
 
 
 @dataclass(frozen=True)
@@ -43,69 +45,36 @@ class Account:
         return agree and self.lost == 0 and self.duplicated == 0
 
 
-@dataclass(frozen=True)
-class Count:
-    """Of one place: a topic, or its archive."""
-
-    rows: int
-    distinct: int
-    there: int
-    """Distinct ones that were confirmed."""
-
-
-def count(spark: SparkSession, messages: DataFrame, sent: dict[str, int]) -> Count:
-    """What is there, by producer and number."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from holdfast.pipeline.numbered import decoded
-
-    expected = spark.createDataFrame(list(sent.items()) or [("", 0)], "producer string, confirmed bigint")
-    found = messages.select(decoded("value").alias("found")).select("found.producer", "found.number")
-    times = found.groupBy("producer", "number").agg(F.count("*").alias("times"))
-    known = times.join(F.broadcast(expected), "producer", "left")
-    is_confirmed = F.col("number") < F.coalesce(F.col("confirmed"), F.lit(0))
-    row = known.agg(
-        F.coalesce(F.sum("times"), F.lit(0)).alias("rows"),
-        F.count("*").alias("distinct"),
-        F.count(F.when(is_confirmed, 1)).alias("there"),
-    ).first()
-    assert row is not None
-    return Count(row["rows"], row["distinct"], row["there"])
-
-
 def close(spark: SparkSession, places: Places, url: str) -> Account:
     """All that happens after the rig has come to rest."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    from holdfast.pipeline.archive import archive, read_archive
+    from holdfast.pipeline.archive import archive
+    from holdfast.pipeline.audit import audit
     from holdfast.rig import job
 
     say("Spark's stream takes what is left")
     job.finish(spark, places, url)
+    topics, path = [TOPIC, CALIBRATED], str(places.data)
     say("archive: both topics to Parquet, read back and compared")
-    archive(spark, topics=[TOPIC, CALIBRATED], to=places.archive, path=str(places.data))
-    say("audit: every number of every producer, in both topics and in the archive")
+    archive(spark, topics=topics, to=places.archive, path=path)
+    say("audit: every number of every producer, in both topics and in their archive")
     sent = confirmed(places.records)
-    rows = read_archive(spark, places.archive)
-    stored, written = (count(spark, live(spark, places, topic), sent) for topic in (TOPIC, CALIBRATED))
-    kept = [count(spark, rows.where(F.col("topic") == topic), sent) for topic in (TOPIC, CALIBRATED)]
-    total = sum(sent.values())
-    each = [stored, written, *kept]
+    live = audit(spark, topics=topics, path=path, expected=sent)
+    kept = audit(spark, topics=topics, archive=places.archive, expected=sent)
+    return account(live, kept, sent)
+
+
+def account(live: AuditReport, kept: AuditReport, sent: dict[str, int]) -> Account:
+    """From the two audits."""
+    rows = [each for each in live.producers if each.topic == TOPIC]
     return Account(
-        confirmed=total,
-        unconfirmed=stored.distinct - stored.there,
-        stored=stored.rows,
-        calibrated=written.rows,
-        archived=sum(part.rows for part in kept),
-        lost=sum(total - place.there for place in each),
-        duplicated=sum(place.rows - place.distinct for place in each),
+        confirmed=sum(sent.values()),
+        unconfirmed=sum(each.unconfirmed for each in rows),
+        stored=sum(each.messages for each in rows),
+        calibrated=sum(each.messages for each in live.producers if each.topic == CALIBRATED),
+        archived=kept.messages,
+        lost=live.lost + kept.lost,
+        duplicated=live.duplicated + kept.duplicated,
     )
-
-
-def live(spark: SparkSession, places: Places, topic: str) -> DataFrame:
-    """What the broker holds, by its files."""
-    reader = spark.read.format("holdfast").option("path", str(places.data)).option("topic", topic)
-    return reader.load()
 
 
 def say(words: str) -> None:
