@@ -10,11 +10,13 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.errors import NotFound
-from holdfast.pipeline.decoding import Decoding, Wish
+from holdfast.pipeline.filters import Filters
+from holdfast.pipeline.json_values import decode_values
 from holdfast.pipeline.offsets import (
     DataLoss,
     Selection,
@@ -75,6 +77,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._selection = Selection(options)
+        self._filters = Filters()
 
     def partitions(self) -> list[Split]:
         """What there is to read, planned once.
@@ -84,11 +87,11 @@ class BatchReader(DataSourceReader):
             DataLoss: it does not go back so far.
         """
         options = self._options
-        place = open_place(options["path"], options["service.url"])
+        place = open_place(options["path"], options["service.url"], options)
         found = self._selection.find(place)
         if missing := self._selection.missing(found):
             raise NotFound(
-                f"{options['path']} shows no topic {', '.join(missing)}. It shows: "
+                f"{options['path'] or options['service.url']} shows no topic {', '.join(missing)}. It shows: "
                 + (", ".join(place.topics()) or "none")
             )
         starting = options["startingOffsets"] or "earliest"
@@ -108,21 +111,51 @@ class BatchReader(DataSourceReader):
                     f"{name} ends before entry {visible}, and endingOffsets asks for {stop}; "
                     "set failOnDataLoss=false to read what is there"
                 )
-            ranges.append((topic, start, min(stop, visible)))
+            wanted = self._filters.position
+            ranges.append((topic, max(start, wanted.low), min(stop, visible, wanted.high + 1)))
         return cut(ranges, options["minPartitions"]) or [Split("", "", 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """In the task."""
         assert isinstance(partition, Split)
-        return read_split(partition, self._options, self._schema)
+        return read_split(partition, self._options, self._schema, self._filters)
 
 
 class FilteringBatchReader(BatchReader):
     """The same with filters that Spark hands over (option filterPushdown)."""
 
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Takes those that it can do exactly; the others go back."""
+        for each in filters:
+            taken = self._filters.take(each)
+            if taken is None:
+                yield each
+            else:
+                self._filters = taken
 
-def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """What one task reads, as Arrow.
+
+def read_split(
+    split: Split, options: dict[str, Any], schema: StructType, filters: Filters | None = None
+) -> Iterator[pa.RecordBatch]:
+    """What one task reads, as Arrow, in the types that Spark wants."""
+    batches = _entries(split, options, schema.fieldNames(), filters or Filters())
+    if options["valueSchema"] is None or "value" not in schema.fieldNames():
+        return batches
+    return _decoded(batches, to_arrow_schema(schema, timezone="UTC"))
+
+
+def _decoded(batches: Iterator[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    place = wanted.get_field_index("value")
+    for batch in batches:
+        columns = batch.columns
+        columns[place] = decode_values(columns[place], wanted.field(place).type)
+        yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _entries(
+    split: Split, options: dict[str, Any], columns: list[str], filters: Filters
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a range.
 
     Raises:
         Corrupt: a block is damaged, in mode failfast.
@@ -131,10 +164,10 @@ def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Ite
     if split.start >= split.stop:
         return
     fail, at = options["failOnDataLoss"], split.start
-    wish = Wish(schema.fieldNames(), options["mode"] == "permissive")
+    wish = filters.wish(columns, options["mode"] == "permissive")
     while at < split.stop:
         try:
-            topic = open_place(options["path"], options["service.url"]).open(split.name)
+            topic = open_place(options["path"], options["service.url"], options).open(split.name)
             first, _ = topic.plan()  # its table is now at least as new as the plan that gave this range
             if topic.incarnation.hex() != split.incarnation:
                 raise NotFound(f"{split.name} is another topic under its name")
@@ -143,7 +176,7 @@ def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Ite
                 raise DataLoss(f"{split.name} was deleted while it was read: {error}") from error
             return
         at = after_loss(split.name, at, first, fail)
-        decoding = Decoding(topic, at, split.stop, wish)
+        decoding = topic.decoding(at, split.stop, wish)
         try:
             yield from decoding.batches()
             return

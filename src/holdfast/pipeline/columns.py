@@ -31,7 +31,15 @@ reader needs. `corrupt`: what is wrong with a damaged entry, which is a row of i
 
 
 def schema_text(options: dict[str, Any]) -> str:
-    """The schema without a user's own, as DDL."""
+    """The schema without a user's own, as DDL.
+
+    Raises:
+        BadConfiguration: a value's format without its schema, or the other way round.
+    """
+    if (options["valueFormat"] or "json") != "json" and options["valueSchema"] is not None:
+        raise BadConfiguration("valueSchema is for valueFormat=json; leave one of them out")
+    if options["valueFormat"] == "json" and options["valueSchema"] is None:
+        raise BadConfiguration("valueFormat=json needs valueSchema, such as 'id BIGINT, name STRING'")
     found = dict(COLUMNS)
     if options["valueSchema"] is not None:
         found["value"] = f"struct<{options['valueSchema']}>"

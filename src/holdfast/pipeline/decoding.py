@@ -19,7 +19,7 @@ import pyarrow as pa
 from holdfast._core import Columns, Entries, chunks_in, packed_entry
 from holdfast.errors import Corrupt, NotFound
 from holdfast.pipeline.packing import SIZE_MAX, Unpackable, unpack
-from holdfast.pipeline.reading import TopicReader, topic_and_partition
+from holdfast.pipeline.reading import EntryReader, topic_and_partition
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,11 @@ class Wish:
             keys=self.keys,
         )
 
+    @property
+    def all_rows(self) -> bool:
+        """No filter leaves out any."""
+        return self.publish_min_us is None and self.publish_max_us is None and self.keys is None
+
 
 @dataclass
 class _Chunks:
@@ -71,7 +76,7 @@ class _Chunks:
 class Decoding:
     """One range of one topic, while it is read."""
 
-    def __init__(self, topic: TopicReader, start: int, stop: int, wish: Wish) -> None:
+    def __init__(self, topic: EntryReader, start: int, stop: int, wish: Wish) -> None:
         self._topic = topic
         self._start = start
         self._stop = stop
@@ -205,5 +210,5 @@ class Decoding:
         if not self._wish.permissive:
             raise Corrupt(f"{words}; mode=permissive reads on without it") from cause
         self.damaged += 1
-        if "corrupt" in self._wish.columns:
+        if "corrupt" in self._wish.columns and self._wish.all_rows:
             self._decoder.corrupt(ledger, entry, ordinal, words)

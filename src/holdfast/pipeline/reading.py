@@ -1,7 +1,7 @@
-"""Where the source reads: an interface with one implementation over a broker's files.
+"""Where the source reads: an interface, and its implementation over a broker's files.
 
 `Place` is where topics are, `TopicReader` is one of them. What they hand over is below `visible`, and
-verified. Another implementation, over the network, only has to do the same.
+verified. The other implementation, over the network, is `holdfast.pipeline.remote`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import bisect
 import os
 import re
 import struct
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._core import Entries, LedgerFiles, TopicViewReader
 from holdfast.errors import Corrupt, HoldfastError, Misuse, NotFound
@@ -24,6 +25,11 @@ from holdfast.ledger.publication import (
     read_table_file,
     view_path,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.pipeline.decoding import Wish
 
 RUN_BYTES = 1 << 20
 """What is read at once: it fits into the processor's cache, and is decoded there."""
@@ -43,6 +49,18 @@ def topic_and_partition(name: str) -> tuple[str, int]:
     return (found[1], int(found[2])) if found else (name, 0)
 
 
+class Rows(Protocol):
+    """One range of one topic, while it is read."""
+
+    at: int
+    """All before it was handed over."""
+    damaged: int
+    """Entries that were left out (mode=permissive)."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """In the order of positions. Raises NotFound, Corrupt as `EntryReader.run` does."""
+
+
 class TopicReader(Protocol):
     """One topic, or one partition of one."""
 
@@ -57,6 +75,13 @@ class TopicReader(Protocol):
 
     def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
         """(ordinal, bytes before it) for some ordinals of the range, both its ends included."""
+
+    def decoding(self, start: int, stop: int, wish: Wish) -> Rows:
+        """A range that `plan` gave, as rows: decoded here, or where the topic is."""
+
+
+class EntryReader(TopicReader, Protocol):
+    """One whose entries are here."""
 
     def run(self, start: int, stop: int) -> Entries:
         """The first entries of a range that `plan` gave: some, in one ledger.
@@ -177,8 +202,14 @@ class FileTopic:
         except OSError:
             return 0
 
-    def run(self, start: int, stop: int) -> Entries:
+    def decoding(self, start: int, stop: int, wish: Wish) -> Rows:
         """As TopicReader."""
+        from holdfast.pipeline.decoding import Decoding
+
+        return Decoding(self, start, stop, wish)
+
+    def run(self, start: int, stop: int) -> Entries:
+        """As EntryReader."""
         while True:
             entry, end = self._at(start, stop)
             version = self._table.version
@@ -213,16 +244,21 @@ class FileTopic:
         return self._table.ledgers[index], max(end, ordinal + 1)
 
 
-def open_place(path: str | None, url: str | None) -> Place:
-    """Where the options point to.
+def open_place(path: str | None, url: str | None, options: Mapping[str, Any] | None = None) -> Place:
+    """Where the options point to: a directory, which goes first, or a broker that serves.
 
     Raises:
-        Misuse: neither is given, or what cannot be read by.
+        Misuse: neither is given.
+        BadConfiguration: the address is not one to read from.
         NotFound: there is no broker's directory.
     """
-    if path is None:
+    if path is not None:
+        return FilePlace(path)
+    if url is None:
         raise Misuse(
-            "the source reads a broker's files: give option path, its data directory"
-            + (" beside service.url" if url else "")
+            "the source is not told where to read: give option path, a broker's data directory on this "
+            "machine, or service.url, the HTTP address of one that serves, such as http://127.0.0.1:8080"
         )
-    return FilePlace(path)
+    from holdfast.pipeline.remote import RemotePlace  # brings Flight, which readers of files do not need
+
+    return RemotePlace.of({**(options or {}), "service.url": url})

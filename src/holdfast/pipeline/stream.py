@@ -1,10 +1,10 @@
 """Reading topics as they grow: offsets are positions, per topic and partition.
 
-An offset is {topic: {partition: {"incarnation", "from", "position", "reset", "plain"}}}. `position` is where the
-next batch begins. `from` is where the batch that ended here began, if not at the position before it: a topic
-that is new, or made again, or a subscription that was reset. `reset` is the reset number of the named
-subscription, -1 without one. `plain`: the topic has no partitions. So what a batch reads is in its two offsets
-alone, and Spark can ask again.
+An offset is {topic: {partition: {"incarnation", "from", "position", "reset", "plain"}}}. `position` is where
+the next batch begins. `from` is where the batch that ended here began, if not at the position before it: a
+topic that is new, or made again, or a subscription that was reset. `reset` is the reset number of the named
+subscription, -1 without one. `plain`: the topic has no partitions. So what a batch reads is in its two
+offsets alone, and Spark can ask again.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _place(self) -> Place:
         if self._held is None:
-            self._held = open_place(self._options["path"], self._options["service.url"])
+            self._held = open_place(self._options["path"], self._options["service.url"], self._options)
         return self._held
 
     # -- where it begins and ends ----------------------------------------------------------------------
@@ -230,13 +230,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             shares = share({name: stop - begin for name, (_, begin, stop) in ranges.items()}, most)
             ranges = {name: (each[0], each[1], each[1] + shares[name]) for name, each in ranges.items()}
         if (size := self._options["maxBytesPerTrigger"]) is not None:
-            count = sum(begin < stop for _, begin, stop in ranges.values())
+            part = max(1, size // max(1, sum(begin < stop for _, begin, stop in ranges.values())))
             ranges = {
-                name: (
-                    topic,
-                    begin,
-                    reach(topic, begin, stop, max(1, size // count)) if begin < stop else stop,
-                )
+                name: (topic, begin, reach(topic, begin, stop, part))
                 for name, (topic, begin, stop) in ranges.items()
             }
         return ranges
