@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,14 @@ END_S = 20.0
 class Served:
     """A running server: its ports, what it logs, how it ends."""
 
-    def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        command: Sequence[str] = (COMMAND,),
+    ) -> None:
         self.process = subprocess.Popen(
-            [COMMAND, "serve", "--json", *arguments],
+            [*command, "serve", "--json", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -254,7 +254,7 @@ def _require_type(name: str, found: DataType) -> None:
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), [each.lower() for each in TYPES], 1, 0.6)
-    meant = next((f"; did you mean {each}?" for each in TYPES if each.lower() in near), "")
+    meant = next((f"; did you mean {each}?" for each in TYPES if each.lower() in near), ".")
     return (
         f"the sink has no column {name!r}{meant} It writes: {', '.join(TYPES)}; drop what is not to be "
         "written, or put it into value or properties"

@@ -1,0 +1,61 @@
+"""The sink while everything around it is killed: at every step, the account is exact (I141 to I144)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sink_hooks import MUTANTS
+from sink_kill import BROKEN, STRIKES, Arm, sequence, spark_driver
+from sink_sim import Simulation
+
+PUBLISHED = (Arm("published", "driver"),)
+NOTICED: dict[str, list[tuple[Arm, ...]]] = {
+    "every commit has a key of its own": [PUBLISHED],
+    "the key is the run's": [PUBLISHED],
+    "stages are named after attempts": [(Arm("commit", "driver"),)],
+    "the batch's number is ignored": [],
+    "a commit for each stage": [],
+    "a stage is committed by its task": [],
+    "abort publishes what is left": [(Arm("commit", "fail"),)],
+    "the broker does not look at the key": [PUBLISHED],
+    "abort drops what is published": [(Arm("published", "fail"),)],
+    "stages can be seen": [],
+}
+"""What must be struck for a mistake to show."""
+
+
+@pytest.fixture(scope="module")
+def simulation() -> Iterator[Simulation]:
+    made = Simulation()
+    yield made
+    made.close()
+
+
+def test_every_step_is_struck(tmp_path: Path, simulation: Simulation) -> None:
+    """I141, I142, I143, I144: driver, worker and broker, one after another, on one stream."""
+    account = sequence(tmp_path, simulation, STRIKES)
+    assert not account.faults, account.faults
+    assert account.lives == len(STRIKES) + 1
+    assert account.restarts == sum(arm.target == "broker" for arms in STRIKES for arm in arms)
+
+
+def test_a_driver_of_spark_is_killed(tmp_path: Path) -> None:
+    """With real Spark: a worker, the broker twice, and then the driver, after it has published."""
+    strikes = (Arm("appended", "worker"), Arm("staged", "broker"), Arm("commit", "broker"), *PUBLISHED)
+    account = sequence(tmp_path, spark_driver, [strikes])
+    assert not account.faults, account.faults
+    assert account.lives == 2
+
+
+def test_every_mutant_has_its_strike() -> None:
+    assert set(NOTICED) == {*MUTANTS, *BROKEN}
+
+
+@pytest.mark.parametrize("mutant", NOTICED)
+def test_it_is_noticed(mutant: str, tmp_path: Path, simulation: Simulation) -> None:
+    account = sequence(tmp_path, simulation, NOTICED[mutant], mutant)
+    assert account.faults, f"{mutant!r} was not noticed: {account.words()}"
+    assert not any("was not reached" in fault for fault in account.faults), account.faults

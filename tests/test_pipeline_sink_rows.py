@@ -1,0 +1,259 @@
+"""Rows as entries: what becomes of each column, what is refused and in which words, how much is in memory."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from holdfast import BadConfiguration, Misuse
+from holdfast._core import parse_entry
+from holdfast.pipeline import sink
+from holdfast.pipeline.rows import PIECE_BYTES, Rows
+from holdfast.pipeline.sink import HELD_BYTES, BatchWriter, Staging, StreamWriter
+
+TOPIC = "persistent://public/default/orders"
+URL = {"service.url": "holdfast://127.0.0.1:1"}
+
+
+KINDS: dict[str, DataType] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "struct": StructType([StructField("a", IntegerType())]),
+    "map<string,string>": MapType(StringType(), StringType(), valueContainsNull=False),
+    "map<string,int>": MapType(StringType(), IntegerType()),
+}
+
+
+def schema(columns: str) -> StructType:
+    """Of `value string, key binary`: DDL without a session."""
+    fields = [column.split(" ") for column in columns.split(", ")]
+    return StructType([StructField(name, KINDS[kind]) for name, kind in fields])
+
+
+def batch(**columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_a_value_alone() -> None:
+    rows = Rows.of(schema("value string"), "orders")
+    made = rows.entries(batch(value=["rope", "", "tär"]), "spark-1", 7)
+    assert list(made) == [TOPIC]
+    found = [parse_entry(each) for each in made[TOPIC]]
+    assert [each.payload for each in found] == [b"rope", b"", "tär".encode()]
+    assert [each.sequence for each in found] == [7, 8, 9]
+    assert {each.producer for each in found} == {"spark-1"}
+    assert [each.key for each in found] == [None] * 3
+
+
+def test_several_to_an_entry() -> None:
+    rows = Rows.of(schema("value binary"), "orders", per_entry=2)
+    made = rows.entries(batch(value=[b"a", b"b", b"c"]), "spark", 0)[TOPIC]
+    assert [parse_entry(each).messages for each in made] == [2, 1]
+
+
+def test_everything_that_a_message_has() -> None:
+    ddl = "topic string, eventTime timestamp, Value binary, key string, properties map<string,string>"
+    rows = Rows.of(schema(ddl), None)
+    piece = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["orders", "a/b/c", "orders"]),
+            pa.array([1_700_000_000_123_999, None, 999], pa.timestamp("us", "UTC")),
+            pa.array([b"x", b"y", None]),
+            pa.array(["smith", None, "jones"]),
+            pa.array([[("k", "v")], [], None], pa.map_(pa.string(), pa.string())),
+        ],
+        names=["topic", "eventTime", "Value", "key", "properties"],
+    )
+    made = rows.entries(piece, "spark", 0)
+    first, last = map(parse_entry, made[TOPIC])
+    (other,) = map(parse_entry, made["persistent://a/b/c"])
+    assert (first.payload, first.key, first.properties) == (b"x", "smith", {"k": "v"})
+    assert first.event_time_ms == 1_700_000_000_123, "never later than it was"
+    assert (other.payload, other.key, other.properties, other.event_time_ms) == (b"y", None, {}, 0)
+    assert (last.payload, last.key, last.null_value, last.event_time_ms) == (b"", "jones", True, 0)
+    assert [first.sequence, other.sequence, last.sequence] == [0, 1, 2]
+
+
+def test_a_null_value_has_all_the_rest() -> None:
+    rows = Rows.of(schema("value string, key binary, eventTime timestamp"), "orders")
+    piece = pa.RecordBatch.from_arrays(
+        [
+            pa.array([None], pa.string()),
+            pa.array([b"\xff\x00"]),
+            pa.array([5_000_000], pa.timestamp("us", "UTC")),
+        ],
+        names=["value", "key", "eventTime"],
+    )
+    (entry,) = rows.entries(piece, "spark", 3)[TOPIC]
+    found = parse_entry(entry)
+    assert (found.null_value, found.key, found.event_time_ms, found.sequence) == (True, b"\xff\x00", 5000, 3)
+    assert base64.b64encode(b"\xff\x00") in entry
+
+
+def test_keys_of_bytes_and_of_text() -> None:
+    for type_, given, wanted in (
+        ("string", "smith", "smith"),
+        ("binary", b"smith", b"smith"),
+        ("binary", b"\xff", b"\xff"),
+    ):
+        rows = Rows.of(schema(f"value string, key {type_}"), "orders")
+        (entry,) = rows.entries(batch(value=["x"], key=[given]), "spark", 0)[TOPIC]
+        assert parse_entry(entry).key == wanted
+
+
+def test_large_types_of_arrow() -> None:
+    rows = Rows.of(schema("value string"), "orders")
+    piece = pa.RecordBatch.from_arrays([pa.array(["x"], pa.large_string())], names=["value"])
+    assert parse_entry(rows.entries(piece, "spark", 0)[TOPIC][0]).payload == b"x"
+
+
+def test_what_was_read_can_be_written() -> None:
+    ddl = "key binary, value binary, topic string, partition int, publishTime timestamp, producer string"
+    rows = Rows.of(schema(f"{ddl}, sequenceId bigint, position bigint, messageId struct"), None)
+    assert set(rows.columns) == {"key", "value", "topic"}
+
+
+@pytest.mark.parametrize(
+    ("ddl", "topic", "words"),
+    [
+        ("key string", "t", "needs a column value, string or binary; the columns are: key"),
+        ("value int", "t", r"column value is int; a message has string or binary there: .*cast"),
+        ("value struct", "t", r"column value is struct<a:int>; .*to_json\(value\)"),
+        ("value string, key bigint", "t", r"column key is bigint; .*cast\(key as string\)"),
+        ("value string, properties map<string,int>", "t", r"column properties is map<string,int>"),
+        ("value string, eventTime bigint", "t", r"column eventTime is bigint; .*timestamp_millis"),
+        ("value string, topic int", None, "column topic is int"),
+        (
+            "value string, propertys map<string,string>",
+            "t",
+            r"'propertys'; did you mean properties\?",
+        ),
+        ("value string, Value string", "t", "column value stands twice"),
+        ("value string, wheel int", "t", "no column 'wheel'"),
+        ("value string", None, "Give option topic for all of them, or a column topic"),
+    ],
+)
+def test_columns_that_are_wrong(ddl: str, topic: str | None, words: str) -> None:
+    with pytest.raises(BadConfiguration, match=words):
+        Rows.of(schema(ddl), topic)
+
+
+def test_rows_that_are_wrong() -> None:
+    with pytest.raises(Misuse, match="option topic: 'a/b' is not a topic's name"):
+        Rows.of(schema("value string"), "a/b")
+    rows = Rows.of(schema("value string, topic string"), None)
+    with pytest.raises(Misuse, match="column topic: 'a/b' is not a topic's name; it looks like orders"):
+        rows.entries(batch(value=["x", "y"], topic=["orders", "a/b"]), "spark", 0)
+    with pytest.raises(Misuse, match="column topic is NULL in a row"):
+        rows.entries(batch(value=["x"], topic=pa.array([None], pa.string())), "spark", 0)
+    rows = Rows.of(schema("value string, eventTime timestamp"), "t")
+    before = pa.array([-1], pa.timestamp("us", "UTC"))
+    with pytest.raises(Misuse, match="column eventTime is before 1970"):
+        rows.entries(pa.RecordBatch.from_arrays([pa.array(["x"]), before], ["value", "eventTime"]), "s", 0)
+    rows = Rows.of(schema("value string, properties map<string,string>"), "t")
+    missing = pa.array([[("k", None)]], pa.map_(pa.string(), pa.string()))
+    with pytest.raises(Misuse, match="property 'k' is NULL in a row; map_filter"):
+        rows.entries(pa.RecordBatch.from_arrays([pa.array(["x"]), missing], ["value", "properties"]), "s", 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "the sink needs option service.url, such as holdfast://127.0.0.1:6650"),
+        ({"service.url": "http://localhost:8080"}, "the sink needs the broker's binary address"),
+        ({"service.url": "holdfast://"}, "no broker's address"),
+        ({**URL, "path": "data"}, "a directory admits one. Start `holdfast serve --data DIR`"),
+        ({**URL, "topci": "x"}, r"no option 'topci'; did you mean topic.*service.url"),
+        ({**URL, "startingOffsets": "latest"}, "it is one of the source's"),
+        ({**URL, "timeout": "60"}, "option timeout is '60'; it takes a time with its unit"),
+        ({**URL, "batchId": "-1", "sinkName": "x"}, "option batchId is '-1'; it takes a whole number"),
+        ({**URL, "batchId": "1"}, "give option sinkName, too"),
+    ],
+)
+def test_options_that_are_wrong(given: dict[str, str], words: str) -> None:
+    with pytest.raises(BadConfiguration, match=words):
+        BatchWriter({"topic": "t", **given}, schema("value string"), False)
+
+
+def test_what_no_topic_can_do() -> None:
+    for kind in (BatchWriter, StreamWriter):
+        with pytest.raises(BadConfiguration, match=r"never overwritten: write with mode\('append'\)"):
+            kind({"topic": "t", **URL}, schema("value string"), True)
+    with pytest.raises(BadConfiguration, match="a stream's batches are numbered by Spark"):
+        StreamWriter({"topic": "t", "sinkName": "x", "batchId": "1", **URL}, schema("value string"), False)
+    with pytest.raises(Misuse, match="Spark does not tell this task its query and batch"):
+        StreamWriter({"topic": "t", **URL}, schema("value string"), False).write(iter([]))
+
+
+def test_secrets_are_not_shown() -> None:
+    made = BatchWriter({"topic": "t", "token": "s3cret", **URL}, schema("value string"), False)
+    assert "s3cret" not in repr(made.address)
+
+
+class Recorded:
+    """A client that takes everything, and looks how much is held."""
+
+    def __init__(self) -> None:
+        self.id = b""
+        self.sent: dict[str, list[bytes]] = {}
+        self.calls = 0
+
+    def stage(self, id: bytes) -> Recorded:  # noqa: A002
+        self.id = id
+        return self
+
+    def append_entries(self, topic: str, entries: list[bytes]) -> None:
+        self.calls += 1
+        self.sent.setdefault(topic, []).extend(entries)
+
+
+@pytest.mark.parametrize("topics", [1, 300])
+def test_what_is_held_is_bounded(topics: int) -> None:
+    client, most, count = Recorded(), 0, 4000
+    staging = Staging(client)  # type: ignore[arg-type]
+    for i in range(count):
+        staging.add(f"t{i % topics}", [b"%d" % i + b"x" * 10_000])
+        for _ in staging.send():
+            pass
+        most = max(most, staging._size)
+    assert most <= HELD_BYTES + 10_010
+    for _ in staging.send(0):
+        pass
+    assert staging._size == 0
+    assert sum(map(len, client.sent.values())) == count
+    assert client.calls <= topics + 2 * count * 10_000 / (HELD_BYTES / 2 / topics)
+    for entries in client.sent.values():
+        numbers = [int(entry.rstrip(b"x")) for entry in entries]
+        assert numbers == sorted(numbers), "in order per topic"
+
+
+def test_a_batch_is_taken_in_pieces() -> None:
+    rows = Rows.of(schema("value binary"), "orders")
+    large = batch(value=[b"x" * 100_000] * 100)
+    pieces = list(rows.pieces(large))
+    assert sum(piece.num_rows for piece in pieces) == 100
+    assert max(piece.num_rows for piece in pieces) * 100_000 <= PIECE_BYTES
+    assert list(rows.pieces(batch(value=pa.array([], pa.binary())))) == []
+
+
+def test_the_steps_are_named() -> None:
+    from sink_kill import STRIKES
+
+    assert {arm.step for arms in STRIKES for arm in arms} == set(sink.STEPS), "each is struck"
