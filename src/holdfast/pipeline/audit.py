@@ -8,7 +8,7 @@ many. So memory does not grow with the messages.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -206,7 +206,8 @@ def audit(
     if not frames:
         raise Misuse("an audit looks at an archive, at topics, or at both; say which")
     rows = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-    return audit_rows(spark, rows, expected=expected, told=told, began=began)
+    named = {topic_and_partition(name)[0] for name in full_names(topics)} if topics else set()
+    return audit_rows(spark, rows, topics=named, expected=expected, told=told, began=began)
 
 
 def both(
@@ -255,11 +256,15 @@ def audit_rows(
     spark: SparkSession,
     rows: DataFrame,
     *,
+    topics: Collection[str] = (),
     expected: Mapping[str, int] | None = None,
     told: Told = silent,
     began: float | None = None,
 ) -> AuditReport:
-    """The same over rows that somebody else has read, with a column `live` of 0 and 1."""
+    """The same over rows that somebody else has read, with a column `live` of 0 and 1.
+
+    `topics` are accounted for even if there is nothing of them.
+    """
     from pyspark import StorageLevel
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -280,10 +285,8 @@ def audit_rows(
     groups = _groups(spark, good, expected)
     try:
         told("count")
-        totals = (
-            narrow.groupBy("live").agg(F.count("*").alias("n"), F.count("number").alias("numbered")).collect()
-        )
-        producers = _producers(groups, expected, {row["topic"] for row in totals})
+        totals = narrow.groupBy("topic", "live").count().collect()
+        producers = _producers(groups, expected, {row["topic"] for row in totals} | set(topics))
         told("order")
         overtaken, late = _order(good, any(each.duplicated for each in producers))
         told("latency")
@@ -358,9 +361,7 @@ def _producers(
     audits = []
     for topic, producer in sorted(names):
         row = found.get((topic, producer))
-        rows, numbers, there, last = (
-            (row["rows"], row["numbers"], row["there"], row["last"]) if row else (0, 0, 0, -1)
-        )
+        rows, numbers, there, last = row[2:] if row else (0, 0, 0, -1)
         confirmed = None if expected is None else expected.get(producer, 0)
         wanted = last + 1 if confirmed is None else confirmed
         audits.append(
@@ -411,17 +412,16 @@ def _latency(good: DataFrame) -> tuple[list[Latency], int, list[Moment], list[tu
     timed = good.where("sent_ns IS NOT NULL AND at IS NOT NULL").select(
         "topic", "at", F.expr("at - sent_ns DIV 1000").alias("took")
     )
-    shares = F.percentile_approx("took", list(SHARES), 10_000).alias("shares")
+    shares = F.percentile_approx("took", list(SHARES), 10_000)
+    ends = [F.array(end("took")) for end in (F.min, F.max)]
     overall = timed.groupBy("topic").agg(
         F.count("*").alias("n"),
-        F.min("took").alias("least"),
-        F.max("took").alias("most"),
-        shares,
+        F.concat(ends[0], shares, ends[1]).alias("took"),
         F.min("at").alias("begin"),
         F.max("at").alias("end"),
     )
     rows = overall.orderBy("topic").collect()
-    latency = [Latency(row["topic"], row["n"], row["least"], *row["shares"], max=row["most"]) for row in rows]
+    latency = [Latency(row["topic"], row["n"], *row["took"]) for row in rows]
     if not rows:
         return [], 1, [], []
     span_s = (max(row["end"] for row in rows) - min(row["begin"] for row in rows)) / 1e6

@@ -1,0 +1,206 @@
+"""Measurements to figures per window of time: late ones count, repeated ones count once. Batch and stream.
+
+A measurement is a message whose value is JSON; which of its fields is the value, the key, the time and the
+identity is said by `Fields`. The default is what `numbered.encode_json` makes with a field `value`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Misuse
+from holdfast.pipeline.archive import read_archive
+from holdfast.pipeline.inputs import Origin, Told, silent
+from holdfast.pipeline.words import text_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SHOWN = 20
+FIGURES = ("least", "mean", "p95", "most")
+_SPAN = re.compile(r"\d+ (second|minute|hour|day|week)s?")
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Where in the JSON what stands."""
+
+    value: str = "value"
+    key: str = "key"
+    time_ns: str = "sent_ns"
+    """Nanoseconds since 1970; where it is missing, the message's event time, or else its publish time."""
+    identity: tuple[str, ...] = ("producer", "number")
+    """A measurement with the same one is the same measurement."""
+
+    def ddl(self) -> str:
+        """The fields as `from_json` wants them."""
+        kinds = {**dict.fromkeys(self.identity, "STRING"), self.key: "STRING"}
+        kinds |= {self.time_ns: "BIGINT", self.value: "DOUBLE"}
+        return ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How time is cut, and how long late measurements are waited for."""
+
+    length: str = "10 seconds"
+    slide: str | None = None
+    late: str = "1 minute"
+    """A stream holds a window open so long behind the newest measurement; what comes later is dropped."""
+
+    def __post_init__(self) -> None:
+        for span in (self.length, self.slide, self.late):
+            if span is not None and _SPAN.fullmatch(span) is None:
+                raise Misuse(f"{span!r} is no span of time; say it as 10 seconds, 5 minutes or 1 hour")
+
+
+@dataclass(frozen=True)
+class MeasureReport:
+    """What a run of `measure` did."""
+
+    to: str
+    windows: int
+    """Rows that are there now."""
+    measurements: int
+    """In them."""
+    late: int
+    """That came too late for their window, as a stream counts them."""
+    seconds: float
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """The newest windows."""
+
+    def record(self) -> dict[str, Any]:
+        """For machines."""
+        return asdict(self)
+
+    def table(self) -> str:
+        """For people."""
+        head = ("WINDOW", "KEY", "COUNT", "LEAST", "MEAN", "P95", "MOST")
+        rows = [
+            (each["start"], each["key"], each["count"], *(f"{each[name]:.4g}" for name in FIGURES))
+            for each in self.rows
+        ]
+        late = f", {self.late:,} were too late" if self.late else ""
+        total = f"{self.to}: {self.windows:,} windows of {self.measurements:,} measurements{late}"
+        return "\n".join([*text_table(head, rows), f"{total}; {self.seconds:.1f} s"])
+
+
+def measurements(messages: DataFrame, fields: Fields = Fields()) -> DataFrame:  # noqa: B008  # immutable
+    """The typed measurements of messages: key, value, at, identity. What is none is left out."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    parsed = messages.select(
+        F.from_json(F.col("value").cast("string"), fields.ddl()).alias("m"), "eventTime", "publishTime"
+    )
+    at = F.coalesce(F.timestamp_micros(F.expr(f"m.`{fields.time_ns}` DIV 1000")), "eventTime", "publishTime")
+    identity: list[Column] = [F.col(f"m.`{name}`") for name in fields.identity]
+    typed = parsed.select(
+        F.col(f"m.`{fields.key}`").alias("key"),
+        F.col(f"m.`{fields.value}`").alias("value"),
+        at.alias("at"),
+        F.to_json(F.struct(*identity)).alias("identity"),
+    )
+    return typed.where("value IS NOT NULL AND at IS NOT NULL")
+
+
+def aggregates(found: DataFrame, windows: Windows = Windows()) -> DataFrame:  # noqa: B008  # immutable
+    """One row for each window and key, of a batch or a stream of `measurements`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    unique = (
+        found.withWatermark("at", windows.late).dropDuplicatesWithinWatermark(["identity"])
+        if found.isStreaming
+        else found.dropDuplicates(["identity"])
+    )
+    grouped = unique.groupBy(F.window("at", windows.length, windows.slide), "key").agg(
+        F.count("*").alias("count"),
+        F.min("value").alias("least"),
+        F.avg("value").alias("mean"),
+        F.stddev_samp("value").alias("deviation"),
+        F.percentile_approx("value", 0.95).alias("p95"),
+        F.max("value").alias("most"),
+    )
+    return grouped.select("window.start", "window.end", "*").drop("window")
+
+
+def measure(
+    spark: SparkSession,
+    *,
+    to: str | Path,
+    topics: Sequence[str] = (),
+    path: str | None = None,
+    url: str | None = None,
+    archive: str | Path | None = None,
+    fields: Fields = Fields(),  # noqa: B008
+    windows: Windows = Windows(),  # noqa: B008
+    told: Told = silent,
+) -> MeasureReport:
+    """Figures of everything that is there now, as Parquet; what was in `to` before is replaced."""
+    began = time.monotonic()
+    if archive is not None and not topics:
+        messages = read_archive(spark, archive)
+    elif archive is not None:
+        raise Misuse("measure reads either an archive or topics")
+    else:
+        messages = Origin(path, url).messages(spark, topics, columns=("value", "eventTime", "publishTime"))
+    told("measure", str(to))
+    aggregates(measurements(messages, fields), windows).write.mode("overwrite").parquet(str(to))
+    return report(spark, to, 0, began)
+
+
+def measure_stream(
+    spark: SparkSession,
+    *,
+    to: str | Path,
+    checkpoint: str | Path,
+    topics: Sequence[str] = (),
+    path: str | None = None,
+    url: str | None = None,
+    messages: DataFrame | None = None,
+    fields: Fields = Fields(),  # noqa: B008
+    windows: Windows = Windows(),  # noqa: B008
+    every: str | None = None,
+) -> StreamingQuery:
+    """The same as a stream that adds each window once, when nothing of it is waited for any more.
+
+    Without `every`, it takes what is there and ends; windows that are still open are added by the next run.
+    """
+    found = messages if messages is not None else Origin(path, url).stream(spark, topics).load()
+    writer = (
+        aggregates(measurements(found, fields), windows)
+        .writeStream.format("parquet")
+        .outputMode("append")
+        .option("path", str(to))
+        .option("checkpointLocation", str(checkpoint))
+    )
+    if every is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=every).start()
+
+
+def dropped(query: StreamingQuery) -> int:
+    """How many measurements came too late, in the progress that Spark still remembers."""
+    operators = (each for progress in query.recentProgress for each in progress.stateOperators)
+    return sum(each.numRowsDroppedByWatermark for each in operators)
+
+
+def report(spark: SparkSession, to: str | Path, late: int, began: float) -> MeasureReport:
+    """What is in `to` now."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = spark.read.parquet(str(to))
+    measured = F.coalesce(F.sum("count"), F.lit(0)).alias("measured")
+    total = rows.agg(F.count("*").alias("windows"), measured).first()
+    assert total is not None
+    newest = rows.orderBy(F.desc("start"), "key").limit(SHOWN).collect()
+    shown = [
+        {**row.asDict(), "start": row["start"].isoformat(), "end": row["end"].isoformat()}
+        for row in reversed(newest)
+    ]
+    return MeasureReport(str(to), total["windows"], total["measured"], late, time.monotonic() - began, shown)
