@@ -136,7 +136,13 @@ def _position(value: object) -> int:
 BOTH: tuple[Side, ...] = ("source", "sink")
 OPTIONS: list[Option] = [
     Option("path", text, None, "The broker's data directory, on this machine; the server may run.", BOTH),
-    Option("service.url", text, None, "A broker that serves, such as holdfast://127.0.0.1:6650.", BOTH),
+    Option(
+        "service.url",
+        text,
+        None,
+        "A broker that serves: http://127.0.0.1:8080 to read, holdfast://127.0.0.1:6650 to write.",
+        BOTH,
+    ),
     Option("token", text, None, "Who this is, for brokers that want to know.", BOTH),
     Option("topic", text, None, "One topic. To read: it, and its partitions.", BOTH),
     Option("topics", names, None, "Topics, with commas between them."),
@@ -191,7 +197,7 @@ OPTIONS += [
     Option(
         "messagesPerEntry", count, 1, "Rows with nothing but a value share an entry, so many at most.", SINK
     ),
-    Option("timeout", duration_s, 60.0, "A broker that is away is asked again for so long.", SINK),
+    Option("timeout", duration_s, 60.0, "A broker that is away is asked again for so long.", BOTH),
 ]
 
 

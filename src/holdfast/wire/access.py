@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import AuthenticationFailed, Denied
@@ -112,6 +112,16 @@ class Access:
             raise Denied(f"the role {found.role!r} may not {words.get(action, 'administer')} {resource}")
         return found.role
 
+    async def readable(self, header: str | None, topics: Sequence[str]) -> tuple[str, list[bool]]:
+        """Who shows this header `Authorization`, and which of these topics may it read? For Flight: the rules
+        are those of HTTP for the action consume. A certificate is nobody's proof there.
+
+        Raises:
+            AuthenticationFailed: what it shows proves nothing.
+        """
+        found = await self.authenticator.http(header, Peer("Flight"))
+        return found.role, [self._allows_http(found.role, "consume", each) for each in topics]
+
     def _allows_http(self, role: str, action: http.Action, resource: str) -> bool:
         may = self.authorizer
         if action in ("health", "describe"):
@@ -165,7 +175,7 @@ def server_options(config: Config, access: Access) -> wire.ServerOptions:
     )
 
 
-def http_options(config: Config, access: Access) -> http.HttpOptions:
+def http_options(config: Config, access: Access, flight: http.Flight | None = None) -> http.HttpOptions:
     """The configuration as the HTTP server wants it."""
     from holdfast.wire.http.options import HttpOptions
 
@@ -180,6 +190,7 @@ def http_options(config: Config, access: Access) -> http.HttpOptions:
         challenge=access.authenticator.http_challenge,
         enter=access.admission.enter,
         leave=access.admission.leave,
+        flight=flight,
         body_bytes_max=limits.http_body_bytes,
         requests_max=limits.http_requests,
         head_s=limits.unauthenticated_s,

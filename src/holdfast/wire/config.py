@@ -220,6 +220,26 @@ class Ingest:
 
 
 @dataclass(frozen=True)
+class Flight:
+    """Reads of whole topics over the network (Arrow Flight), in a process that is started for the first."""
+
+    enabled: bool = True
+    """HTTP tells who may consume where it listens. It needs pyarrow: `holdfast[spark]`."""
+    host: str = ""
+    """The name or address by which clients find it. Empty: that by which they came over HTTP."""
+    port: int = 0
+    """Beside `listen.http_port`, and as open as that. 0: any free one."""
+    tls_port: int = 0
+    """Beside `listen.https_port`."""
+    reads: int = 16
+    """Reads under way; more are told to come again."""
+    idle_s: float = 300.0
+    """The process ends when nobody has read for so long; the next read starts it again."""
+    memory_bytes: int = 4 << 30
+    """It is not given more."""
+
+
+@dataclass(frozen=True)
 class Logs:
     """What the server says of itself, on the standard error stream."""
 
@@ -260,6 +280,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     http: Http = field(default_factory=Http)
     ingest: Ingest = field(default_factory=Ingest)
+    flight: Flight = field(default_factory=Flight)
     log: Logs = field(default_factory=Logs)
     broker: ServedBroker = field(default_factory=ServedBroker)
 
@@ -273,6 +294,7 @@ def conflicts(config: Config) -> list[tuple[str, str]]:
         *_authorization_conflicts(config.authorization),
         *_limit_conflicts(config.limits),
         *_ingest_conflicts(config.ingest),
+        *_flight_conflicts(config),
         *_broker_conflicts(config.broker),
     ]
 
@@ -394,6 +416,29 @@ def _ingest_conflicts(ingest: Ingest) -> list[tuple[str, str]]:
         found.append(("ingest.queue_bytes", "at least 64 KiB"))
     if ingest.topics < 1:
         found.append(("ingest.topics", "at least 1"))
+    return found
+
+
+def _flight_conflicts(config: Config) -> list[tuple[str, str]]:
+    flight, listen = config.flight, config.listen
+    found: list[tuple[str, str]] = []
+    names = ("port", "tls_port", "http_port", "https_port")
+    taken = {getattr(listen, name): f"listen.{name}" for name in names}
+    for name in ("port", "tls_port"):
+        port = getattr(flight, name)
+        if not 0 <= port < 65536:
+            found.append((f"flight.{name}", f"{port} is not a port; use 1 to 65535, or 0 for any"))
+        elif port and port in taken:
+            found.append((f"flight.{name}", f"port {port} is taken by {taken[port]}"))
+        taken[port] = f"flight.{name}"
+    if "/" in flight.host or "://" in flight.host:
+        found.append(("flight.host", f"{flight.host!r} is not a name or an address alone"))
+    if flight.reads < 1:
+        found.append(("flight.reads", "at least 1"))
+    if flight.idle_s <= 0:
+        found.append(("flight.idle_s", "more than 0 seconds"))
+    if flight.memory_bytes < 1 << 30:
+        found.append(("flight.memory_bytes", "at least 1 GiB"))
     return found
 
 

@@ -20,6 +20,8 @@ from holdfast.broker.broker import Broker
 from holdfast.errors import BadConfiguration, HoldfastError
 from holdfast.wire.access import Access, http_options, server_options
 from holdfast.wire.config import Config
+from holdfast.wire.flight.link import Setup
+from holdfast.wire.flight.process import FlightProcess
 from holdfast.wire.ingest import Ingest
 from holdfast.wire.limits import raise_descriptor_limit
 from holdfast.wire.logs import log, logging_to
@@ -60,6 +62,8 @@ class _Running:
         self._json_ready = json_ready
         self._stop = asyncio.Event()
         self._reason = ""
+        self._flight: FlightProcess | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     async def serve(self) -> int:
         config = self._config
@@ -105,7 +109,10 @@ class _Running:
         if listen.http_port is not None or listen.https_port is not None:
             from holdfast.wire.http import HttpServer  # a fifth of the start: who wants no HTTP need not wait
 
-            http = HttpServer(broker, http_options(config, access), server)
+            self._flight = _flight(config, access)
+            http = HttpServer(broker, http_options(config, access, self._flight), server)
+            if self._flight is not None:
+                parts.push_async_callback(self._flight.stop)
             await http.start()
             parts.push_async_callback(http.stop, grace_s)
             urls |= {"http_port": ("http", http.port), "https_port": ("https", http.https_port)}
@@ -190,6 +197,10 @@ class _Running:
             if field.name not in used
             and getattr(fresh.config, field.name) != getattr(self._config, field.name)
         ]
+        if self._flight is not None and self._config.listen.https_port is not None:
+            # It holds the certificate of its start; its readers come again.
+            again = self._flight.stop(for_good=False)
+            self._renewing = asyncio.get_running_loop().create_task(again, name="flight-renew")
         log.info("read anew: certificates, keys, users, grants")
         if others:
             log.warning("other settings changed, and need a restart", sections=", ".join(others))
@@ -201,6 +212,34 @@ class _Running:
         log.error("the broker cannot go on", why=broker.engine.ended)
         self._reason = "the broker cannot go on"
         self._stop.set()
+
+
+def _flight(config: Config, access: Access) -> FlightProcess | None:
+    """Nothing runs until somebody reads."""
+    flight, listen, tls = config.flight, config.listen, config.tls
+    if not flight.enabled:
+        return None
+    assert config.data is not None
+    vouch = tls.ca if tls.client_certificates == "required" else None
+    setup = Setup(
+        directory=str(config.data.absolute()),
+        host=listen.host,
+        port=None if listen.http_port is None else flight.port,
+        tls_port=None if listen.https_port is None else flight.tls_port,
+        certificate=_path(tls.certificate),
+        key=_path(tls.key),
+        ca=_path(vouch),
+        reads=flight.reads,
+        idle_s=flight.idle_s,
+        memory_bytes=flight.memory_bytes,
+        log_level=config.log.level,
+        log_format=config.log.format,
+    )
+    return FlightProcess(setup, access.readable, flight.host)
+
+
+def _path(path: Path | None) -> str:
+    return "" if path is None else str(path.absolute())
 
 
 def _credential_files(config: Config) -> list[tuple[str, Path]]:

@@ -55,6 +55,15 @@ class Partitions(_Camel, kw_only=True):
     deleted: bool = False
 
 
+class FlightAnswer(_Camel, kw_only=True):
+    """Where whole topics are read (Arrow Flight), and where the same broker speaks the binary protocol."""
+
+    url: str
+    """`grpc://host:port`, or `grpc+tls://host:port` for who asks over HTTPS."""
+    broker_url: str
+    broker_url_tls: str
+
+
 # -- stats ---------------------------------------------------------------------------------------------
 
 

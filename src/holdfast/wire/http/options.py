@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -29,6 +29,16 @@ async def anybody(request: web.Request, action: Action, resource: str) -> str | 
 
 def welcome(address: str) -> None:
     """Nobody is counted."""
+
+
+class Flight(Protocol):
+    """Where whole topics are read."""
+
+    host: str
+    """By which clients find it; empty: by which they came."""
+
+    async def port(self, tls: bool) -> int:
+        """Where it listens, with TLS or without; from now on, if it did not before."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,8 @@ class HttpOptions:
     broker_url: str = ""
     """What a lookup answers, `pulsar://host:port`, where no wire server is known; empty: nothing."""
     broker_tls_url: str = ""
+    flight: Flight | None = None
+    """None: nobody reads whole topics here."""
     body_bytes_max: int = 1 << 20
     """The largest body of a request."""
     requests_max: int = 200

@@ -19,7 +19,7 @@ from holdfast.broker.broker import Broker
 from holdfast.broker.traffic import Counts
 from holdfast.errors import HoldfastError, Misuse
 from holdfast.wire.handshakes import after_handshake
-from holdfast.wire.http import brokers, messages, namespaces, policies, subscriptions, topics
+from holdfast.wire.http import brokers, flight, messages, namespaces, policies, subscriptions, topics
 from holdfast.wire.http.answers import LookupAnswer
 from holdfast.wire.http.connection import HttpConnection
 from holdfast.wire.http.openapi import description
@@ -42,6 +42,7 @@ _SUBJECTS = (
     brokers.describe_route,
     brokers.route,
     brokers.lookup_route,
+    flight.route,
     namespaces.of_broker,
     namespaces.of_tenant,
     namespaces.list_route,

@@ -1,0 +1,325 @@
+"""Topics of a broker elsewhere, read over Arrow Flight: `Place` and `TopicReader` a second time.
+
+    service.url ── HTTP: where does Flight listen? ──► server ── starts it ──► Flight process
+         └──────── plan, time, weights, rows: the same token ───────────────────►┘
+
+Whatever breaks on the way is tried again for a while, from the beginning: HTTP is asked anew, because a
+process that was started again listens elsewhere. Rows go on where they were cut; each batch says how. What
+the other side refuses on purpose is raised here as it was raised there, and is not tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from holdfast import errors
+from holdfast.errors import BadConfiguration, Closed, HoldfastError, Misuse, Timeout
+from holdfast.pipeline.decoding import Wish
+from holdfast.wire.flight.asking import AtTime, Extent, InRange, Mark, OfTopic, Read, Trouble
+
+log = logging.getLogger(__name__)
+
+PATH = "/holdfast/v1/flight"
+TIMEOUT_S = 60.0
+"""How long a broker that is away is asked again."""
+CALL_S = 30.0
+"""How long one question may take."""
+PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
+ANSWER_BYTES_MAX = 1 << 20
+_CHANNEL = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.keepalive_time_ms", 310_000),  # what a server allows a silent client; a machine that fell silent
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+]
+_STATUSES: dict[int, type[HoldfastError]] = {
+    401: errors.AuthenticationFailed,
+    403: errors.Denied,
+    404: errors.Unsupported,
+}
+Done = TypeVar("Done")
+
+
+class Where(msgspec.Struct, rename="camel"):
+    """What HTTP answers."""
+
+    url: str
+    broker_url: str = ""
+    broker_url_tls: str = ""
+
+
+class _Away(Exception):
+    """It does not answer, or not to the end; it may be back soon."""
+
+
+class _Patience:
+    """How long something is tried again; from anew whenever it got on."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._url = url
+        self._timeout_s = timeout_s
+        self.got_on()
+
+    def got_on(self) -> None:
+        self._deadline = time.monotonic() + self._timeout_s
+        self._pause_s = PAUSE_S
+
+    def wait(self, error: Exception) -> None:
+        """Raises Timeout: it has been tried for long enough."""
+        if time.monotonic() + self._pause_s > self._deadline:
+            raise Timeout(
+                f"{self._url} did not answer for {self._timeout_s:g} s: {error}; is the server there? "
+                "service.url is its HTTP address"
+            ) from error
+        time.sleep(self._pause_s)
+        self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s)
+
+
+class RemotePlace:
+    """A broker that serves, by its HTTP address. For one thread."""
+
+    def __init__(
+        self, url: str, token: str | None = None, trust: str | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadConfiguration(
+                f"option service.url is {url!r}; to read, it is the broker's HTTP address, such as "
+                "http://127.0.0.1:8080"
+            )
+        self.url = url.rstrip("/")
+        self.timeout_s = timeout_s
+        self._token = token
+        self._trust = trust
+        self._client: flight.FlightClient | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> RemotePlace:
+        """From parsed options of the source."""
+        return cls(
+            options["service.url"],
+            options.get("token"),
+            options.get("tlsTrustCertsFilePath"),
+            options.get("timeout") or TIMEOUT_S,
+        )
+
+    # -- as a Place ------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """The full names of those that whoever asks may read."""
+        return self.call("topics", None, list[str])
+
+    def open(self, name: str) -> RemoteTopic:
+        """Raises NotFound, Denied."""
+        found = self.call("plan", OfTopic(name), Extent)
+        return RemoteTopic(self, name, bytes.fromhex(found.incarnation))
+
+    # -- how it is asked -------------------------------------------------------------------------------
+
+    def call(self, action: str, body: msgspec.Struct | None, kind: type[Done]) -> Done:
+        """One question.
+
+        Raises:
+            Timeout: nobody has answered in all the time that there was.
+            HoldfastError: it was refused.
+        """
+        asked = flight.Action(action, b"" if body is None else msgspec.json.encode(body))
+
+        patience = _Patience(self.url, self.timeout_s)
+        while True:
+            try:
+                with self.connected() as client:
+                    [answer] = client.do_action(asked, self._options(CALL_S))
+                    return msgspec.json.decode(answer.body.to_pybytes(), type=kind)
+            except _Away as error:
+                patience.wait(error)
+
+    def rows(self, ticket: Read) -> Iterator[tuple[pa.RecordBatch, Mark]]:
+        """One stream, to its end or until it breaks (_Away)."""
+        with self.connected() as client:
+            reader = client.do_get(flight.Ticket(msgspec.json.encode(ticket)), self._options(None))
+            try:
+                while True:
+                    chunk = reader.read_chunk()
+                    yield chunk.data, msgspec.msgpack.decode(chunk.app_metadata.to_pybytes(), type=Mark)
+            except StopIteration:
+                return
+            finally:
+                reader.cancel()  # of no effect at the end; else whoever reads wants no more
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[flight.FlightClient]:
+        """Around one use of Flight. Raises _Away, or what the other side has raised."""
+        try:
+            if self._client is None:
+                self._client = self._connect(self.where())
+            yield self._client
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            refused = None if isinstance(error, HoldfastError) else _trouble(error)
+            if isinstance(error, HoldfastError) or (refused and not isinstance(refused, Closed | Timeout)):
+                raise (refused or error) from None
+            self._client = None  # wherever it listened, it is asked for anew
+            raise _Away(str(refused or error).split(". gRPC client debug context")[0]) from error
+
+    def where(self) -> Where:
+        """Where Flight listens now. Raises _Away, OSError, or what HTTP refuses."""
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            tls = ssl.create_default_context(cafile=self._trust)
+            connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=CALL_S, context=tls)
+        else:
+            connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=CALL_S)
+        try:
+            connection.request("GET", parts.path + PATH, headers=headers)
+            response = connection.getresponse()
+            body = response.read(ANSWER_BYTES_MAX)
+        except ssl.SSLError as error:
+            raise BadConfiguration(
+                f"{self.url}: {error}; tlsTrustCertsFilePath names the certificates to trust"
+            ) from None
+        except socket.gaierror as error:
+            if error.errno == socket.EAI_AGAIN:
+                raise
+            raise BadConfiguration(f"{self.url}: {error.strerror}; is service.url right?") from None
+        except http.client.RemoteDisconnected:
+            raise
+        except http.client.HTTPException as error:
+            raise BadConfiguration(f"{self.url} does not speak HTTP ({error!r})") from None
+        finally:
+            connection.close()
+        return self._answered(response.status, body)
+
+    def _answered(self, status: int, body: bytes) -> Where:
+        if status == 200:
+            with contextlib.suppress(msgspec.MsgspecError):
+                return msgspec.json.decode(body, type=Where)
+            raise BadConfiguration(f"{self.url} is no broker's HTTP address: it answers something else")
+        try:
+            reason = str(msgspec.json.decode(body)["reason"])
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            reason = f"status {status}"
+        words = f"{self.url}: {reason}"
+        if status in (429, 500, 502, 503, 504):
+            raise _Away(words)
+        raise _STATUSES.get(status, Misuse)(words)
+
+    def _connect(self, where: Where) -> flight.FlightClient:
+        secure = where.url.startswith("grpc+tls://")
+        roots = _roots(self._trust) if secure else None
+        return flight.FlightClient(where.url, tls_root_certs=roots, generic_options=_CHANNEL)
+
+    def _options(self, timeout_s: float | None) -> flight.FlightCallOptions:
+        shown = [] if self._token is None else [(b"authorization", f"Bearer {self._token}".encode())]
+        return flight.FlightCallOptions(timeout=timeout_s, headers=shown)
+
+
+class RemoteTopic:
+    """A topic over there."""
+
+    def __init__(self, place: RemotePlace, name: str, incarnation: bytes) -> None:
+        self.place = place
+        self.name = name
+        self.incarnation = incarnation
+
+    def plan(self) -> tuple[int, int]:
+        """As TopicReader. Raises NotFound: the topic was deleted, or is another one under its name."""
+        found = self.place.call("plan", OfTopic(self.name, self.incarnation.hex()), Extent)
+        return found.first, found.visible
+
+    def at_time(self, time_ms: int) -> int:
+        """As TopicReader."""
+        return self.place.call("time", AtTime(self.name, self.incarnation.hex(), time_ms=time_ms), int)
+
+    def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """As TopicReader."""
+        asked = InRange(self.name, self.incarnation.hex(), start=start, stop=stop)
+        return self.place.call("weights", asked, list[tuple[int, int]])
+
+    def decoding(self, start: int, stop: int, wish: Wish) -> RemoteDecoding:
+        """As `decoding.Decoding`, done over there."""
+        return RemoteDecoding(self, start, stop, wish)
+
+
+class RemoteDecoding:
+    """One range of one topic, while it is read over there."""
+
+    def __init__(self, topic: RemoteTopic, start: int, stop: int, wish: Wish) -> None:
+        self._topic = topic
+        self._stop = stop
+        self._wish = wish
+        self._mark = Mark(start, 0)
+        self.damaged = 0
+        """Entries that were left out; known at the end."""
+        self.at = start
+        """All before it was handed over."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows. Raises Corrupt, NotFound as `Decoding.batches` does; Timeout: nobody answers."""
+        place = self._topic.place
+        patience = _Patience(place.url, place.timeout_s)
+        while not self._mark.end:
+            try:
+                for batch, mark in place.rows(self._ticket()):
+                    self._mark, self.at = mark, mark.start
+                    patience.got_on()
+                    if batch.num_rows:
+                        yield batch
+                if not self._mark.end:
+                    raise _Away("the rows ended before their end")
+            except _Away as error:
+                log.warning("%s, position %d: %s; trying again", self._topic.name, self.at, error)
+                patience.wait(error)
+        self.damaged = self._mark.damaged
+        if self.damaged:
+            log.warning("%s: %d damaged entries were left out", self._topic.name, self.damaged)
+
+    def _ticket(self) -> Read:
+        wish = self._wish
+        return Read(
+            self._topic.name,
+            self._topic.incarnation.hex(),
+            start=self._mark.start,
+            stop=self._stop,
+            skip=self._mark.skip,
+            columns=list(wish.columns),
+            permissive=wish.permissive,
+            publish_min_us=wish.publish_min_us,
+            publish_max_us=wish.publish_max_us,
+            keys=None if wish.keys is None else list(wish.keys),
+        )
+
+
+def _trouble(error: Exception) -> HoldfastError | None:
+    """What the other side raised on purpose; None: something broke."""
+    told = getattr(error, "extra_info", None)
+    if not told:
+        return None
+    try:
+        return msgspec.json.decode(told, type=Trouble).error()
+    except msgspec.MsgspecError:
+        return None
+
+
+def _roots(trust: str | None) -> bytes | None:
+    """The certificates to trust: Arrow does not look where the system keeps them."""
+    paths = ssl.get_default_verify_paths()
+    for each in (trust, paths.cafile, paths.openssl_cafile):
+        if each is not None and Path(each).is_file():
+            return Path(each).read_bytes()
+    return None

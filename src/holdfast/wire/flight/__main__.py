@@ -1,0 +1,59 @@
+"""The Flight process: `python -m holdfast.wire.flight DESCRIPTOR`, started by the server and by nobody else.
+
+It ends with the server, however that ends: their link is a socket, which the kernel closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import sys
+from pathlib import Path
+
+from holdfast.errors import HoldfastError
+from holdfast.wire.flight.link import Link, Ready, Setup
+from holdfast.wire.logs import Log, logging_to
+
+log = Log("holdfast.flight")
+
+
+def main(descriptor: int) -> int:
+    """Serve until the server is gone, or nobody has read for long."""
+    link = Link(socket.socket(fileno=descriptor))
+    setup = link.receive(Setup)
+    if setup is None:
+        return 0
+    with logging_to(sys.stderr, setup.log_level, setup.log_format):
+        _stay_small(setup.memory_bytes)
+        try:
+            from holdfast.wire.flight.service import Service
+        except ImportError as error:
+            words = f"Flight needs {error.name or 'pyarrow'}: pip install 'holdfast[spark]' beside the server"
+            link.send(Ready(unsupported=words))
+            return 1
+        try:
+            service = Service(setup, link)
+        except (HoldfastError, OSError, ValueError) as error:
+            link.send(Ready(failed=str(error)))
+            return 1
+        link.send(Ready(service.port, service.tls_port))
+        log.info("Flight ends", pid=os.getpid(), why=link.run(service.is_idle))
+    return 0
+
+
+def _stay_small(memory_bytes: int) -> None:
+    """Where memory is short, this process goes and not the broker: its readers come again."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+if __name__ == "__main__":
+    status = main(int(sys.argv[1]))
+    sys.stderr.flush()
+    os._exit(status)  # at once: threads of Arrow may be in the middle of a read that nobody waits for

@@ -1,0 +1,172 @@
+"""What the server and its Flight process say to each other, over a socket that only these two have.
+
+The server says once how to listen; the process says once where it does. From then on it asks, for each call,
+who that is and what it may read; the server answers from the rules that hold for HTTP. When either end is
+closed the other is gone: the kernel closes it even for who was killed.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from holdfast.errors import Closed, Misuse, Timeout
+from holdfast.wire.flight.asking import Trouble
+
+HEAD = struct.Struct("<I")
+FRAME_BYTES_MAX = 4 << 20
+ASKS_MAX = 64
+"""Questions that wait for an answer; whoever would be one more is told to come again."""
+ANSWER_S = 30.0
+"""A password takes its time; a server that does not answer within this is stuck."""
+LOOK_S = 1.0
+
+Kind = TypeVar("Kind")
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """How to listen. A port is a number, 0 for any that is free, or None for no such listener."""
+
+    directory: str
+    host: str
+    port: int | None
+    tls_port: int | None
+    certificate: str
+    key: str
+    ca: str
+    """Who vouches for clients; empty: they are not asked for a certificate."""
+    reads: int
+    idle_s: float
+    memory_bytes: int
+    log_level: Literal["debug", "info", "warning", "error"]
+    log_format: Literal["text", "json"]
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """Where it listens, or why it cannot."""
+
+    port: int | None = None
+    tls_port: int | None = None
+    unsupported: str = ""
+    """What is not installed."""
+    failed: str = ""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Who shows this, and which of these topics may it read?"""
+
+    number: int
+    header: str | None
+    """`Authorization`, as in HTTP."""
+    topics: list[str]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The answer."""
+
+    number: int
+    role: str = ""
+    allowed: list[bool] = []
+    trouble: Trouble | None = None
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    data = msgspec.msgpack.encode(message)
+    return HEAD.pack(len(data)) + data
+
+
+def frame_size(head: bytes) -> int:
+    size: int = HEAD.unpack(head)[0]
+    if size > FRAME_BYTES_MAX:
+        raise Misuse(f"a frame of {size} bytes between the server and its Flight process")
+    return size
+
+
+class Link:
+    """The end of the Flight process: one thread reads answers, any thread asks."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._writing = threading.Lock()
+        self._waiting: dict[int, Future[Told]] = {}
+        self._number = 0
+        self._closed = False
+
+    def send(self, message: msgspec.Struct) -> None:
+        with self._writing:
+            self._channel.sendall(frame(message))
+
+    def receive(self, kind: type[Kind]) -> Kind | None:
+        """The next message; None: the server is gone."""
+        head = self._read(HEAD.size)
+        data = None if head is None else self._read(frame_size(head))
+        return None if data is None else msgspec.msgpack.decode(data, type=kind)
+
+    def _read(self, size: int) -> bytes | None:
+        found = bytearray()
+        while len(found) < size:
+            try:
+                part = self._channel.recv(size - len(found))
+            except ConnectionError:
+                return None
+            if not part:
+                return None
+            found += part
+        return bytes(found)
+
+    def ask(self, header: str | None, topics: list[str]) -> Told:
+        """Blocks until the server has answered.
+
+        Raises:
+            Closed: the server is gone, or too many ask.
+            HoldfastError: who shows this is nobody, as the server says it.
+        """
+        with self._writing:
+            if self._closed or len(self._waiting) >= ASKS_MAX:
+                raise Closed("too many ask at once, or the server ends; come again")
+            self._number += 1
+            number, future = self._number, Future[Told]()
+            self._waiting[number] = future
+        try:
+            self.send(Ask(number, header, topics))
+            told = future.result(ANSWER_S)
+        except (TimeoutError, OSError) as error:
+            raise Timeout("the server did not say who may read; come again") from error
+        finally:
+            self._waiting.pop(number, None)
+        if told.trouble is not None:
+            raise told.trouble.error()
+        return told
+
+    def run(self, idle: Callable[[], bool]) -> str:
+        """Hand out answers until the server is gone, or `idle` says that nobody reads. Answers which."""
+        while True:
+            ready, _, _ = select.select([self._channel], [], [], LOOK_S)
+            if not ready:
+                if idle():
+                    return "nobody has read for long"
+                continue
+            told = self.receive(Told)
+            if told is None:
+                self._closed = True
+                for future in list(self._waiting.values()):
+                    _give(future, error=Closed("the server ends; come again"))
+                return "the server has gone"
+            found = self._waiting.get(told.number)
+            if found is not None:
+                _give(found, told)
+
+
+def _give(future: Future[Told], told: Any = None, error: Exception | None = None) -> None:
+    if future.set_running_or_notify_cancel():
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(told)
