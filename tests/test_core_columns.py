@@ -1,0 +1,252 @@
+"""Entries as Arrow's columns: the rows that a client would read, whatever the entries and the cuts."""
+
+from __future__ import annotations
+
+import gc
+import random
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from entry_bytes import METADATA, SINGLE, Fields, batch_payload, crc32c, encode, entry, pair
+from holdfast import Corrupt, Misuse
+from holdfast._core import Columns, lz4_size, parse_run
+from holdfast.pipeline.columns import COLUMNS, EXTRA
+from holdfast.pipeline.decoding import Decoding, Wish
+from holdfast.pipeline.packing import Unpackable, unpack
+from topic_bytes import FIRST, Maker, MemoryTopic, compress
+
+EVERY = [*COLUMNS, "encryption"]
+
+
+def rows_of(topic: MemoryTopic, start: int, stop: int, wish: Wish | None = None) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for batch in Decoding(topic, start, stop, wish or Wish(EVERY)).batches():  # type: ignore[arg-type]
+        batch.validate(full=True)
+        out += batch.to_pylist()
+    return out
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_entries_are_the_rows_that_were_sent(seed: int) -> None:
+    made = Maker(seed)
+    made.any(150)
+    topic = MemoryTopic(made.entries, made.random.choice([1, 7, 1 << 20]))
+    assert rows_of(topic, *topic.plan()) == made.rows
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_ranges_cut_anywhere_are_the_same_rows(seed: int) -> None:
+    """I150: a message belongs to one range, also one whose parts stand in several."""
+    made = Maker(100 + seed)
+    made.any(80)
+    topic = MemoryTopic(made.entries)
+    first, stop = topic.plan()
+    edges = sorted({first, stop, *(made.random.randrange(first, stop) for _ in range(6))})
+    found = [row for low, high in pairwise(edges) for row in rows_of(topic, low, high)]
+    assert found == made.rows
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_columns_by_name_in_any_order(seed: int) -> None:
+    made = Maker(200 + seed)
+    made.any(60)
+    topic = MemoryTopic(made.entries)
+    names = made.random.sample(EVERY, made.random.randrange(1, len(EVERY)))
+    expected = [{name: row[name] for name in names} for row in made.rows]
+    assert rows_of(topic, *topic.plan(), Wish(names)) == expected
+
+
+def test_filters_are_exact() -> None:
+    made = Maker(300)
+    made.any(200)
+    topic = MemoryTopic(made.entries)
+    times = sorted(row["publishTime"] for row in made.rows)
+    low, high = times[len(times) // 4], times[len(times) // 2]
+    micros = [round((each - times[0].replace(year=1970, month=1, day=1, hour=0, minute=0, second=0,
+              microsecond=0)).total_seconds() * 1e6) for each in (low, high)]  # fmt: skip
+    found = rows_of(topic, *topic.plan(), Wish(EVERY, False, micros[0], micros[1]))
+    assert found == [row for row in made.rows if low <= row["publishTime"] <= high]
+    keys = tuple({row["key"] for row in made.rows if row["key"]})[:3]
+    found = rows_of(topic, *topic.plan(), Wish(EVERY, keys=keys))
+    assert found == [row for row in made.rows if row["key"] in keys]
+    assert found
+    assert rows_of(topic, *topic.plan(), Wish(["value"], keys=())) == []
+
+
+def test_batches_end_within_a_clients_batch() -> None:
+    parts: list[Any] = [([], b"%d" % i) for i in range(1000)]
+    fields: Fields = [(1, b"p"), (2, 0), (3, 1), (METADATA["num_messages_in_batch"], 1000)]
+    packed = batch_payload(parts)
+    squeezed: Fields = [*fields, (METADATA["compression"], 3), (METADATA["uncompressed_size"], len(packed))]
+    for each in (entry(fields, packed), entry(squeezed, compress(3, packed))):
+        run = MemoryTopic([each]).run(FIRST, FIRST + 1)
+        decoder = Columns(["value"], "t", 0, rows_max=7)
+        found, sizes, at, why = [], [], 0, ""
+        while why != "end":
+            at, why = decoder.take(run, at)
+            if why == "compressed":
+                decoder.expand(FIRST, packed)
+                continue
+            batch = pa.record_batch(decoder.finish())
+            sizes.append(batch.num_rows)
+            found += batch.column("value").to_pylist()
+        assert found == [b"%d" % i for i in range(1000)]
+        assert max(sizes) == 7
+
+
+def test_arrays_outlive_their_decoder_and_can_be_imported_twice() -> None:
+    run = MemoryTopic([entry([(1, b"p"), (2, 0), (3, 1)], b"x" * 100_000)]).run(FIRST, FIRST + 1)
+    decoder = Columns(list(COLUMNS), "t", 0)
+    decoder.take(run, 0)
+    made = decoder.finish()
+    one, two = pa.record_batch(made), pa.record_batch(made)
+    del decoder, made, run
+    gc.collect()
+    value = one.column("value")
+    del one
+    assert value[0].as_py() == b"x" * 100_000
+    assert two.column("value").buffers()[2].address == value.buffers()[2].address
+
+
+def test_capsules_that_nobody_imports_are_given_back() -> None:
+    run = MemoryTopic([entry([(1, b"p"), (2, 0), (3, 1)], b"x")]).run(FIRST, FIRST + 1)
+    decoder = Columns(list(COLUMNS), "t", 0)
+    decoder.take(run, 0)
+    made = decoder.finish()
+    for _ in range(100):
+        made.__arrow_c_array__()
+        made.__arrow_c_schema__()
+
+
+def test_text_that_is_none_and_properties_that_come_twice() -> None:
+    fields: Fields = [(1, b"p\xff\xe2\x82"), (2, 0), (3, 1), (4, pair("a", "1")), (4, pair("b", "2"))]
+    fields += [(4, pair("a", "3")), (4, encode([(1, b"\xff"), (2, b"ok\xed\xa0\x80")]))]
+    row = rows_of(MemoryTopic([entry(fields, b"")]), FIRST, FIRST + 1)[0]
+    assert row["producer"] == "p\ufffd\ufffd\ufffd"
+    assert row["properties"] == [("b", "2"), ("a", "3"), ("\ufffd", "ok\ufffd\ufffd\ufffd")]
+
+
+def test_times_that_nobody_means_are_null() -> None:
+    entries = [entry([(1, b"p"), (2, 0), (3, ms), (METADATA["event_time"], ms)], b"") for ms in
+               (1 << 63, (1 << 64) - 1, 253_402_300_800_000)]  # fmt: skip
+    for row in rows_of(MemoryTopic(entries), FIRST, FIRST + 3):
+        assert row["publishTime"] is None
+        assert row["eventTime"] is None
+
+
+def reseal(data: bytes) -> bytes:
+    """With the right sum, so that only what is inside is wrong."""
+    return data[:2] + crc32c(data[6:]).to_bytes(4, "big") + data[6:] if len(data) > 6 else data
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_hostile_entries_hold_up_nothing(seed: int) -> None:
+    """I151: an entry is refused by its position, or is rows; those behind it are right."""
+    made = Maker(400 + seed)
+    made.any(12)
+    good = entry([(1, b"p"), (2, 5), (3, 1)], b"good")
+    choose = random.Random(seed)
+    for _ in range(150):
+        bad = bytearray(choose.choice(made.entries))
+        for _ in range(choose.randrange(1, 4)):
+            match choose.randrange(3):
+                case 0:
+                    bad[choose.randrange(len(bad))] ^= 1 << choose.randrange(8)
+                case 1:
+                    del bad[choose.randrange(len(bad)) :]
+                case 2:
+                    at = choose.randrange(len(bad) + 1)
+                    bad[at:at] = choose.randbytes(choose.randrange(1, 12))
+            bad = bad or bytearray(b"?")
+        sent = reseal(bytes(bad)) if choose.random() < 0.8 else bytes(bad)
+        topic = MemoryTopic([sent, good])
+        wish = Wish([*EVERY, "corrupt"], permissive=True)
+        rows = rows_of(topic, *topic.plan(), wish)
+        assert (rows[-1]["value"], rows[-1]["position"]) == (b"good", FIRST + 1)
+        assert all(row["position"] == FIRST for row in rows[:-1])
+        if any(row["corrupt"] for row in rows):
+            assert len(rows) == 2
+            with pytest.raises(Corrupt, match=f"position {FIRST}"):
+                rows_of(topic, *topic.plan())
+
+
+def test_an_entry_with_a_wrong_sum_is_named() -> None:
+    bad = bytearray(entry([(1, b"p"), (2, 0), (3, 1)], b"payload"))
+    bad[-1] ^= 1
+    topic = MemoryTopic([bytes(bad)])
+    with pytest.raises(Corrupt, match=r"orders-partition-3, position 1000: entry 7:0 .*checksum"):
+        rows_of(topic, *topic.plan())
+
+
+def test_damaged_blocks_are_named_or_left_out_and_counted() -> None:
+    """I152."""
+    entries = [entry([(1, b"p"), (2, i), (3, 1)], b"%d" % i) for i in range(10)]
+    topic = MemoryTopic(entries)
+    topic.damaged = {FIRST + 3, FIRST + 9}
+    with pytest.raises(Corrupt, match="position 1003"):
+        rows_of(topic, *topic.plan())
+    decoding = Decoding(topic, *topic.plan(), Wish(["value"], permissive=True))  # type: ignore[arg-type]
+    values = [value for batch in decoding.batches() for value in batch.column("value").to_pylist()]
+    assert values == [b"%d" % i for i in range(10) if i not in (3, 9)]
+    assert decoding.damaged == 2
+    rows = rows_of(topic, *topic.plan(), Wish(["value", "corrupt", "position"], permissive=True))
+    assert [row["position"] for row in rows if row["corrupt"]] == [FIRST + 3, FIRST + 9]
+
+
+def test_a_chunked_message_without_its_beginning_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    fields: Fields = [
+        (1, b"p"),
+        (2, 0),
+        (3, 1),
+        (METADATA["uuid"], b"u"),
+        (METADATA["num_chunks_from_msg"], 3),
+    ]
+    parts = [entry([*fields, (METADATA["chunk_id"], i)], b"part") for i in range(3)]
+    assert rows_of(MemoryTopic(parts[1:]), FIRST, FIRST + 2) == []
+    assert "beginning of this chunked message is gone" in caplog.text
+    assert rows_of(MemoryTopic([parts[0], parts[2]]), FIRST, FIRST + 2) == []
+    again = MemoryTopic([parts[0], parts[0], parts[1], parts[1], parts[2]])  # sent again after a break
+    assert [row["value"] for row in rows_of(again, FIRST, FIRST + 5)] == [b"partpartpart"]
+
+
+@pytest.mark.parametrize("compression", [1, 2, 3, 4])
+def test_compressed_bytes_are_held_to_their_size(compression: int) -> None:
+    """A codec that fills less than it was told would hand out memory of this process."""
+    for data in (b"", b"a", b"abc" * 1000, random.Random(1).randbytes(5000)):
+        packed = compress(compression, data)
+        assert bytes(unpack(compression, len(data), packed)) == data
+        for wrong in (len(data) + 1, len(data) - 1, 1 << 40):
+            if wrong >= 0:
+                with pytest.raises(Unpackable):
+                    unpack(compression, wrong, packed)
+        for cut in range(len(packed)):
+            try:
+                assert len(unpack(compression, len(data), packed[:cut])) == len(data)
+            except Unpackable:
+                continue
+    with pytest.raises(Unpackable, match="not known"):
+        unpack(9, 1, b"x")
+
+
+def test_lz4_size_of_any_bytes() -> None:
+    choose = random.Random(5)
+    for _ in range(2000):
+        data = choose.randbytes(choose.randrange(40))
+        size = lz4_size(data)
+        assert size >= -1
+    assert lz4_size(b"") == -1
+
+
+def test_misuse() -> None:
+    with pytest.raises(Misuse, match="no column colour"):
+        Columns(["colour"], "t", 0)
+    with pytest.raises(Misuse, match="rows"):
+        Columns(["key"], "t", 0, rows_max=0)
+    run = parse_run(1, 0, 0, b"", MemoryTopic([b"no entry"]).data)
+    assert Columns(["key"], "t", 0).take(run, 0) == (0, "unsound")
+    assert Columns(["key"], "t", 0).take(run, 5) == (5, "end")
+    assert set(EXTRA) == {"encryption", "corrupt"}
+    assert SINGLE["payload_size"] == 3
