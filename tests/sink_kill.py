@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -379,6 +380,35 @@ def sequence(directory: Path, run: Run, strikes: Sequence[tuple[Arm, ...]], muta
             world.feed(10, 10)
         world.settle()
         return world.judge()
+
+
+def with_spark(seed: int) -> Account:
+    """Random strikes, with drivers of Spark."""
+    with tempfile.TemporaryDirectory() as directory:
+        return storm(Path(directory), spark_driver, seed, 5)
+
+
+def simulated(seed: int) -> Account:
+    """The same without Spark, and many more of them."""
+    simulation = Simulation()
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            return storm(Path(directory), simulation, seed, 40)
+    finally:
+        simulation.close()
+
+
+def every_step(_: int) -> Account:
+    """Each strike once, with Spark."""
+    with tempfile.TemporaryDirectory() as directory:
+        return sequence(Path(directory), spark_driver, STRIKES)
+
+
+PLANS: dict[str, Callable[[int], Account]] = {
+    "simulated": simulated,
+    "spark": with_spark,
+    "every step": every_step,
+}
 
 
 # -- brokers that are wrong ---------------------------------------------------------------------------

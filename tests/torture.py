@@ -4,6 +4,7 @@
     python tests/torture.py --minutes 30 --plan "stall limit" --seed 7
     python tests/torture.py --broker --minutes 30
     python tests/torture.py --server --minutes 30
+    python tests/torture.py --sink --minutes 30
 
 Prints each storm's account and, at the end, the sum. Ends with status 1 at the first fault.
 """
@@ -18,6 +19,7 @@ from dataclasses import replace
 
 import broker_kills
 import server_kills
+import sink_kill
 import storm
 
 COUNTS = (
@@ -45,6 +47,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--plan", help="only this kind of storm")
     parser.add_argument("--broker", action="store_true", help="on a broker's directory, not on a queue")
     parser.add_argument("--server", action="store_true", help="on a server, with clients that come back")
+    parser.add_argument("--sink", action="store_true", help="on Spark's driver and workers, and the broker")
     parser.add_argument(
         "--keep", help="with --broker, --server: copy the directory of a storm with faults there"
     )
@@ -55,6 +58,8 @@ def main() -> int:
     options = parsed()
     if options.server:
         return torture_server(options)
+    if options.sink:
+        return torture_sink(options)
     return torture_broker(options) if options.broker else torture_queue(options)
 
 
@@ -130,6 +135,25 @@ def torture_server(options: argparse.Namespace) -> int:
             return 1
     told = ", ".join(f"{key} {value}" for key, value in sums.items())
     print(f"{storms} storms from seed {seed}: {told}. No fault.")
+    return 0
+
+
+def torture_sink(options: argparse.Namespace) -> int:
+    """Everything around the sink is killed, with Spark and with its simulation (see sink_kill.py)."""
+    plans = [plan for plan in sink_kill.PLANS if options.plan in (None, plan)]
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    wanted = sys.maxsize if options.minutes else options.kills
+    storms = kills = 0
+    while kills < wanted and time.monotonic() < limit:
+        account = sink_kill.PLANS[plans[storms % len(plans)]](seed + storms)
+        print(f"{plans[storms % len(plans)]} (seed {seed + storms}): {account.words()}", flush=True)
+        storms += 1
+        kills += account.kills.total() + account.restarts
+        if account.faults:
+            print("FAULTS:", *account.faults[:20], sep="\n  ")
+            return 1
+    print(f"{storms} storms from seed {seed}: {kills} strikes. No fault.")
     return 0
 
 
