@@ -1,0 +1,185 @@
+"""The demo: the rig runs, its parts are killed and come back, and its account is honest."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import demo
+from holdfast.cli.parsing import Usage
+from holdfast.pipeline.audit import AuditReport, ProducerAudit
+from holdfast.rig import closing
+from holdfast.rig.closing import Account
+from holdfast.rig.parts import Part
+from holdfast.rig.records import Record, confirmed
+from holdfast.rig.settings import CALIBRATED, TOPIC, Places, Settings
+from holdfast.rig.show import Outcome, Scene
+from holdfast.rig.view import account_lines
+
+COMMAND = str(Path(sys.executable).parent / "holdfast")
+
+
+@pytest.mark.timeout(600)
+def test_everything_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [COMMAND, "demo", "--minutes", "0.5", "--rate", "1000", "--json", "--to", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=580,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told["good"] is True
+    assert told["faults"] == []
+    assert (told["lost"], told["duplicated"]) == (0, 0)
+    assert told["confirmed"] > 1000
+    assert told["stored"] == told["confirmed"] + told["unconfirmed"] == told["calibrated"]
+    assert told["archived"] == told["stored"] + told["calibrated"]
+    assert sum(told["killed"].values()) >= 5
+    page = Path(told["report"]).read_text()
+    assert "<svg" in page or "data:image" in page
+    assert sorted(path.name for path in Path(told["report"]).parent.iterdir()) == [
+        "account.json",
+        "report.html",
+    ]
+
+
+# -- records ------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_death_cut_short_does_not_count(tmp_path: Path) -> None:
+    record = Record(tmp_path, "sensor-1.1")
+    record.confirmed(4)
+    record.confirmed(9)
+    with (tmp_path / "sensor-1.1.sent").open("ab") as file:
+        file.write(b"\x20\0\0")
+    Record(tmp_path, "sensor-2.1")
+    assert confirmed(tmp_path) == {"sensor-1.1": 10, "sensor-2.1": 0}
+
+
+# -- parts --------------------------------------------------------------------------------------------
+
+
+def part(tmp_path: Path, program: str) -> Part:
+    return Part("sensor", "s", lambda life: [sys.executable, "-c", program, str(life)], tmp_path / "log", {})
+
+
+def until(done: object, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_part_is_killed_and_comes_back(tmp_path: Path) -> None:
+    each = part(tmp_path, "import sys, time; print('life', sys.argv[1], flush=True); time.sleep(600)")
+    each.start()
+    until(lambda: "life 1" in each.log.read_text())
+    each.kill()
+    assert (each.alive, each.state, each.kills, each.failed()) == (False, "killed", 1, None)
+    each.start()
+    until(lambda: "life 2" in each.log.read_text())
+    assert each.state == "runs"
+    each.ask()
+    until(lambda: not each.alive)
+    assert each.failed() is None, "it was asked to"
+    each.end()
+
+
+def test_a_part_that_fails_by_itself_is_a_fault(tmp_path: Path) -> None:
+    each = part(tmp_path, "raise SystemExit('the sensor is not plugged in')")
+    each.start()
+    until(lambda: not each.alive)
+    assert "ended with status 1: the sensor is not plugged in" in str(each.failed())
+
+
+def test_nobody_kills_who_has_done_nothing_yet(tmp_path: Path) -> None:
+    each = part(tmp_path, "import time; time.sleep(600)")
+    each.sign, each.tame = tmp_path / "sign", 0.0
+    each.sign.touch()  # of a life before
+    each.start()
+    assert not each.ripe(time.monotonic())
+    each.sign.touch()
+    assert each.ripe(time.monotonic())
+    each.tame = 1e9
+    assert not each.ripe(time.monotonic())
+    each.end()
+    assert not each.ripe(time.monotonic())
+
+
+# -- the account --------------------------------------------------------------------------------------
+
+
+def audited(
+    topic: str, messages: int, lost: int = 0, duplicated: int = 0, unconfirmed: int = 0
+) -> ProducerAudit:
+    return ProducerAudit(
+        topic=topic,
+        producer="sensor-1.1",
+        messages=messages,
+        distinct=messages,
+        last=messages - 1,
+        confirmed=messages - unconfirmed,
+        lost=0,
+        duplicated=0,
+        out_of_order=0,
+        unconfirmed=unconfirmed,
+    )
+
+
+def report(*producers: ProducerAudit) -> AuditReport:
+    total = sum(each.messages for each in producers)
+    return AuditReport(
+        archived=0,
+        live=total,
+        messages=total,
+        foreign=0,
+        producers=list(producers),
+        latency=[],
+        step_s=1,
+        series=[],
+        histogram=[],
+    )
+
+
+def test_the_account_adds_up() -> None:
+    both = report(audited(TOPIC, 10, 2), audited(CALIBRATED, 10, 2))
+    account = closing.account(both, both, {"sensor-1.1": 8})
+    assert account == Account(8, 2, 10, 10, 20, 0, 0)
+    assert account.balanced
+
+
+@pytest.mark.parametrize(
+    "change", [{"lost": 1}, {"duplicated": 1}, {"calibrated": 9}, {"archived": 19}, {"stored": 11}]
+)
+def test_an_account_that_does_not_balance_is_noticed(change: dict[str, int], tmp_path: Path) -> None:
+    account = dataclasses.replace(Account(8, 2, 10, 10, 20, 0, 0), **change)
+    assert not account.balanced
+    outcome = Outcome(account, Scene(Settings(), time.monotonic(), []), [], Places(tmp_path))
+    assert not outcome.good
+    assert account_lines(outcome)[-1].startswith("SOMETHING IS WRONG")
+
+
+def test_a_fault_is_not_good_however_the_account_is(tmp_path: Path) -> None:
+    account, scene = Account(8, 2, 10, 10, 20, 0, 0), Scene(Settings(), time.monotonic(), [])
+    assert Outcome(account, scene, [], Places(tmp_path)).good
+    outcome = Outcome(account, scene, ["sensor-1 ended"], Places(tmp_path))
+    assert not outcome.good
+    assert "  fault: sensor-1 ended" in account_lines(outcome)
+    assert not Outcome(None, scene, [], Places(tmp_path)).good
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(Usage, match=r"'holdfast\[server\]' 'holdfast\[spark\]' 'pulsar-client'"):
+        demo.demo(argparse.Namespace())
