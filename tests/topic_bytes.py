@@ -1,4 +1,4 @@
-"""Topics made by hand: entries of all kinds that clients publish, the rows that they are, and a reader of them."""
+"""Topics made by hand: entries of all kinds that clients publish, the rows that they are, and a reader."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Maker:
         return out, fields
 
     def metadata(self) -> tuple[dict[str, Any], Fields]:
-        out = {
+        out: dict[str, Any] = {
             "producer_name": self.random.choice([b"shop", b"\xc3\xb6fen", b"p" * 40]),
             "sequence_id": self.random.randrange(1 << 50),
             "publish_time": self.random.randrange(1, 1 << 42),

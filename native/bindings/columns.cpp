@@ -108,7 +108,9 @@ nb::list chunks(const EntryRun& run) {
         const EntrySlot& slot = run.slot(at);
         if (!slot.sound) continue;
         EntryMetadata found;
-        read_metadata(run.bytes(at).substr(kEntryHeader, slot.header - kEntryHeader), found);
+        if (read_metadata(run.bytes(at).substr(kEntryHeader, slot.header - kEntryHeader), found) !=
+            EntryFault::none)
+            continue;
         if (found.chunks > 1 && !found.encrypted)
             out.append(
                 nb::make_tuple(at, nb::bytes(found.uuid.data(), found.uuid.size()), found.chunk));

@@ -31,14 +31,15 @@ nb::object entry_bytes(const EntryRun& run, Py_ssize_t i) {
 }
 
 nb::object read(LedgerFiles& files, u64 ledger, u64 first_ordinal, u64 entry, std::size_t count_max,
-                std::size_t size_max, bool wait, u32 generation, u64 label) {
+                std::size_t size_max, bool wait, u32 generation, u64 label, bool unread) {
     const ReadRequest request{{ledger, generation},
                               label,
                               first_ordinal,
                               entry,
                               count_max,
                               size_max,
-                              wait ? ReadFrom::disk : ReadFrom::memory};
+                              wait ? ReadFrom::disk : ReadFrom::memory,
+                              unread};
     std::optional<EntryRun> run;
     if (wait || size_max >= kLetGo) {
         GilRelease release;
@@ -96,7 +97,7 @@ void bind_entries(nb::module_& module) {
             nb::arg("open_max") = LedgerFiles::kOpenMax)
         .def("read", &read, nb::arg("ledger"), nb::arg("first_ordinal"), nb::arg("entry"),
              nb::arg("count_max"), nb::arg("size_max"), nb::arg("wait"), nb::arg("generation") = 0,
-             nb::arg("label") = 0)
+             nb::arg("label") = 0, nb::arg("unread") = false)
         .def("time", &time_of, nb::arg("ledger"), nb::arg("entry"), nb::arg("generation") = 0)
         .def("forget", &LedgerFiles::forget, nb::arg("ledger"))
         .def("take_notes", &LedgerFiles::take_notes)

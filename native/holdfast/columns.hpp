@@ -215,10 +215,11 @@ class ColumnDecoder {
 
     // All rows since the last time.
     std::shared_ptr<ColumnData> finish() {
-        for (std::size_t row = 0; row < out_->rows; ++row) {
-            if (wants(Column::topic)) out_->topic.push(row, topic_);
-            if (wants(Column::partition)) out_->partition.push(row, partition_);
-        }
+        if (wants(Column::topic)) out_->topic.data().reserve(out_->rows * topic_.size());
+        for (std::size_t row = 0; row < out_->rows && wants(Column::topic); ++row)
+            out_->topic.push(row, topic_);
+        for (std::size_t row = 0; row < out_->rows && wants(Column::partition); ++row)
+            out_->partition.push(row, partition_);
         std::shared_ptr<ColumnData> made = std::move(out_);
         begin();
         return made;
@@ -227,6 +228,7 @@ class ColumnDecoder {
  private:
     static constexpr std::size_t kKeep = std::size_t{4} << 20;
     static constexpr u64 kNone = ~u64{0};
+    static constexpr u32 kPartsMax = 4096;
     static constexpr u64 kOffsetMax = std::numeric_limits<i32>::max();
 
     static constexpr u32 bit(Column column) { return u32{1} << static_cast<u32>(column); }
@@ -283,7 +285,8 @@ class ColumnDecoder {
         const std::string_view metadata = bytes.substr(kEntryHeader, slot.header - kEntryHeader);
         std::string_view payload = bytes.substr(slot.header);
         walk_.metadata = EntryMetadata{};
-        read_metadata(metadata, walk_.metadata);
+        if (const auto fault = read_metadata(metadata, walk_.metadata); fault != EntryFault::none)
+            return unsound(fault);
         const EntryMetadata& fields = walk_.metadata;
         if (fields.encrypted) {  // whatever it is inside: as it is, with what its reader needs
             push_message(run, at, fields, metadata, metadata_field::properties, payload, -1,
@@ -302,42 +305,56 @@ class ColumnDecoder {
             expanded_for_ = kNone;
             return Stop::end;
         }
-        if (expanded_for_ == ordinal) {  // nobody has looked into it yet
-            if (const auto fault = check_batch(payload, fields.messages); fault != EntryFault::none)
-                return unsound(fault);
-        }
+        if (const auto fault = open_batch(payload); fault != EntryFault::none)
+            return unsound(fault);
         walk_.ordinal = ordinal;
-        walk_.index = 0;
         walk_.run = run;  // what the views point into stays
-        walk_.reader = BatchReader(payload);
         return take_batch(run, at);
     }
 
-    static EntryFault check_batch(std::string_view payload, u32 messages) {
+    // Walks through the whole batch before its first row is made: it is all there, or it is none. Small ones are kept
+    // taken apart, so that this is done once.
+    EntryFault open_batch(std::string_view payload) {
+        const u32 messages = walk_.metadata.messages;
         if (messages > payload.size() / 4) return EntryFault::count;
+        walk_.index = 0;
+        walk_.parts.clear();
+        walk_.reader = BatchReader(payload);
         BatchReader reader(payload);
         BatchPart part;
-        for (u32 i = 0; i < messages; ++i)
-            if (!reader.next(part)) return EntryFault::batch;
+        for (u32 i = 0; i < messages; ++i) {
+            BatchPart& to = messages <= kPartsMax ? walk_.parts.emplace_back() : part;
+            if (!reader.next(to)) return EntryFault::batch;
+        }
         return EntryFault::none;
     }
 
     Stop take_batch(const EntryRun& run, std::size_t at) {
-        BatchPart part;
+        BatchPart read;
         for (; walk_.index < walk_.metadata.messages; ++walk_.index) {
             if (full()) return Stop::full;
-            if (!walk_.reader.next(part)) break;  // cannot be: all of it was walked through before
+            if (walk_.parts.empty() && !walk_.reader.next(read)) break;  // cannot be: see above
+            BatchPart& part = walk_.parts.empty() ? read : walk_.parts[walk_.index];
             if (part.fields.compacted_out) continue;
-            if (!fits(part.metadata, part.payload)) return unsound(EntryFault::count);
+            if (!fits(part.metadata, part.payload)) return refuse_batch();
             if (!part.fields.has_sequence)
                 part.fields.sequence =
                     static_cast<i64>(static_cast<u64>(walk_.metadata.sequence) + walk_.index);
             push_message(run, at, part.fields, part.metadata, single_field::properties,
                          part.payload, static_cast<i32>(walk_.index), {});
         }
+        close_batch();
+        return Stop::end;
+    }
+
+    void close_batch() {
         walk_.ordinal = expanded_for_ = kNone;
         walk_.run.reset();
-        return Stop::end;
+    }
+
+    Stop refuse_batch() {
+        close_batch();
+        return unsound(EntryFault::count);
     }
 
     // A row's bytes, and those that are there already, must stay below what 32 bits can tell.
@@ -431,6 +448,7 @@ class ColumnDecoder {
         u32 index = 0;
         EntryMetadata metadata;
         BatchReader reader{std::string_view()};
+        std::vector<BatchPart> parts;
         std::optional<EntryRun> run;
     };
 

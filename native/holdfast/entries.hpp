@@ -37,9 +37,11 @@ struct EntrySlot {
 // What stands behind a run. Made once by append(), then only read.
 class EntryStore {
  public:
-    // The buffer goes to `pool`, if there is one, when the last run is gone.
-    EntryStore(u64 ledger, ByteBuffer&& blocks, std::shared_ptr<BufferPool> pool = nullptr)
-        : ledger_(ledger), blocks_(std::move(blocks)), pool_(std::move(pool)) {}
+    // The buffer goes to `pool`, if there is one, when the last run is gone. `unread`: who takes the run looks into the
+    // entries anyway, so nobody does it here; slots then say of entries only where their metadata ends.
+    EntryStore(u64 ledger, ByteBuffer&& blocks, std::shared_ptr<BufferPool> pool = nullptr,
+               bool unread = false)
+        : ledger_(ledger), blocks_(std::move(blocks)), pool_(std::move(pool)), unread_(unread) {}
     EntryStore(const EntryStore&) = delete;
     ~EntryStore() {
         if (pool_) pool_->put(std::move(blocks_));
@@ -64,6 +66,13 @@ class EntryStore {
         const std::string_view bytes = rest.substr(sizeof header, header.size);
         if (verify_payload(header, bytes.data()) != BlockFault::none) return BlockFault::crc;
         Entry entry;
+        if (unread_) {
+            const bool framed = read_frame(bytes, entry) == EntryFault::none;
+            slots_.push_back({offset + sizeof header, header.time, header.size,
+                              framed ? static_cast<u32>(bytes.size() - entry.payload.size()) : 0, 1,
+                              framed, false});
+            return BlockFault::none;
+        }
         const bool sound = read_entry(bytes, entry) == EntryFault::none;
         const EntryMetadata& metadata = entry.metadata;
         slots_.push_back({offset + sizeof header, header.time, header.size,
@@ -77,6 +86,7 @@ class EntryStore {
     u64 ledger_;
     ByteBuffer blocks_;
     std::shared_ptr<BufferPool> pool_;
+    bool unread_;
     std::vector<EntrySlot> slots_;
 };
 

@@ -28,6 +28,7 @@ struct ReadRequest {
     std::size_t count_max;
     std::size_t size_max;  // of the blocks; one entry is read even if it is larger
     ReadFrom from;
+    bool unread = false;  // see EntryStore
 };
 
 class LedgerFiles {
@@ -187,7 +188,7 @@ class LedgerFiles {
         }
         if (!got) return nullptr;
         const u64 label = request.label != 0 ? request.label : request.name.ledger;
-        return std::make_shared<EntryStore>(label, std::move(blocks), pool_);
+        return std::make_shared<EntryStore>(label, std::move(blocks), pool_, request.unread);
     }
 
     // What the block that begins here takes, if its header can be believed so far; else 0.

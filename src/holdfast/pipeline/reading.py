@@ -223,6 +223,7 @@ class FileTopic:
                     True,
                     entry.generation,
                     entry.id,
+                    True,
                 )
                 assert run is not None
                 return run
