@@ -8,7 +8,19 @@ import sys
 from collections.abc import Sequence
 
 import holdfast
-from holdfast.cli import bench, credentials, demo, directory, doctor, queue, serve, subscription, top, topic
+from holdfast.cli import (
+    bench,
+    credentials,
+    demo,
+    directory,
+    doctor,
+    pipeline,
+    queue,
+    serve,
+    subscription,
+    top,
+    topic,
+)
 from holdfast.cli.parsing import Usage
 from holdfast.cli.places import joined
 
@@ -29,7 +41,8 @@ And on disk, in a data directory:
   holdfast topic consume orders --subscription billing --data DIR
   holdfast doctor DIR              is it sound?
   holdfast serve --data DIR        Pulsar clients just connect
-  holdfast top                     live rates, backlogs and cursors of a server"""
+  holdfast top                     live rates, backlogs and cursors of a server
+  holdfast pipeline archive orders --data DIR --to ARCHIVE    topics as data, on Spark"""
 
 
 def build() -> argparse.ArgumentParser:
@@ -47,6 +60,7 @@ def build() -> argparse.ArgumentParser:
     credentials.add(nouns)
     doctor.add(nouns)
     directory.add(nouns)
+    pipeline.add(nouns)
     bench.add(nouns)
     demo.add(nouns)
     return parser

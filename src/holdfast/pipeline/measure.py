@@ -198,7 +198,7 @@ def report(spark: SparkSession, to: str | Path, late: int, began: float) -> Meas
     measured = F.coalesce(F.sum("count"), F.lit(0)).alias("measured")
     total = rows.agg(F.count("*").alias("windows"), measured).first()
     assert total is not None
-    newest = rows.orderBy(F.desc("start"), "key").limit(SHOWN).collect()
+    newest = rows.orderBy(F.desc("start"), F.desc("key")).limit(SHOWN).collect()
     shown = [
         {**row.asDict(), "start": row["start"].isoformat(), "end": row["end"].isoformat()}
         for row in reversed(newest)

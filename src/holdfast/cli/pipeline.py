@@ -1,0 +1,341 @@
+"""`holdfast pipeline archive|compact|audit|replay|measure|init`: what the broker holds, as data, on Spark."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.cli.data import VARIABLE, data_directory, require_data
+from holdfast.cli.output import plural, print_json
+from holdfast.cli.parsing import Subparsers, Usage, bare_command, seconds
+from holdfast.cli.places import moment
+from holdfast.cli.spark import add_session, require_spark, spark_for
+from holdfast.errors import BadConfiguration
+
+ARCHIVE = """\
+Adds what is new in topics to an archive of Parquet files, by topic and day.
+All of it or nothing: a run that is killed is finished, or removed, by the
+next. With --subscription the broker keeps everything that is not archived
+yet; it is advanced after the files were read back and compared."""
+
+COMPACT = """\
+Keeps the last message of each key, as Parquet; keys whose last message has no
+value are left out. The next run goes on from there."""
+
+AUDIT = """\
+Accounts for every numbered message of topics, of an archive, or of both
+together: lost, duplicated, out of order per key, latency. The exit status is
+1 if anything is wrong. --report writes a page with plots."""
+
+REPLAY = """\
+Publishes an archive's messages again, in order and exactly once: the same --id
+started again, after a kill or by mistake, sends nothing twice."""
+
+MEASURE = """\
+Figures per window of time and key, from JSON measurements: late ones count,
+repeated ones count once. As a batch, everything there is; with --stream, each
+window once, when nothing of it is waited for any more."""
+
+INIT = """\
+Writes a project to begin with: a typed pipeline, its test, and the same as a
+declarative pipeline. DIR must not be there, or be empty."""
+
+
+class Report(Protocol):
+    """What every pipeline answers."""
+
+    def record(self) -> dict[str, Any]: ...
+    def table(self) -> str: ...
+
+
+def add(nouns: Subparsers) -> None:
+    noun = nouns.add_parser(
+        "pipeline", help="topics as data, on Spark: archive, compact, audit, replay, measure"
+    )
+    verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_archive(verbs)
+    _add_compact(verbs)
+    _add_audit(verbs)
+    _add_replay(verbs)
+    _add_measure(verbs)
+    parser, _ = bare_command(verbs, "init", "write a project to begin with", INIT, init)
+    parser.add_argument("directory", metavar="DIR")
+
+
+def _command(
+    verbs: Subparsers,
+    name: str,
+    summary: str,
+    description: str,
+    run: Callable[[argparse.Namespace], int],
+    data: bool = True,
+) -> argparse.ArgumentParser:
+    parser, shared = bare_command(verbs, name, summary, description, run)
+    add_session(shared)
+    if data:
+        shared.add_argument(
+            "--data",
+            dest="data_directory",
+            metavar="DIR",
+            help=f"the broker's data directory (default ${VARIABLE}); the server may run",
+        )
+    return parser
+
+
+def _add_archive(verbs: Subparsers) -> None:
+    parser = _command(verbs, "archive", "topics to Parquet", ARCHIVE, archive)
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("--to", required=True, metavar="DIR", help="the archive; made if it is not there")
+    parser.add_argument(
+        "--subscription", metavar="NAME", help="made if it is not there; the broker trims behind it"
+    )
+    parser.add_argument(
+        "--broker", metavar="URL", help="the server that has the directory, such as holdfast://localhost:6650"
+    )
+    parser.add_argument(
+        "--accept-loss", action="store_true", help="go on where positions were trimmed before"
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="also read all of the archive again and compare"
+    )
+
+
+def _add_compact(verbs: Subparsers) -> None:
+    parser = _command(verbs, "compact", "the last message of each key", COMPACT, compact)
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("--to", required=True, metavar="DIR", help="the result; made if it is not there")
+    parser.add_argument(
+        "--keep-keyless", action="store_true", help="keep messages without a key, all of them"
+    )
+    parser.add_argument(
+        "--accept-loss", action="store_true", help="go on where positions were trimmed before"
+    )
+
+
+def _add_audit(verbs: Subparsers) -> None:
+    parser = _command(verbs, "audit", "is everything there, once, in order?", AUDIT, audit)
+    parser.add_argument("topics", nargs="*", metavar="TOPIC")
+    parser.add_argument(
+        "--archive", metavar="DIR", help="look at an archive, too; without topics: at it alone"
+    )
+    parser.add_argument(
+        "--expected", metavar="FILE", help='how many were confirmed to whom, as JSON: {"rig-1": 1000}'
+    )
+    parser.add_argument("--report", metavar="FILE", help="write a page with plots")
+
+
+def _add_replay(verbs: Subparsers) -> None:
+    parser = _command(verbs, "replay", "an archive to a topic", REPLAY, replay, data=False)
+    parser.add_argument("archive", metavar="ARCHIVE")
+    parser.add_argument(
+        "--id", required=True, metavar="NAME", help="of this replay: nothing is sent twice under it"
+    )
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="TOPIC",
+        help="with a star, each topic's own name stands there: '*-again'",
+    )
+    parser.add_argument(
+        "--broker",
+        metavar="URL",
+        default="holdfast://localhost:6650",
+        help="(default holdfast://localhost:6650)",
+    )
+    parser.add_argument("--since", type=moment, metavar="TIME", help="published from then on")
+    parser.add_argument("--until", type=moment, metavar="TIME", help="published before then")
+    parser.add_argument("--where", metavar="SQL", help="such as: key = 'smith' AND producer LIKE 'rig-%%'")
+    parser.add_argument("--rate", type=seconds, metavar="N", help="messages per second at most")
+
+
+def _add_measure(verbs: Subparsers) -> None:
+    parser = _command(verbs, "measure", "figures per window of time", MEASURE, measure)
+    parser.add_argument("topics", nargs="*", metavar="TOPIC")
+    parser.add_argument("--to", required=True, metavar="DIR", help="the figures, as Parquet")
+    parser.add_argument("--archive", metavar="DIR", help="of an archive instead of topics")
+    parser.add_argument("--window", default="10 seconds", metavar="SPAN", help="(default 10 seconds)")
+    parser.add_argument("--slide", metavar="SPAN", help="a window begins so often (default: when one ends)")
+    parser.add_argument(
+        "--late", default="1 minute", metavar="SPAN", help="what a stream waits (default 1 minute)"
+    )
+    fields = parser.add_argument_group("fields of the JSON")
+    fields.add_argument("--value", default="value", metavar="FIELD", help="the measurement (default value)")
+    fields.add_argument("--key", default="key", metavar="FIELD", help="of what (default key)")
+    fields.add_argument("--time", default="sent_ns", metavar="FIELD", help="when, in ns (default sent_ns)")
+    fields.add_argument(
+        "--identity", default="producer,number", metavar="FIELDS", help="which one (default producer,number)"
+    )
+    stream = parser.add_argument_group("as a stream")
+    stream.add_argument("--stream", action="store_true", help="add each window once, when it is over")
+    stream.add_argument("--checkpoint", metavar="DIR", help="(default: beside --to)")
+    stream.add_argument(
+        "--every", metavar="SPAN", help="go on for ever, so often; default: what is there, then end"
+    )
+
+
+# -- running ------------------------------------------------------------------------------------------
+
+
+def archive(options: argparse.Namespace) -> int:
+    require_spark()
+    from holdfast.pipeline import archive as library
+
+    with spark_for(options) as (spark, steps):
+        found = library.archive(
+            spark,
+            topics=options.topics,
+            to=options.to,
+            path=_data(options),
+            subscription=options.subscription,
+            broker=options.broker,
+            accept_loss=options.accept_loss,
+            told=steps,
+        )
+        if options.verify:
+            steps("verify", "all of it")
+            library.verify_archive(spark, options.to)
+    return _tell(options, found)
+
+
+def compact(options: argparse.Namespace) -> int:
+    require_spark()
+    from holdfast.pipeline import compact as library
+
+    with spark_for(options) as (spark, steps):
+        found = library.compact(
+            spark,
+            topics=options.topics,
+            to=options.to,
+            path=_data(options),
+            keep_keyless=options.keep_keyless,
+            accept_loss=options.accept_loss,
+            told=steps,
+        )
+    return _tell(options, found)
+
+
+def audit(options: argparse.Namespace) -> int:
+    require_spark()
+    from holdfast.pipeline import audit as library
+    from holdfast.pipeline.report import write_report
+
+    if not options.topics and options.archive is None:
+        raise Usage("what is to be audited? Name topics, or --archive DIR, or both")
+    expected = None if options.expected is None else _expected(Path(options.expected))
+    with spark_for(options) as (spark, steps):
+        found = library.audit(
+            spark,
+            topics=options.topics,
+            path=_data(options) if options.topics else None,
+            archive=options.archive,
+            expected=expected,
+            told=steps,
+        )
+    page = None if options.report is None else str(write_report(found, options.report))
+    _tell(options, found, {"report": page} if page else {})
+    if page and not options.json:
+        print(f"report: {page}")
+    return 0 if found.sound else 1
+
+
+def replay(options: argparse.Namespace) -> int:
+    require_spark()
+    from holdfast.pipeline import replay as library
+
+    with spark_for(options) as (spark, steps):
+        found = library.replay(
+            spark,
+            archive=options.archive,
+            id=options.id,
+            to=options.to,
+            broker=options.broker,
+            since=options.since,
+            until=options.until,
+            where=options.where,
+            rate=options.rate,
+            told=steps,
+        )
+    return _tell(options, found)
+
+
+def measure(options: argparse.Namespace) -> int:
+    require_spark()
+    import time
+
+    from holdfast.pipeline import measure as library
+
+    if bool(options.topics) == (options.archive is not None):
+        raise Usage("what is to be measured? Name topics, or --archive DIR")
+    if options.stream and not options.topics:
+        raise Usage("a stream reads topics")
+    fields = library.Fields(options.value, options.key, options.time, tuple(options.identity.split(",")))
+    windows = library.Windows(options.window, options.slide, options.late)
+    path = _data(options) if options.topics else None
+    with spark_for(options) as (spark, steps):
+        if not options.stream:
+            found = library.measure(
+                spark,
+                to=options.to,
+                topics=options.topics,
+                path=path,
+                archive=options.archive,
+                fields=fields,
+                windows=windows,
+                told=steps,
+            )
+        else:
+            began = time.monotonic()
+            steps("measure", options.to)
+            query = library.measure_stream(
+                spark,
+                to=options.to,
+                checkpoint=options.checkpoint or f"{options.to.rstrip('/')}.checkpoint",
+                topics=options.topics,
+                path=path,
+                fields=fields,
+                windows=windows,
+                every=options.every,
+            )
+            query.awaitTermination()
+            found = library.report(spark, options.to, library.dropped(query), began)
+    return _tell(options, found)
+
+
+def init(options: argparse.Namespace) -> int:
+    from holdfast.pipeline.init import write_project
+
+    written = write_project(options.directory)
+    if options.json:
+        print_json({"directory": options.directory, "files": written})
+    else:
+        print(f"{options.directory}: {plural(len(written), 'file')}: {', '.join(written)}")
+        print(f"next: cd {options.directory} && python -m pytest, then see README.md")
+    return 0
+
+
+def _tell(options: argparse.Namespace, report: Report, more: dict[str, Any] | None = None) -> int:
+    if options.json:
+        print_json({**report.record(), **(more or {})})
+    else:
+        print(report.table())
+    return 0
+
+
+def _data(options: argparse.Namespace) -> str:
+    directory = data_directory(options.data_directory)
+    require_data(directory)
+    return str(directory)
+
+
+def _expected(path: Path) -> dict[str, int]:
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise BadConfiguration(f"{path} is not JSON: {error}") from None
+    good = isinstance(found, dict) and all(type(count) is int and count >= 0 for count in found.values())
+    if not good:
+        raise BadConfiguration(f'{path} must say how many were confirmed to whom: {{"rig-1": 1000}}')
+    return dict(found)

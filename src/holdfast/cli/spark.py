@@ -1,0 +1,166 @@
+"""A Spark session for a command: quiet, with its progress on the terminal, and its errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.progress import WIDTH
+from holdfast.errors import HoldfastError, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EACH_S = 0.2
+STEPS = {
+    "recover": "looking at the directory",
+    "hold": "holding the subscription",
+    "plan": "planning",
+    "read": "reading",
+    "write": "writing",
+    "verify": "reading back",
+    "commit": "committing",
+    "move": "moving",
+    "advance": "advancing the subscription",
+    "count": "counting",
+    "order": "looking at the order",
+    "latency": "taking times",
+    "details": "looking for what is wrong",
+    "measure": "measuring",
+    "send": "sending",
+}
+_OURS = re.compile(r"holdfast\.(?:errors|pipeline\.\w+)\.(\w+): (.+)")
+_PLACE = re.compile(r"\[[A-Z0-9_.]+\] ")
+
+
+class SparkFailed(HoldfastError):
+    """Spark could not do it; the text is what it says, without its trace."""
+
+
+class Steps:
+    """Shows on a terminal which step a pipeline is at, and how many of Spark's tasks are done."""
+
+    def __init__(self) -> None:
+        self.spark: SparkSession | None = None
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+        self._words, self._began = "starting Spark", time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True)
+
+    def __enter__(self) -> Steps:
+        if self._shown:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        if self._shown:
+            self._thread.join()
+
+    def __call__(self, step: str, words: str = "") -> None:
+        """As a pipeline tells it."""
+        self._words, self._began = f"{STEPS.get(step, step)} {words}".strip(), time.monotonic()
+
+    def _show(self) -> None:
+        while not self._done.wait(EACH_S):
+            line = f"{self._words}  {self._tasks()}{time.monotonic() - self._began:.0f} s"
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def _tasks(self) -> str:
+        if self.spark is None:
+            return ""
+        with contextlib.suppress(Exception):  # a bar is not worth an error
+            tracker = self.spark.sparkContext.statusTracker()
+            stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+            total = sum(each.numTasks for each in stages if each)
+            done = sum(each.numCompletedTasks for each in stages if each)
+            if total:
+                full = done * WIDTH // total
+                return f"{'█' * full}{'░' * (WIDTH - full)}  {done} of {total} tasks  "
+        return ""
+
+
+@contextlib.contextmanager
+def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps]]:
+    """A session for a command. What Java writes goes to a file, and is shown nowhere unless asked for."""
+    from holdfast.pipeline import session
+
+    kept: str | None = options.spark_log
+    with contextlib.ExitStack() as stack:
+        if kept is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-spark."))
+            kept = str(Path(folder) / "log")
+        steps = stack.enter_context(Steps())
+        with elsewhere(kept):
+            spark = session("holdfast", master=options.master, memory=options.memory)
+        stack.callback(spark.stop)
+        steps.spark = spark
+        try:
+            yield spark, steps
+        except Exception as error:
+            told = in_short(error)
+            if told is None:
+                raise
+            raise told from error
+
+
+@contextlib.contextmanager
+def elsewhere(path: str) -> Iterator[None]:
+    """Processes that are started meanwhile write their complaints into this file."""
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    before = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(file)
+
+
+def in_short(error: Exception) -> HoldfastError | None:
+    """An error of Spark's in one line: our own that is within it, or what Spark says. None: it is no such."""
+    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException | Py4JError):
+        return None
+    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        return SparkFailed(f"{ours[-1][1]} ({ours[-1][0]})")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return SparkFailed(_PLACE.sub("", lines[0]) if lines else type(error).__name__)
+
+
+def add_session(group: Any) -> None:
+    """The options of every command that needs Spark."""
+    group.add_argument(
+        "--master", metavar="URL", help="Spark's master (default: this machine, all its cores)"
+    )
+    group.add_argument("--memory", metavar="SIZE", default="1g", help="of Spark's driver (default 1g)")
+    group.add_argument("--spark-log", metavar="FILE", help="keep what Spark logs")
+
+
+def require_spark() -> None:
+    """Before anything else is done.
+
+    Raises:
+        Unsupported: it is not installed.
+    """
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise Unsupported("Spark is not installed; pip install 'holdfast[spark]'") from None

@@ -1,0 +1,44 @@
+"""`holdfast pipeline init DIR`: a project that a user edits, copied from `template/`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from holdfast.errors import Exists, NotFound
+
+TEMPLATE = Path(__file__).parent / "template"
+FILES = {
+    "README.md": ".",
+    "measurements.py": ".",
+    "test_measurements.py": ".",
+    "spark-pipeline.yml": "declarative",
+    "measurements_tables.py": "declarative/transformations",
+}
+"""By name: the folder it stands in, here and there."""
+_HERE_ONLY = "  # type: ignore[import-not-found]"
+"""In this repository the project's modules are no modules; in the project they are."""
+
+
+def write_project(directory: str | Path) -> list[str]:
+    """Write the project; which files it has.
+
+    Raises:
+        Exists: there is something in the directory.
+    """
+    target = Path(directory)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise Exists(f"{target} is there, and not empty; name another directory")
+    if not target.absolute().parent.is_dir():
+        raise NotFound(f"there is no directory {target.absolute().parent}; make it first")
+    made = not target.exists()
+    try:
+        for name, folder in FILES.items():
+            text = (TEMPLATE / folder / name).read_text(encoding="utf-8")
+            (target / folder).mkdir(parents=True, exist_ok=True)
+            (target / folder / name).write_text(text.replace(_HERE_ONLY, ""), encoding="utf-8")
+    except OSError:
+        if made:
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+    return [str(Path(folder) / name) for name, folder in FILES.items()]

@@ -1,0 +1,358 @@
+"""The audit as one page: the verdict, plots, tables. One file of HTML, nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.pipeline.words import time_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from holdfast.pipeline.audit import AuditReport, Moment
+
+COLOURS = ("#2f6f9f", "#c8553d", "#5b8c5a", "#8d6a9f", "#b08d2e", "#4c9a9a", "#a0527a", "#666666")
+GOOD, BAD, INK, FAINT = "#2e7d4f", "#b3261e", "#1f2933", "#8794a1"
+PRODUCERS_MAX = 20
+"""In the plot of what is missing."""
+ROWS_MAX = 200
+"""Of a table; what is left out is said."""
+
+STYLE = """
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; background: #f4f6f8; margin: 0; }
+main { max-width: 1080px; margin: 0 auto; padding: 28px 24px 60px; }
+h1 { font-size: 24px; margin: 0; } h2 { font-size: 17px; margin: 0 0 12px; }
+.sub { color: #5b6773; margin: 2px 0 20px; }
+section, .tile { background: #fff; border: 1px solid #dde3e8; border-radius: 8px; }
+section { padding: 18px 20px; margin: 0 0 18px; }
+.verdict { color: #fff; border: 0; display: flex; align-items: center; gap: 14px; }
+.verdict.good { background: #2e7d4f; } .verdict.bad { background: #b3261e; }
+.verdict b { font-size: 22px; } .verdict span { opacity: .92; }
+.tiles { display: grid; gap: 12px; margin: 0 0 18px; }
+.tiles { grid-template-columns: repeat(auto-fit, minmax(132px, 1fr)); }
+.tile { padding: 12px 14px; }
+.tile i { display: block; font-style: normal; color: #5b6773; font-size: 13px; }
+.tile b { font-size: 22px; font-variant-numeric: tabular-nums; } .tile.bad b { color: #b3261e; }
+figure { margin: 0; } figure svg { width: 100%; height: auto; display: block; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
+th { text-align: left; color: #5b6773; font-weight: 600; border-bottom: 2px solid #dde3e8; }
+th, td { padding: 5px 10px 5px 0; white-space: nowrap; } td { border-bottom: 1px solid #eef1f4; }
+.n { text-align: right; } td.bad { color: #b3261e; font-weight: 600; }
+p.note { color: #5b6773; font-size: 13px; margin: 10px 0 0; }
+"""
+
+
+def write_report(report: AuditReport, path: str | Path, title: str = "Delivery audit") -> Path:
+    """Write the page; it is there as a whole, or not at all."""
+    target = Path(path).absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = target.with_name(f".{target.name}.new")
+    new.write_text(page(report, title), encoding="utf-8")
+    new.replace(target)
+    return target
+
+
+def page(report: AuditReport, title: str = "Delivery audit") -> str:
+    """The page as text."""
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    topics = sorted({each.topic for each in report.producers})
+    names = ", ".join(map(short, topics)) or "no topic"
+    sections = [
+        f"<h1>{html.escape(title)}</h1>",
+        f'<p class="sub">{html.escape(names)} · {made} · computed in {report.seconds:.1f} s</p>',
+        _verdict(report),
+        _tiles(report),
+        *_plots(report, topics),
+        _latency_table(report),
+        _producer_table(report),
+        *_findings(report),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body><main>\n"
+        + "\n".join(sections)
+        + "\n</main></body></html>\n"
+    )
+
+
+def short(topic: str) -> str:
+    return topic.removeprefix("persistent://").removeprefix("public/default/")
+
+
+# -- words and figures --------------------------------------------------------------------------------
+
+
+def _verdict(report: AuditReport) -> str:
+    if report.sound:
+        words = (
+            f"{report.messages:,} messages: each is there, once, and none has overtaken another of its key"
+        )
+        return f'<section class="verdict good"><b>✓ Sound</b><span>{words}</span></section>'
+    words = f"lost {report.lost:,}, duplicated {report.duplicated:,}, out of order {report.out_of_order:,}"
+    return f'<section class="verdict bad"><b>✗ Not sound</b><span>{words}</span></section>'
+
+
+def _tiles(report: AuditReport) -> str:
+    tiles: list[tuple[str, int, bool]] = [
+        ("messages", report.messages, False),
+        ("archived", report.archived, False),
+        ("live", report.live, False),
+        ("producers", len({each.producer for each in report.producers}), False),
+        ("lost", report.lost, report.lost > 0),
+        ("duplicated", report.duplicated, report.duplicated > 0),
+        ("out of order", report.out_of_order, report.out_of_order > 0),
+    ]
+    unconfirmed = sum(each.unconfirmed for each in report.producers)
+    if unconfirmed:
+        tiles.append(("unconfirmed", unconfirmed, False))
+    if report.foreign:
+        tiles.append(("not numbered", report.foreign, False))
+    shown = "".join(
+        f'<div class="tile{" bad" if bad else ""}"><i>{name}</i><b>{value:,}</b></div>'
+        for name, value, bad in tiles
+    )
+    return f'<div class="tiles">{shown}</div>'
+
+
+def _table(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], texts: int, note: str = "", bad: int = 99
+) -> str:
+    """The first `texts` columns to the left; numbers from column `bad` on are red where they are not 0."""
+
+    def cell(column: int, value: Any) -> str:
+        number = isinstance(value, int)
+        kind = ("n" if column >= texts else "") + (" bad" if number and value and column >= bad else "")
+        return f'<td class="{kind}">{f"{value:,}" if number else html.escape(str(value))}</td>'
+
+    shown = [
+        f"<tr>{''.join(cell(column, value) for column, value in enumerate(row))}</tr>"
+        for row in rows[:ROWS_MAX]
+    ]
+    heads = [
+        f'<th class="{"n" if at >= texts else ""}">{html.escape(name)}</th>' for at, name in enumerate(head)
+    ]
+    if len(rows) > ROWS_MAX:
+        note = f"{len(rows) - ROWS_MAX:,} more are in the JSON answer. {note}"
+    foot = f'<p class="note">{html.escape(note)}</p>' if note else ""
+    return (
+        f'<section><h2>{html.escape(title)}</h2><div class="scroll"><table>'
+        f"<thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(shown)}</tbody></table></div>{foot}</section>"
+    )
+
+
+def _latency_table(report: AuditReport) -> str:
+    rows = [
+        (short(each.topic), each.count, *map(time_words, (each.min, *each.shares, each.max)))
+        for each in report.latency
+    ]
+    note = "From sent_ns, which the producer took, to publishTime, which has milliseconds only."
+    head = ("topic", "messages", "least", "50 %", "90 %", "99 %", "99.9 %", "most")
+    return _table("Latency", head, rows, 1, note)
+
+
+def _producer_table(report: AuditReport) -> str:
+    rows = [
+        (
+            short(each.topic),
+            each.producer,
+            each.messages,
+            "–" if each.confirmed is None else each.confirmed,
+            each.lost,
+            each.duplicated,
+            each.out_of_order,
+        )
+        for each in report.producers
+    ]
+    head = ("topic", "producer", "messages", "confirmed", "lost", "duplicated", "out of order")
+    said = not report.producers or report.producers[0].confirmed is not None
+    unsaid = "What was confirmed was not said: every number up to a producer's highest one is expected."
+    return _table("Producers", head, rows, 2, "" if said else unsaid, bad=4)
+
+
+def _findings(report: AuditReport) -> Iterator[str]:
+    if report.gaps:
+        gaps = [(short(g.topic), g.producer, g.first, g.last, g.last - g.first + 1) for g in report.gaps]
+        yield _table("Missing numbers", ("topic", "producer", "from", "to", "how many"), gaps, 2)
+    for title, found in (("There again", report.repeated), ("Out of order", report.overtaken)):
+        if found:
+            rows = [(short(each.topic), each.producer, each.number, each.position) for each in found]
+            yield _table(title, ("topic", "producer", "number", "at position"), rows, 2)
+
+
+# -- plots --------------------------------------------------------------------------------------------
+
+
+def _plots(report: AuditReport, topics: list[str]) -> Iterator[str]:
+    if not report.series:
+        return
+    yield _figure("Messages over time", lambda axes: _rate(axes, report, topics))
+    yield _figure("Latency over time", lambda axes: _latency_curve(axes, report, topics))
+    yield _figure("How long it took", lambda axes: _histogram(axes, report, topics))
+    if report.gaps:
+        lines = len({(gap.topic, gap.producer) for gap in report.gaps})
+        height = 0.8 + 0.3 * min(lines, PRODUCERS_MAX)
+        yield _figure("Where numbers are missing", lambda axes: _holes(axes, report), height)
+
+
+def _figure(title: str, draw: Callable[[Axes], None], height: float = 2.6) -> str:
+    """A plot as SVG within the page. No window system, and nothing global, is touched."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": title,
+        "font.family": "sans-serif",
+        "font.size": 9.5,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": "#c3ccd4",
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": "#eef1f4",
+    }
+    with mpl.rc_context(settings):
+        figure = Figure(figsize=(10.2, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure.add_subplot())
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    svg = out.getvalue()
+    svg = svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)
+    return f"<section><h2>{html.escape(title)}</h2><figure>{svg}</figure></section>"
+
+
+def _times(report: AuditReport, topic: str) -> tuple[Any, list[Moment]]:
+    from matplotlib import dates
+
+    kinds: Any = dates  # these have no types yet
+    found = [each for each in report.series if each.topic == topic]
+    return kinds.date2num([datetime.fromtimestamp(each.at_s, UTC) for each in found]), found
+
+
+def _clock(axes: Axes) -> None:
+    from matplotlib import dates
+
+    kinds: Any = dates  # these have no types yet
+    locator = kinds.AutoDateLocator(tz=UTC)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(kinds.ConciseDateFormatter(locator, tz=UTC))
+
+
+def _rate(axes: Axes, report: AuditReport, topics: list[str]) -> None:
+    from matplotlib.ticker import StrMethodFormatter
+
+    for colour, topic in zip(_colours(topics), topics, strict=False):
+        at, found = _times(report, topic)
+        rates = [each.count / report.step_s for each in found]
+        axes.step(at, rates, where="post", color=colour, linewidth=1.6, label=short(topic))
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("messages per second")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    _clock(axes)
+    _legend(axes)
+
+
+def _latency_curve(axes: Axes, report: AuditReport, topics: list[str]) -> None:
+    for colour, topic in zip(_colours(topics), topics, strict=False):
+        at, found = _times(report, topic)
+        axes.plot(
+            at, [_ms(each.p50) for each in found], color=colour, linewidth=1.6, label=f"{short(topic)}, 50 %"
+        )
+        axes.plot(
+            at,
+            [_ms(each.p99) for each in found],
+            color=colour,
+            linewidth=1.1,
+            linestyle=(0, (4, 2)),
+            label=f"{short(topic)}, 99 %",
+        )
+    axes.set_yscale("log")
+    axes.set_ylabel("latency, ms")
+    _plain(axes.yaxis)
+    _clock(axes)
+    _legend(axes)
+
+
+def _histogram(axes: Axes, report: AuditReport, topics: list[str]) -> None:
+    from matplotlib.ticker import StrMethodFormatter
+
+    for colour, topic in zip(_colours(topics), topics, strict=False):
+        bars = [(low, count) for name, low, count in report.histogram if name == topic]
+        lows = [low / 1000 for low, _ in bars]
+        axes.bar(
+            lows,
+            [count for _, count in bars],
+            width=[low * 0.2589 for low in lows],
+            align="edge",
+            color=colour,
+            alpha=0.75,
+            label=short(topic),
+        )
+    axes.set_xscale("log")
+    axes.set_xlabel("latency, ms (less than 1 µs counts as 1 µs)")
+    axes.set_ylabel("messages")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    _plain(axes.xaxis)
+    _legend(axes)
+
+
+def _holes(axes: Axes, report: AuditReport) -> None:
+    """One line for each producer, from its first number to its last; red where some are missing."""
+    from matplotlib.ticker import StrMethodFormatter
+
+    missing = {(gap.topic, gap.producer) for gap in report.gaps}
+    shown = [each for each in report.producers if (each.topic, each.producer) in missing][:PRODUCERS_MAX]
+    for row, each in enumerate(shown):
+        axes.barh(row, max(each.last, each.confirmed or 0) + 1, height=0.5, color="#cfd8e0")
+        for gap in report.gaps:
+            if (gap.topic, gap.producer) == (each.topic, each.producer):
+                axes.barh(
+                    row,
+                    gap.last - gap.first + 1,
+                    left=gap.first,
+                    height=0.5,
+                    color=BAD,
+                    edgecolor=BAD,
+                    linewidth=1,
+                )
+    axes.set_yticks(range(len(shown)), [f"{short(each.topic)} · {each.producer}" for each in shown])
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.set_xlabel("number")
+    axes.invert_yaxis()
+
+
+def _ms(micros: int) -> float:
+    return max(micros, 1) / 1000
+
+
+def _colours(topics: list[str]) -> list[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(len(topics))]
+
+
+def _plain(axis: Any) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(
+        frameon=False, fontsize=8.5, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0
+    )

@@ -1,0 +1,32 @@
+"""The same pipeline, declared: Spark finds out what depends on what. See spark-pipeline.yml."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.pipeline import register
+
+sys.path.insert(0, str(Path.cwd().parent))  # the functions stand beside this project
+import measurements as functions  # type: ignore[import-not-found]
+
+spark = SparkSession.active()
+register(spark)
+
+
+@dp.materialized_view
+def readings() -> DataFrame:
+    """Typed readings of the topic, each once."""
+    found: DataFrame = functions.clean(functions.read(spark, os.environ["HOLDFAST_DATA"]))
+    return found
+
+
+@dp.materialized_view
+def alarms() -> DataFrame:
+    """Per sensor and minute: how hot it was, where it was too hot."""
+    found: DataFrame = functions.alarms(spark.read.table("readings"))
+    return found
