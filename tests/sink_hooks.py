@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import json
 import os
+import resource
 import signal
 import time
 import uuid
@@ -91,6 +92,8 @@ class _Hooked:
     """The batch."""
 
     def _reached(self, step: str) -> None:
+        if step == "staged":
+            self.world.note("rss_mb", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
         if step in ("staged", "commit", "published"):
             self.world.note("visible", step, self.now, *self._visible())
         self.world.reached(step)

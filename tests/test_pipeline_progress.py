@@ -1,0 +1,122 @@
+"""A named subscription that a stream moves: behind what is done, never further, never back."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from holdfast import BadConfiguration, NotFound, Timeout
+from holdfast.client import Client
+from holdfast.pipeline import progress
+from holdfast.pipeline.connecting import Address
+from holdfast.pipeline.progress import Subscription
+from sink_kill import Broker
+
+TOPIC = "persistent://public/default/orders"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker(tmp_path)
+    with Client(made.url) as client:
+        stage = client.stage()
+        stage.append(TOPIC, [b"%d" % i for i in range(10)])
+        client.sink_commit("test", 1, [stage.close()])
+    yield made
+    made.close()
+
+
+def subscription(broker: Broker) -> Subscription:
+    return Subscription(Address(broker.url), "s", "earliest")
+
+
+def test_it_follows(broker: Broker) -> None:
+    made = subscription(broker)
+    at = made.at(TOPIC)
+    assert (at.acked_to, at.visible) == (0, 10), "it was made, at the beginning"
+    for position, wanted in ((4, 4), (2, 4), (10, 10)):
+        made.finished({TOPIC: (at.reset_number, position)})
+        assert made.at(TOPIC).acked_to == wanted, "never back"
+    made.close()
+    again = pickle.loads(pickle.dumps(made))
+    again.finished({TOPIC: (at.reset_number, 10)})
+    assert again.at(TOPIC).acked_to == 10
+    again.close()
+
+
+def test_who_resets_it_has_the_last_word(broker: Broker) -> None:
+    made = subscription(broker)
+    before = made.at(TOPIC)
+    made.finished({TOPIC: (before.reset_number, 6)})
+    reset(broker, TOPIC)
+    made.finished({TOPIC: (before.reset_number, 8)})
+    after = made.at(TOPIC)
+    assert after.reset_number > before.reset_number
+    assert after.acked_to == 0
+    made.finished({TOPIC: (after.reset_number, 3)})
+    assert made.at(TOPIC).acked_to == 3
+    made.close()
+
+
+def reset(broker: Broker, topic: str) -> None:
+    """By the official client, as an operator does."""
+    import pulsar
+
+    client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe(topic, "s")
+    consumer.seek(pulsar.MessageId.earliest)
+    client.close()
+
+
+def test_a_broker_that_is_away_is_told_later(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.3)
+    made = subscription(broker)
+    number = made.at(TOPIC).reset_number
+    broker.close()
+    for _ in range(3):  # the stream goes on; only the first of these waits
+        made.finished({TOPIC: (number, 7)})
+    with pytest.raises(Timeout):
+        made.at(TOPIC)
+    back = Broker(broker.directory)
+    again = Subscription(Address(back.url), "s")  # as when the stream starts again
+    again.finished({TOPIC: (number, 7)})
+    assert again.at(TOPIC).acked_to == 7
+    again.close()
+    made.close()
+    back.close()
+
+
+def test_it_waits_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
+    made = Subscription(Address("holdfast://127.0.0.1:1"), "s")
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    calls = []
+
+    class Away:
+        def advance(self, *given: object) -> None:
+            calls.append(now[0])
+            raise Timeout("nobody there")
+
+    monkeypatch.setattr(made, "_connected", Away)
+    for second in range(200):
+        now[0] = float(second)
+        made.finished({TOPIC: (0, second)})
+    assert calls[:5] == [0.0, 1.0, 3.0, 7.0, 15.0]
+    assert len(calls) < 10
+
+
+def test_a_subscription_that_is_gone(broker: Broker) -> None:
+    made = Subscription(Address(broker.url), "nobody")
+    with pytest.raises(NotFound, match="without predefinedSubscription"):
+        made.finished({TOPIC: (0, 1)})
+    made.close()
+
+
+def test_it_needs_a_broker() -> None:
+    with pytest.raises(BadConfiguration, match=r"predefinedSubscription needs option service\.url"):
+        Address.of({"service.url": None}, "predefinedSubscription")

@@ -1,0 +1,206 @@
+"""The sink as a user of Spark sees it: what is written is what the official client reads; errors say what."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.client import Client
+from served import Served, served
+from sink_hooks import Hooked
+from sink_kill import Arm, Run, World, read
+from sink_kill_driver import copy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+HERE = Path(__file__).parent
+ALL = """
+    select cast(id as string) as value, concat('k', id % 3) as key, if(id % 2 = 0, 'even', 'odd') as topic,
+        map('n', cast(id as string)) as properties, timestamp_millis(1700000000000 + id) as eventTime
+    from range(10)
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def server(data: Path) -> Iterator[Served]:
+    with served(data, "--set", "broker.retention_bytes=-1") as it:
+        yield it
+
+
+def write(rows: DataFrame, server: Served, **options: Any) -> None:
+    rows.write.format("holdfast").option("service.url", server.url).options(**options).mode("append").save()
+
+
+def values(server: Served, topic: str) -> list[str]:
+    return [message.data().decode() for message in read(server.url, topic)]
+
+
+def test_a_table_is_written(spark: SparkSession, server: Served) -> None:
+    write(spark.sql(ALL).repartition(2), server)
+    found = {topic: read(server.url, topic) for topic in ("even", "odd")}
+    assert sorted(int(each.data()) for each in found["even"]) == [0, 2, 4, 6, 8]
+    for message in (*found["even"], *found["odd"]):
+        number = int(message.data())
+        assert message.partition_key() == f"k{number % 3}"
+        assert message.properties() == {"n": str(number)}
+        assert message.event_timestamp() == 1_700_000_000_000 + number
+    names = [(each.producer_name(), each.topic_name()) for each in (*found["even"], *found["odd"])]
+    assert all(name.startswith("spark-") for name, _ in names)
+    write(spark.sql(ALL), server, topic="all", sinkName="nightly")
+    assert sorted(map(int, values(server, "all"))) == list(range(10)), "the option says it for all"
+    assert {each.producer_name().rpartition("-")[0] for each in read(server.url, "all")} == {"nightly"}
+
+
+def test_no_rows(spark: SparkSession, server: Served) -> None:
+    write(spark.sql(ALL).where("false"), server, topic="nothing")
+    with Client(server.url) as client:
+        assert client.progress("nothing", "s", create=True).visible == 0
+
+
+def test_several_to_an_entry(spark: SparkSession, server: Served) -> None:
+    rows = spark.range(0, 100, 1, 1).selectExpr("cast(id as string) as value")
+    write(rows, server, topic="batched", messagesPerEntry=10)
+    assert values(server, "batched") == [str(i) for i in range(100)], "in the order of the rows"
+    with Client(server.url) as client:
+        assert client.progress("batched", "s", create=True).visible == 10
+
+
+def test_what_was_read_is_written(spark: SparkSession, server: Served, data: Path) -> None:
+    """Also messages without a value, and keys of bytes."""
+    made = spark.sql("select null as key, 'x' as value union all select 'k', null")
+    write(made.selectExpr("cast(key as binary) as key", "value"), server, topic="first")
+    source = spark.read.format("holdfast").option("path", str(data))
+    write(source.option("topic", "first").load(), server, topic="second")
+    for topic in ("first", "second"):
+        found = {(row.key, row.value) for row in source.option("topic", topic).load().collect()}
+        assert found == {(None, b"x"), (b"k", None)}
+
+
+def test_a_write_that_is_made_again(spark: SparkSession, server: Served) -> None:
+    """I144: by its name and number it is published once; one that comes too late is not passed over."""
+    rows = spark.sql(ALL)
+    for _ in range(2):
+        write(rows, server, topic="again", sinkName="day", batchId=5)
+    assert len(values(server, "again")) == 10
+    write(rows, server, topic="again", sinkName="day", batchId=6)
+    with pytest.raises(Exception, match=r"batch/day has published batch 6 already, and this is batch 5"):
+        write(rows, server, topic="again", sinkName="day", batchId=5)
+    assert len(values(server, "again")) == 20
+    write(rows, server, topic="again")
+    write(rows, server, topic="again")
+    assert len(values(server, "again")) == 40, "without a number, each is another one"
+
+
+def lines(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(folder))
+
+
+def stream(rows: DataFrame, server: Served, checkpoint: Path, **options: Any) -> StreamingQuery:
+    to = rows.writeStream.format("holdfast").option("service.url", server.url).options(**options)
+    query = to.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def test_an_old_checkpoint_is_noticed(spark: SparkSession, server: Served, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "0").write_text("a\nb")
+    stream(lines(spark, folder), server, checkpoint, topic="stream")
+    shutil.copytree(checkpoint, tmp_path / "old")
+    for name in ("1", "2"):
+        (folder / name).write_text(f"c{name}")
+    stream(lines(spark, folder), server, checkpoint, topic="stream")
+    assert sorted(values(server, "stream")) == ["a", "b", "c1", "c2"]
+    with pytest.raises(Exception, match=r"has published batch 2 already, and this is batch 1"):
+        stream(lines(spark, folder), server, tmp_path / "old", topic="stream")
+    assert len(values(server, "stream")) == 4
+    stream(lines(spark, folder), server, tmp_path / "other", topic="stream")
+    assert len(values(server, "stream")) == 8, "another checkpoint is another query"
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "words"),
+    [
+        ("select 1 as value", {}, "column value is int; a message has string or binary there"),
+        ("select 'x' as key", {}, "the sink needs a column value, string or binary; the columns are: key"),
+        ("select 'x' as value", {"topic": "a/b"}, "'a/b' is not a topic's name; it looks like orders"),
+        ("select 'x' as value, 'a/b' as topic", {"topic": None}, "column topic: 'a/b' is not a topic's name"),
+        (
+            "select 'x' as value",
+            {"service.url": None},
+            "the sink needs option service.url, such as holdfast://",
+        ),
+        ("select 'x' as value", {"topik": "t"}, r"no option 'topik'; did you mean topic\?"),
+        ("select 'x' as value", {"path": "/data"}, "Start `holdfast serve --data DIR`, give option"),
+        ("select repeat('x', 6000000) as value", {}, "a message of 6000"),
+    ],
+)
+def test_wrong_input(
+    spark: SparkSession, server: Served, query: str, options: dict[str, Any], words: str
+) -> None:
+    given = {"topic": "wrong", "service.url": server.url, **options}
+    to = spark.sql(query).write.format("holdfast")
+    with pytest.raises(Exception, match=words):
+        to.options(**{k: v for k, v in given.items() if v is not None}).mode("append").save()
+    with Client(server.url) as client:
+        assert client.progress("wrong", "s", create=True).visible == 0
+
+
+def test_what_a_topic_cannot_do(spark: SparkSession, server: Served) -> None:
+    to = spark.sql(ALL).write.format("holdfast").option("service.url", server.url).option("topic", "t")
+    with pytest.raises(Exception, match="a topic is appended to, never overwritten"):
+        to.mode("overwrite").save()
+
+
+def test_nobody_serves(spark: SparkSession) -> None:
+    to = spark.sql(ALL).write.format("holdfast").option("service.url", "holdfast://127.0.0.1:1")
+    with pytest.raises(Exception, match=r"127.0.0.1:1 did not carry out stage_open in 0.3 s"):
+        to.option("topic", "t").option("timeout", "300ms").mode("append").save()
+
+
+def hooked(spark: SparkSession) -> Run:
+    """Lives of a query in this session: what dies is a worker or the broker."""
+    spark.sparkContext.addPyFile(str(HERE / "sink_hooks.py"))
+    spark.dataSource.register(Hooked)
+    return lambda directory, url, mutant: copy(spark, Path(directory), url, mutant)
+
+
+def test_a_worker_and_the_broker_are_killed(spark: SparkSession, tmp_path: Path) -> None:
+    """I141, I143: also `abort` after a commit that has published. The subscription follows (I140)."""
+    steps = ("begin", "opened", "appended", "staged", "commit", "published")
+    with World(tmp_path, hooked(spark)) as world:
+        world.life(Arm("appended", "worker"))
+        world.life(Arm("published", "fail"))
+        world.feed(10, 10)
+        world.feed(10, 10)
+        assert world.life(*(Arm(step, "broker") for step in steps)) == 0
+        account = world.judge()
+    assert not account.faults, account.faults
+    assert account.failed == 2
+    assert account.restarts == len(steps)
+
+
+def test_a_large_batch_in_little_memory(spark: SparkSession, tmp_path: Path) -> None:
+    """400 MB in one task: what the task needs does not grow with them."""
+    with World(tmp_path, hooked(spark), batches=0) as world:
+        rows = spark.range(0, 4000, 1, 1).selectExpr("repeat(char(65 + id % 26), 100000) as value")
+        to = rows.write.format("hooked").option("service.url", world.broker.url).option("topic", "even")
+        to.option("world", str(tmp_path)).mode("append").save()
+        with Client(world.broker.url) as client:
+            assert client.progress("even", "watch").visible == 4000
+    noted = map(json.loads, (tmp_path / "trace").read_text().splitlines())
+    used = [each[1] for each in noted if each[0] == "rss_mb"]
+    assert max(used) < 300, used
