@@ -51,6 +51,21 @@ class Address:
             raise BadConfiguration(str(error)) from None
         return made
 
+    @classmethod
+    def beside(cls, options: Mapping[str, Any], why: str) -> Address:
+        """The same where `service.url` may also be the HTTP address that a source reads from: the broker is
+        asked there for its binary one.
+
+        Raises:
+            BadConfiguration: there is no `service.url`, or it is no broker's.
+            Timeout: nobody answers there.
+        """
+        if (options.get("service.url") or "").partition("://")[0] not in ("http", "https"):
+            return cls.of(options, why)
+        from holdfast.pipeline.remote import RemotePlace
+
+        return cls.of({**options, "service.url": RemotePlace.of(options).binary_url()}, why)
+
     def client(self, timeout_s: float) -> Client:
         """Connects with its first request; a request is repeated for so long."""
         secure = self.url.partition("://")[0].endswith("+ssl")

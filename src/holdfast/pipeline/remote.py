@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from holdfast import errors
-from holdfast.errors import BadConfiguration, Closed, HoldfastError, Misuse, Timeout
+from holdfast.errors import BadConfiguration, Closed, HoldfastError, Misuse, Timeout, TooManyConnections
 from holdfast.pipeline.decoding import Wish
 from holdfast.wire.flight.asking import AtTime, Extent, InRange, Mark, OfTopic, Read, Trouble
 
@@ -50,6 +50,7 @@ _STATUSES: dict[int, type[HoldfastError]] = {
     403: errors.Denied,
     404: errors.Unsupported,
 }
+_AGAIN = (Closed, Timeout, TooManyConnections)
 Done = TypeVar("Done")
 
 
@@ -63,6 +64,10 @@ class Where(msgspec.Struct, rename="camel"):
 
 class _Away(Exception):
     """It does not answer, or not to the end; it may be back soon."""
+
+
+class _Busy(_Away):
+    """It is there, and has no place."""
 
 
 class _Patience:
@@ -79,7 +84,9 @@ class _Patience:
 
     def wait(self, error: Exception) -> None:
         """Raises Timeout: it has been tried for long enough."""
-        if time.monotonic() + self._pause_s > self._deadline:
+        if isinstance(error, _Busy):
+            self._deadline = time.monotonic() + self._timeout_s
+        elif time.monotonic() + self._pause_s > self._deadline:
             raise Timeout(
                 f"{self._url} did not answer for {self._timeout_s:g} s: {error}; is the server there? "
                 "service.url is its HTTP address"
@@ -127,6 +134,21 @@ class RemotePlace:
         found = self.call("plan", OfTopic(name), Extent)
         return RemoteTopic(self, name, bytes.fromhex(found.incarnation))
 
+    def binary_url(self) -> str:
+        """Where the same broker speaks its binary protocol. Raises as `call`."""
+        patience = _Patience(self.url, self.timeout_s)
+        while True:
+            try:
+                with self.reached():
+                    found = self.where()
+            except _Away as error:
+                patience.wait(error)
+                continue
+            url = found.broker_url_tls if self.url.startswith("https://") else found.broker_url
+            if not url:
+                raise BadConfiguration(f"{self.url} tells of no binary protocol that is as open as itself")
+            return url
+
     # -- how it is asked -------------------------------------------------------------------------------
 
     def call(self, action: str, body: msgspec.Struct | None, kind: type[Done]) -> Done:
@@ -137,7 +159,6 @@ class RemotePlace:
             HoldfastError: it was refused.
         """
         asked = flight.Action(action, b"" if body is None else msgspec.json.encode(body))
-
         patience = _Patience(self.url, self.timeout_s)
         while True:
             try:
@@ -163,16 +184,25 @@ class RemotePlace:
     @contextlib.contextmanager
     def connected(self) -> Iterator[flight.FlightClient]:
         """Around one use of Flight. Raises _Away, or what the other side has raised."""
-        try:
+        with self.reached():
             if self._client is None:
                 self._client = self._connect(self.where())
             yield self._client
+
+    @contextlib.contextmanager
+    def reached(self) -> Iterator[None]:
+        """Around whatever may break on the way. Raises the same."""
+        try:
+            yield
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             refused = None if isinstance(error, HoldfastError) else _trouble(error)
-            if isinstance(error, HoldfastError) or (refused and not isinstance(refused, Closed | Timeout)):
+            if isinstance(error, HoldfastError) or (refused and not isinstance(refused, _AGAIN)):
                 raise (refused or error) from None
+            words = str(refused or error).split(". gRPC client debug context")[0]
+            if isinstance(refused, TooManyConnections):
+                raise _Busy(words) from error
             self._client = None  # wherever it listened, it is asked for anew
-            raise _Away(str(refused or error).split(". gRPC client debug context")[0]) from error
+            raise _Away(words) from error
 
     def where(self) -> Where:
         """Where Flight listens now. Raises _Away, OSError, or what HTTP refuses."""
@@ -181,8 +211,9 @@ class RemotePlace:
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         connection: http.client.HTTPConnection
         if parts.scheme == "https":
-            tls = ssl.create_default_context(cafile=self._trust)
-            connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=CALL_S, context=tls)
+            connection = http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=CALL_S, context=self._tls()
+            )
         else:
             connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=CALL_S)
         try:
@@ -204,6 +235,12 @@ class RemotePlace:
         finally:
             connection.close()
         return self._answered(response.status, body)
+
+    def _tls(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self._trust)
+        except OSError as error:
+            raise BadConfiguration(f"tlsTrustCertsFilePath: {self._trust}: {error}") from None
 
     def _answered(self, status: int, body: bytes) -> Where:
         if status == 200:

@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise BadConfiguration("a stream has no end: leave out endingOffsets and endingTimestamp")
         self._subscription: Subscription | None = None
         if (name := options["predefinedSubscription"]) is not None:
-            address = Address.of(options, "predefinedSubscription")
+            address = Address.beside(options, "predefinedSubscription")
             starting = options["startingOffsets"]
             self._subscription = Subscription(
                 address, name, "earliest" if starting == "earliest" else "latest"

@@ -30,6 +30,7 @@ from holdfast.errors import (
     Misuse,
     NotFound,
     Timeout,
+    TooManyConnections,
 )
 from holdfast.ledger.publication import directory_incarnation
 from holdfast.pipeline.columns import COLUMNS, EXTRA
@@ -76,13 +77,15 @@ class Service:
             self.port = plain.port
         if setup.tls_port is not None:
             shown = (Path(setup.certificate).read_bytes(), Path(setup.key).read_bytes())
-            vouches = {"verify_client": True, "root_certificates": Path(setup.ca).read_bytes()}
+            vouch: dict[str, Any] = {}
+            if setup.ca:
+                vouch = {"verify_client": True, "root_certificates": Path(setup.ca).read_bytes()}
             secure = _Listener(
                 reads,
                 f"grpc+tls://{host}:{setup.tls_port}",
                 middleware=gate,
                 tls_certificates=[shown],
-                **(vouches if setup.ca else {}),
+                **vouch,
             )
             self._listeners.append(secure)
             self.tls_port = secure.port
@@ -94,10 +97,10 @@ class Service:
 
     @contextlib.contextmanager
     def at_work(self, *, reading: bool = False) -> Iterator[None]:
-        """Raises Closed: as many read as may."""
+        """Raises TooManyConnections: as many read as may."""
         with self._counting:
             if reading and self._reads >= self._reads_max:
-                raise Closed(f"{self._reads} reads are under way, and no more are allowed; come again")
+                raise TooManyConnections(f"{self._reads} reads are under way, and no more may; come again")
             self._under_way += 1
             self._reads += reading
         try:
@@ -282,6 +285,7 @@ _KINDS: list[tuple[type[HoldfastError], type[Exception]]] = [
     (Denied, flight.FlightUnauthorizedError),
     (Closed, flight.FlightUnavailableError),
     (Timeout, flight.FlightUnavailableError),
+    (TooManyConnections, flight.FlightUnavailableError),
 ]
 
 
