@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import re
 import sys
@@ -39,7 +40,7 @@ STEPS = {
     "send": "sending",
 }
 _OURS = re.compile(r"holdfast\.(?:errors|pipeline\.\w+)\.(\w+): (.+)")
-_PLACE = re.compile(r"\[[A-Z0-9_.]+\] ")
+_CODES = re.compile(r"^\[[A-Z0-9_.]+\] | SQLSTATE: \w+.*$")
 
 
 class SparkFailed(HoldfastError):
@@ -101,9 +102,14 @@ def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-spark."))
             kept = str(Path(folder) / "log")
         steps = stack.enter_context(Steps())
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # what it says is raised, too
+        from pyspark.sql import SparkSession
+
+        running = SparkSession.getActiveSession()
         with elsewhere(kept):
             spark = session("holdfast", master=options.master, memory=options.memory)
-        stack.callback(spark.stop)
+        if running is None:
+            stack.callback(spark.stop)
         steps.spark = spark
         try:
             yield spark, steps
@@ -142,7 +148,7 @@ def in_short(error: Exception) -> HoldfastError | None:
     if ours:
         return SparkFailed(f"{ours[-1][1]} ({ours[-1][0]})")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return SparkFailed(_PLACE.sub("", lines[0]) if lines else type(error).__name__)
+    return SparkFailed(_CODES.sub("", lines[0]) if lines else type(error).__name__)
 
 
 def add_session(group: Any) -> None:

@@ -1,0 +1,81 @@
+"""A broker's directory with messages in it, for the tests of the pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import holdfast
+from holdfast.broker.names import topic_name
+from holdfast.pipeline.columns import COLUMNS
+from holdfast.pipeline.inputs import Extent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+
+
+def publish(data: Path, topic: str, values: Sequence[bytes], **more: Any) -> None:
+    with holdfast.Broker.open(data) as broker, broker.producer(topic) as producer:
+        producer.send_many(list(values), **more)
+
+
+def topic_rows(spark: SparkSession, data: Path, *topics: str) -> DataFrame:
+    reader = spark.read.format("holdfast").option("path", str(data)).option("topics", ",".join(topics))
+    return reader.load()
+
+
+class Fed:
+    """Rows of a test's own in the place of a source."""
+
+    def __init__(
+        self, rows: dict[str, list[dict[str, Any]]], incarnation: str = "aa", first: int = 0
+    ) -> None:
+        self.rows = {topic_name(name): found for name, found in rows.items()}
+        self.incarnation, self.first = incarnation, first
+
+    def extents(self, topics: Sequence[str]) -> dict[str, Extent]:
+        names = map(topic_name, topics)
+        return {name: Extent(self.incarnation, self.first, len(self.rows[name])) for name in names}
+
+    def messages(
+        self,
+        spark: SparkSession,
+        topics: Sequence[str],
+        *,
+        columns: Sequence[str] = tuple(COLUMNS),
+        ranges: Mapping[str, tuple[int, int]] | None = None,
+    ) -> DataFrame:
+        found = [
+            complete(row, name, position)
+            for name in map(topic_name, topics)
+            for position, row in enumerate(self.rows[name])
+            if ranges is None or ranges[name][0] <= position < ranges[name][1]
+        ]
+        return spark.createDataFrame(found, SCHEMA).select(*columns)
+
+
+def complete(row: dict[str, Any], topic: str, position: int) -> tuple[Any, ...]:
+    """A row of all columns, with what the test does not care about."""
+    from datetime import UTC, datetime, timedelta
+
+    found: dict[str, Any] = {
+        "key": None,
+        "value": b"",
+        "topic": topic,
+        "partition": 0,
+        "messageId": (1, position, -1),
+        "publishTime": datetime(2026, 11, 15, 12, tzinfo=UTC) + timedelta(milliseconds=position),
+        "eventTime": None,
+        "producer": "p",
+        "sequenceId": position,
+        "properties": {},
+        "position": position,
+    }
+    unknown = row.keys() - found.keys()
+    assert not unknown, unknown
+    return tuple({**found, **row}[name] for name in COLUMNS)

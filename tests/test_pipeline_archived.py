@@ -1,0 +1,167 @@
+"""An archive's directory without Spark: what a kill leaves, and what is made of it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import Corrupt, Exists, Locked, Misuse, NotFound
+from holdfast.pipeline.archive import partition_of, plan
+from holdfast.pipeline.archived import ArchiveDirectory, Kind, Part, Range, Run
+from holdfast.pipeline.digest import Digest
+from holdfast.pipeline.inputs import Extent, Origin
+
+PART = "topic=t/date=2026-11-15"
+
+
+def staged(directory: ArchiveDirectory, number: int, count: int = 2, kind: Kind = "archive") -> Run:
+    """A run whose files are written, and nothing more."""
+    ident = f"run-{number}"
+    files = [f"{PART}/{ident}-{index}.parquet" for index in range(count)]
+    for file in files:
+        path = directory.staging(ident) / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.encode())
+        path.with_name(f".{path.name}.crc").write_bytes(b"sum")
+    assert [str(each) for each in directory.written(ident)] == files
+    part = Part("t", "2026-11-15", count, 0, count - 1, str(Digest(count)), files)
+    return Run(1, kind, number, ident, "now", {"t": Range("aa", 0, count)}, [part])
+
+
+def names(directory: ArchiveDirectory) -> list[str]:
+    return sorted(path.name for path in (directory.path / PART).glob("*.parquet"))
+
+
+def test_a_run_is_there_from_its_commit_on(tmp_path: Path) -> None:
+    directory = ArchiveDirectory(tmp_path / "a")
+    with directory.changing():
+        run = staged(directory, 1)
+        assert directory.runs() == []
+        directory.commit(run)
+        # Before its files have moved they are found where they are.
+        assert all(Path(file).exists() for file in directory.files())
+        assert directory.positions()["t"].stop == 2
+        assert directory.place(run) == 2
+    assert names(directory) == ["run-1-0.parquet", "run-1-1.parquet"]
+    assert (directory.path / PART / ".run-1-0.parquet.crc").exists()
+    assert not directory.staging("run-1").exists()
+    assert ArchiveDirectory.there(tmp_path / "a").files() == directory.files()
+
+
+def test_what_was_not_committed_goes(tmp_path: Path) -> None:
+    directory = ArchiveDirectory(tmp_path)
+    with directory.changing():
+        staged(directory, 1)
+    (tmp_path / "_holdfast/runs/.half").write_bytes(b"{")
+    with directory.changing() as recovered:
+        assert (recovered.moved, recovered.removed) == (0, 1)
+        assert not directory.staging("run-1").exists()
+    assert list((tmp_path / "_holdfast/runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2])
+def test_what_was_committed_is_finished(tmp_path: Path, moved: int) -> None:
+    directory = ArchiveDirectory(tmp_path)
+    with directory.changing():
+        run = staged(directory, 1)
+        directory.commit(run)
+        for file in run.files[:moved]:  # and then it was killed
+            (tmp_path / PART).mkdir(parents=True, exist_ok=True)
+            (directory.staging(run.id) / file).replace(tmp_path / file)
+    with directory.changing() as recovered:
+        assert (recovered.moved, recovered.removed) == (2 - moved, 0)
+    assert names(directory) == ["run-1-0.parquet", "run-1-1.parquet"]
+
+
+def test_a_compacted_directory_has_its_last_run_only(tmp_path: Path) -> None:
+    directory = ArchiveDirectory(tmp_path, "compacted")
+    for number in (1, 2):
+        with directory.changing():
+            run = staged(directory, number, kind="compacted")
+            directory.commit(run)
+            directory.place(run)  # killed before the old one is removed
+    assert len(directory.files()) == 2
+    assert len(names(directory)) == 4
+    with directory.changing():
+        assert [run.number for run in directory.runs()] == [2]
+    assert names(directory) == ["run-2-0.parquet", "run-2-1.parquet"]
+    with pytest.raises(Misuse, match="compacted, not archive"):
+        ArchiveDirectory(tmp_path).runs()
+    assert ArchiveDirectory.there(tmp_path).kind == "compacted"
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    directory = ArchiveDirectory(tmp_path)
+    with directory.changing():
+        for number in (1, 2, 3):
+            run = staged(directory, number)
+            directory.commit(run)
+            directory.place(run)
+        with pytest.raises(Exists, match="run 3 already"):
+            directory.commit(run)
+    (tmp_path / run.files[0]).unlink()
+    with pytest.raises(Corrupt, match=r"run-3-0\.parquet is missing"):
+        directory.files()
+    runs = tmp_path / "_holdfast/runs"
+    kept = (runs / "00000002.json").read_bytes()
+    (runs / "00000002.json").unlink()
+    with pytest.raises(Corrupt, match="run 3 behind 1"):
+        directory.runs()
+    for bytes_, words in (
+        (kept[: len(kept) // 2], "does not decode"),
+        (kept.replace(b'"version": 1', b'"version": 9'), "version 9"),
+        (kept.replace(b'"number": 2', b'"number": 7'), "is of run 7"),
+    ):
+        (runs / "00000002.json").write_bytes(bytes_)
+        with pytest.raises(Corrupt, match=words):
+            directory.runs()
+
+
+def try_to_change(path: str) -> None:
+    with pytest.raises(Locked, match="another process"), ArchiveDirectory(path).changing():
+        raise AssertionError("two at once")
+
+
+def test_one_at_a_time_and_only_here(tmp_path: Path) -> None:
+    with ArchiveDirectory(tmp_path).changing():
+        child = multiprocessing.get_context("spawn").Process(target=try_to_change, args=(str(tmp_path),))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+    with pytest.raises(NotFound, match="no archive"):
+        ArchiveDirectory.there(tmp_path)
+    with pytest.raises(Misuse, match="mount it"):
+        ArchiveDirectory("s3a://bucket/archive")
+    assert ArchiveDirectory(f"file://{tmp_path}").path == tmp_path
+
+
+def test_which_positions_are_new() -> None:
+    there = {"t": Extent("aa", 5, 20)}
+    assert plan({}, there, False) == {"t": Range("aa", 5, 20)}
+    assert plan({"t": Range("aa", 0, 12)}, there, False) == {"t": Range("aa", 12, 20)}
+    assert plan({"t": Range("aa", 0, 20)}, there, False) == {"t": Range("aa", 20, 20)}
+    assert plan({"t": Range("bb", 0, 12)}, there, False) == {"t": Range("aa", 5, 20)}
+    with pytest.raises(Corrupt, match="2 were trimmed"):
+        plan({"t": Range("aa", 0, 3)}, there, False)
+    assert plan({"t": Range("aa", 0, 3)}, there, True) == {"t": Range("aa", 5, 20, lost=2)}
+    with pytest.raises(Corrupt, match="restored"):
+        plan({"t": Range("aa", 0, 21)}, there, True)
+
+
+def test_digests_add_up() -> None:
+    parts = [Digest(2, 7, -5), Digest(1, 3, 1 << 62), Digest()]
+    total = Digest.total(parts)
+    assert total == Digest(3, 10, -5 ^ 1 << 62)
+    assert [Digest.parse(str(each)) for each in [*parts, total]] == [*parts, total]
+    assert partition_of(Path("topic=persistent%3A%2F%2Fa%2Fb%2Fc%3D%25ü/date=2026-11-15/part.parquet")) == (
+        "persistent://a/b/c=%ü",
+        "2026-11-15",
+    )
+
+
+def test_where_topics_are_is_said_once() -> None:
+    for wrong in ({}, {"path": "a", "url": "b"}):
+        with pytest.raises(Misuse, match="say either path"):
+            Origin(**wrong)
