@@ -120,9 +120,7 @@ def test_nobody_kills_who_has_done_nothing_yet(tmp_path: Path) -> None:
 # -- the account --------------------------------------------------------------------------------------
 
 
-def audited(
-    topic: str, messages: int, lost: int = 0, duplicated: int = 0, unconfirmed: int = 0
-) -> ProducerAudit:
+def audited(topic: str, messages: int, unconfirmed: int) -> ProducerAudit:
     return ProducerAudit(
         topic=topic,
         producer="sensor-1.1",

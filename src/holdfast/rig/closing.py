@@ -49,6 +49,8 @@ def close(spark: SparkSession, places: Places, url: str) -> Account:
     """All that happens after the rig has come to rest."""
     from holdfast.pipeline.archive import archive
     from holdfast.pipeline.audit import audit
+    from holdfast.pipeline.measure import measure
+    from holdfast.pipeline.report import write_report
     from holdfast.rig import job
 
     say("Spark's stream takes what is left")
@@ -56,10 +58,13 @@ def close(spark: SparkSession, places: Places, url: str) -> Account:
     topics, path = [TOPIC, CALIBRATED], str(places.data)
     say("archive: both topics to Parquet, read back and compared")
     archive(spark, topics=topics, to=places.archive, path=path)
+    say("measure: windows of 10 seconds, by key")
+    measure(spark, to=places.windows, topics=[TOPIC], path=path)
     say("audit: every number of every producer, in both topics and in their archive")
     sent = confirmed(places.records)
     live = audit(spark, topics=topics, path=path, expected=sent)
     kept = audit(spark, topics=topics, archive=places.archive, expected=sent)
+    write_report(live, places.report, "holdfast demo")
     return account(live, kept, sent)
 
 

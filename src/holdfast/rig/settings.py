@@ -52,6 +52,11 @@ class Places:
         return self.root / "archive"
 
     @property
+    def windows(self) -> Path:
+        """What was measured, aggregated: Parquet."""
+        return self.root / "windows"
+
+    @property
     def checkpoint(self) -> Path:
         """Of the Spark stream."""
         return self.root / "checkpoint"
