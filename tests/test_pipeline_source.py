@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Broker
+from holdfast import Broker, Corrupt, NotFound
 from holdfast.broker.blocking import BlockingBroker
+from holdfast.errors import BadConfiguration
+from holdfast.pipeline.batch import SPLIT_BYTES_MIN, BatchReader, FilteringBatchReader, Split, cut
+from holdfast.pipeline.columns import COLUMNS
+from holdfast.pipeline.offsets import DataLoss
+from holdfast.pipeline.options import OPTIONS, parse, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(300)
+
+ORDERS = "persistent://public/default/orders"
 
 
 @pytest.fixture
@@ -24,8 +33,14 @@ def data(tmp_path: Path) -> str:
 
 @pytest.fixture
 def broker(data: str) -> Iterator[BlockingBroker]:
-    with Broker.open(data) as opened:
+    with Broker.open(data, retention_s=0, roll_entries=10, housekeeping_s=3600) as opened:
         yield opened
+
+
+def fill(broker: BlockingBroker, count: int, topic: str = "orders", **more: Any) -> None:
+    with broker.producer(topic, name=f"p-{topic}") as producer:
+        for at in range(0, count, 10):  # a ledger each
+            producer.send_many([b"%d" % i for i in range(at, min(count, at + 10))], **more)
 
 
 def load(spark: SparkSession, data: str, schema: str | None = None, **options: Any) -> DataFrame:
@@ -35,13 +50,272 @@ def load(spark: SparkSession, data: str, schema: str | None = None, **options: A
     return (reader.schema(schema) if schema else reader).load()
 
 
+def reader(data: str, columns: tuple[str, ...] = ("value", "position"), **options: Any) -> BatchReader:
+    """Without Spark."""
+    from pyspark.sql.types import BinaryType, LongType, StringType, StructType
+
+    kinds = {"binary": BinaryType(), "bigint": LongType(), "string": StringType()}
+    known = {**COLUMNS, "corrupt": "string"}
+    schema = StructType()
+    for name in columns:
+        schema.add(name, kinds[known[name]])
+    given = parse({"path": data, "topic": "orders", **{k: str(v) for k, v in options.items()}}, "source")
+    return (FilteringBatchReader if given["filterPushdown"] else BatchReader)(given, schema)
+
+
+def read_all(made: BatchReader) -> list[dict[str, Any]]:
+    return [row for split in made.partitions() for batch in made.read(split) for row in batch.to_pylist()]
+
+
+def values(made: BatchReader) -> list[int]:
+    return [int(row["value"]) for row in read_all(made)]
+
+
+# -- with Spark ----------------------------------------------------------------------------------------
+
+
 def test_all_columns(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
     with broker.producer("orders", name="shop") as producer:
         producer.send_many([b"rope", b"tar"], key="smith", properties={"a": "b"}, event_time=5_000_000_000)
     rows = load(spark, data, topic="orders").orderBy("position").collect()
     assert [row.value for row in rows] == [b"rope", b"tar"]
     row = rows[1]
-    assert (bytes(row.key), row.topic, row.partition) == (b"smith", "persistent://public/default/orders", 0)
+    assert (bytes(row.key), row.topic, row.partition) == (b"smith", ORDERS, 0)
     assert (row.messageId.entry, row.position, row.sequenceId, row.producer) == (1, 1, 1, "shop")
     assert row.properties == {"a": "b"}
     assert row.eventTime.timestamp() == 5.0
+
+
+def test_a_schema_prunes_and_orders_columns(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
+    fill(broker, 25)
+    frame = load(spark, data, "position bigint, value binary, partition int", topic="orders")
+    assert frame.columns == ["position", "value", "partition"]
+    rows = frame.orderBy("position").collect()
+    assert [(row.position, row.value) for row in rows] == [(i, b"%d" % i) for i in range(25)]
+    with pytest.raises(Exception, match="no column 'positon'; did you mean position"):
+        load(spark, data, "positon bigint", topic="orders").collect()
+    with pytest.raises(Exception, match="the column value is binary, not string; cast it in Spark"):
+        load(spark, data, "value string", topic="orders").collect()
+
+
+def test_wrong_options_in_spark(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
+    fill(broker, 1)
+    with pytest.raises(Exception, match=r"no option 'topik'; did you mean topic\?.*startingOffsets"):
+        load(spark, data, topik="orders")
+    with pytest.raises(Exception, match=rf"no topic .*/order\. It shows: {ORDERS}"):
+        load(spark, data, topic="order").collect()
+
+
+def test_json_is_decoded_as_from_json_does(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
+    from pyspark.sql import functions
+
+    schema = "id BIGINT, name STRING, score DOUBLE, ok BOOLEAN, tags ARRAY<STRING>, at STRUCT<x: INT>"
+    good = [
+        b'{"id": 1, "name": "rope", "score": 1.5, "ok": true, "tags": ["a", "b"], "at": {"x": 3}}',
+        b'{"name": "t\xc3\xa4r", "more": [1, {"x": null}]}',
+    ]
+    bad = [
+        b'{"id": "7", "name": "tar"}', b'{"id": 99999999999999999999, "name": 5}', b"no json", b"",
+        b'{"id": 4,\n "name": null}', b'{"id": 5, "tags": 7, "at": {"x": "y"}}', b'{"ok": 1, "score": 3}',
+    ]  # fmt: skip
+    with broker.producer("good") as producer:
+        producer.send_many(good)
+    with broker.producer("mixed") as producer:
+        producer.send_many([*good, *bad])
+    for topic in ("good", "mixed"):
+        typed = load(spark, data, topic=topic, valueFormat="json", valueSchema=schema)
+        text = load(spark, data, topic=topic)
+        expected = text.select(
+            "position", functions.from_json(functions.col("value").cast("string"), schema).alias("value")
+        )
+        found = [tuple(row) for row in typed.select("position", "value").orderBy("position").collect()]
+        assert found == [tuple(row) for row in expected.orderBy("position").collect()]
+
+
+def test_filters_are_pushed_down(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
+    from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, Not
+
+    fill(broker, 30, key="a")
+    time.sleep(0.01)
+    fill(broker, 30, key="b")
+    plain = load(spark, data, topic="orders")
+    times = sorted(row.publishTime for row in plain.collect())
+    pushing = load(spark, data, topic="orders", filterPushdown="true")
+    for wanted in (
+        "position >= 10 AND position < 12",
+        "key = X'62' AND position > 40",
+        f"publishTime > timestamp'{times[29].isoformat()}' AND key IN (X'61', X'62')",
+        "key IS NULL",
+        "value = '5' OR position = 3",
+    ):
+        expected = plain.where(wanted).orderBy("position").collect()
+        assert pushing.where(wanted).orderBy("position").collect() == expected
+    made = reader(data, filterPushdown="true")
+    given: list[Filter] = [GreaterThan(("position",), 19), EqualTo(("key",), b"b"), EqualTo(("value",), b"7")]
+    assert list(made.pushFilters([*given, Not(given[0])])) == [given[2], Not(given[0])]
+    assert sum(split.stop - split.start for split in made.partitions()) == 40, "less is read"
+    assert values(made) == list(range(30)), "and less handed over"
+
+
+# -- options -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"starting_offsets": "latest"}, r"did you mean startingOffsets\? It has: .*endingOffsets"),
+        ({"startingOffsets": "middle"}, "earliest, latest, or JSON"),
+        ({"startingOffsets": '{"orders": {"0": "x"}}'}, "earliest, latest, or JSON"),
+        ({"failOnDataLoss": "maybe"}, "takes true or false"),
+        ({"minPartitions": "0"}, "a whole number of 1 or more"),
+        ({"maxBytesPerTrigger": "much"}, "a number of bytes"),
+        ({"maxTriggerDelay": "5"}, "a time with its unit"),
+        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+        ({"topicsPattern": "["}, "a regular expression"),
+        ({"mode": "lenient"}, "failfast or permissive"),
+        ({"path": " "}, "something"),
+        ({"topics": ","}, "names with commas"),
+    ],
+)
+def test_wrong_options_say_what_is_right(given: dict[str, str], words: str) -> None:
+    with pytest.raises(BadConfiguration, match=words):
+        parse(given, "source")
+
+
+def test_options_have_no_case_and_every_one_is_told(data: str) -> None:
+    assert parse({"STARTINGOFFSETS": "Latest"}, "source")["startingOffsets"] == "latest"
+    assert parse({"maxbytespertrigger": "64m"}, "source")["maxBytesPerTrigger"] == 64 << 20
+    assert parse({"startingTimestamp": "1970-01-01T00:00:01"}, "source")["startingTimestamp"] == 1000
+    page = (Path(__file__).parent.parent / "docs/source.md").read_text()
+    assert table("source") in page, "docs/source.md shows other options; paste options.table('source')"
+    assert len({each.name.lower() for each in OPTIONS}) == len(OPTIONS)
+
+
+def test_one_way_to_name_topics(data: str, broker: BlockingBroker) -> None:
+    fill(broker, 1)
+    with pytest.raises(BadConfiguration, match="both topic and topicsPattern"):
+        reader(data, topicsPattern=".*")
+    with pytest.raises(BadConfiguration, match="told nothing"):
+        BatchReader(parse({"path": data}, "source"), None)  # type: ignore[arg-type]
+
+
+# -- what is read --------------------------------------------------------------------------------------
+
+
+def test_offsets_and_times(data: str, broker: BlockingBroker) -> None:
+    fill(broker, 20)
+    time.sleep(0.02)
+    middle = time.time_ns() // 1_000_000
+    time.sleep(0.02)
+    fill(broker, 20)
+    everything = [*range(20), *range(20)]
+    assert values(reader(data)) == everything
+    assert values(reader(data, startingOffsets="latest")) == []
+    assert values(reader(data, startingOffsets='{"orders": {"0": 35}}')) == everything[35:]
+    assert values(reader(data, startingOffsets='{"orders": {"0": -1}}')) == []
+    ending = '{"persistent://public/default/orders": {"0": 3}}'
+    assert values(reader(data, endingOffsets=ending)) == everything[:3]
+    assert values(reader(data, startingTimestamp=middle)) == everything[20:]
+    assert values(reader(data, endingTimestamp=middle)) == everything[:20]
+    assert values(reader(data, startingTimestamp=middle + 10_000_000)) == []
+    with pytest.raises(BadConfiguration, match=r"startingOffsets names partition 1 of orders.*orders"):
+        reader(data, startingOffsets='{"orders": {"1": 35}}').partitions()
+    with pytest.raises(DataLoss, match="ends before entry 40, and endingOffsets asks for 50"):
+        reader(data, endingOffsets='{"orders": {"0": 50}}').partitions()
+
+
+def test_partitions_and_patterns(data: str, broker: BlockingBroker) -> None:
+    for name in ("orders-partition-0", "orders-partition-2", "bills", "shop/eu/orders"):
+        fill(broker, 2, name)
+
+    def names(**options: str) -> list[str]:
+        made = BatchReader(parse({"path": data, **options}, "source"), None)  # type: ignore[arg-type]
+        return [split.name.removeprefix("persistent://") for split in made.partitions()]
+
+    parts = ["public/default/orders-partition-0", "public/default/orders-partition-2"]
+    assert names(topic="orders") == parts
+    assert names(topics="orders,bills") == ["public/default/bills", *parts]
+    assert names(topic="orders-partition-2") == parts[1:]
+    assert names(topicsPattern="orders|bills") == ["public/default/bills", *parts, "shop/eu/orders"]
+    assert names(subscribePattern="persistent://shop/.*") == ["shop/eu/orders"]
+    made = BatchReader(parse({"path": data, "topicsPattern": "nothing"}, "source"), None)  # type: ignore[arg-type]
+    assert [(split.start, split.stop) for split in made.partitions()] == [(0, 0)]
+    fill(broker, 1, "orders")
+    with pytest.raises(BadConfiguration, match="would both be partition 0"):
+        names(topic="orders")
+
+
+def test_tasks_are_of_a_size_whatever_the_ledgers(data: str, broker: BlockingBroker) -> None:
+    """I154: not one task per ledger, and one topic is enough for all cores."""
+    with broker.producer("orders") as producer:
+        for _ in range(20):
+            producer.send_many([b"x" * 10_000] * 10)  # a ledger each
+    splits = reader(data, minPartitions=4).partitions()
+    assert [split.stop - split.start for split in splits] == [50, 50, 50, 50]
+    assert [split.start for split in splits] == [0, 50, 100, 150]
+    made = reader(data)
+    topic_splits = made.partitions()
+    assert len(topic_splits) == min(os.cpu_count() or 1, 200 * 10_000 // SPLIT_BYTES_MIN)
+    assert len(read_all(made)) == 200
+    assert cut([], None) == []
+
+
+def test_what_was_trimmed_fails_or_is_left_out(data: str, broker: BlockingBroker) -> None:
+    fill(broker, 45)
+    made = reader(data)
+    splits = made.partitions()
+    late = reader(data, failOnDataLoss="false")
+    broker.admin.create_subscription("orders", "done", "latest")
+    first = broker.admin.trim("orders")  # all sealed ledgers
+    assert first >= 40
+    fill(broker, 5)
+    with pytest.raises(DataLoss, match=rf"entries 0 to {first - 1} were trimmed .*failOnDataLoss=false"):
+        reader(data, startingOffsets='{"orders": {"0": 0}}').partitions()
+    with pytest.raises(DataLoss, match="trimmed"):
+        [list(made.read(split)) for split in splits]
+    found = [row for split in splits for batch in late.read(split) for row in batch.to_pylist()]
+    assert [row["position"] for row in found] == list(range(first, 45))
+    assert [row["position"] for row in read_all(reader(data))] == list(range(first, 50))
+
+
+def test_a_topic_that_was_made_again_is_another_one(data: str, broker: BlockingBroker) -> None:
+    fill(broker, 5)
+    made = reader(data)
+    (split,) = made.partitions()
+    broker.admin.delete_topic("orders", force=True)
+    with pytest.raises(NotFound):
+        list(made.read(split))
+    fill(broker, 5)
+    with pytest.raises(DataLoss, match="deleted while it was read"):
+        list(made.read(split))
+    assert list(reader(data, failOnDataLoss="false").read(split)) == []
+
+
+def test_corrupt_blocks_are_named_or_left_out_and_counted(
+    data: str, broker: BlockingBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I152."""
+    fill(broker, 40)
+    second = sorted((Path(data) / "ledgers").glob("*.data"))[1]
+    content = bytearray(second.read_bytes())
+    content[content.index(b"15", 64)] ^= 1
+    second.write_bytes(content)
+    with pytest.raises(Corrupt, match=rf"{ORDERS}, position 15: .*{second.name}: entry 5 .* offset \d+"):
+        read_all(reader(data))
+    made = reader(data, mode="permissive")
+    assert values(made) == [i for i in range(40) if i != 15]
+    assert "1 damaged entries were left out" in caplog.text
+    made = reader(data, ("value", "position", "corrupt"), mode="permissive")
+    rows = [row for row in read_all(made) if row["corrupt"] is not None]
+    assert [(row["position"], row["value"]) for row in rows] == [(15, None)]
+
+
+def test_a_range_ends_where_it_was_planned(data: str, broker: BlockingBroker) -> None:
+    """I153: a plan is not changed by what comes behind it."""
+    fill(broker, 15)
+    made = reader(data)
+    splits = made.partitions()
+    fill(broker, 30)
+    rows = [row for split in splits for batch in made.read(split) for row in batch.to_pylist()]
+    assert [row["position"] for row in rows] == list(range(15))
+    assert list(made.read(Split("", "", 0, 0))) == []

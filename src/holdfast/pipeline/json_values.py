@@ -1,7 +1,8 @@
 """Values that are JSON, decoded into the columns of a given type: as Spark's `from_json`, PERMISSIVE.
 
 A field that is missing, or of another type, is null; a value that is no JSON object has nothing but nulls; no
-value is null. A batch that is all as it should be is decoded by Arrow at once; any other one value by value.
+value, or a blank one, is null. A batch that is all as it should be is decoded by Arrow at once; any other one
+value by value.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _plain(kind: pa.DataType) -> bool:
 
 
 def _struct(value: bytes | None, fields: dict[str, pa.DataType]) -> dict[str, Any] | None:
-    if value is None:
+    if value is None or not value.strip():
         return None
     try:
         found = msgspec.json.decode(value)

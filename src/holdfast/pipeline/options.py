@@ -229,11 +229,11 @@ def _unknown(name: str, side: Side) -> str:
     known = sorted(each.name for each in declared(side))
     lowered = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), lowered, 1, 0.6)
-    meant = f"; did you mean {lowered[near[0]]}?" if near else ""
+    meant = f"; did you mean {lowered[near[0]]}?" if near else "."
     others = [each.name for each in OPTIONS if side not in each.sides and each.name.lower() == name.lower()]
     if others:
-        meant = f"; it is one of the {'sink' if side == 'source' else 'source'}'s"
-    return f"the {side} of holdfast has no option {name!r}{meant}. It has: {', '.join(known)}"
+        meant = f"; it is one of the {'sink' if side == 'source' else 'source'}'s."
+    return f"the {side} of holdfast has no option {name!r}{meant} It has: {', '.join(known)}"
 
 
 def table(side: Side) -> str:
