@@ -52,6 +52,7 @@ def test_a_batch_is_published_once(client: Client) -> None:
     before = client.progress("a", "s", create=True)
     assert client.sink_commit("nightly", 1, receipts)
     assert not client.sink_commit("nightly", 1, receipts)
+    assert client.sink_commit_at("nightly", 0, receipts) == (False, 1), "it is further"
     assert client.progress("a", "s").visible == before.visible + 3
     assert client.progress("b", "s", create=True).visible == 100
     with pytest.raises(NotFound, match="there is no stage"):

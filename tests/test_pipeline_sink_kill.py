@@ -11,6 +11,8 @@ from sink_hooks import MUTANTS
 from sink_kill import BROKEN, STRIKES, Arm, sequence, spark_driver
 from sink_sim import Simulation
 
+pytestmark = pytest.mark.timeout(600)
+
 PUBLISHED = (Arm("published", "driver"),)
 NOTICED: dict[str, list[tuple[Arm, ...]]] = {
     "every commit has a key of its own": [PUBLISHED],

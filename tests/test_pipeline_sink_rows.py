@@ -23,7 +23,7 @@ from holdfast import BadConfiguration, Misuse
 from holdfast._core import parse_entry
 from holdfast.pipeline import sink
 from holdfast.pipeline.rows import PIECE_BYTES, Rows
-from holdfast.pipeline.sink import HELD_BYTES, BatchWriter, Staging, StreamWriter
+from holdfast.pipeline.sink import HELD_BYTES, BatchWriter, Staged, Staging, StreamWriter
 
 TOPIC = "persistent://public/default/orders"
 URL = {"service.url": "holdfast://127.0.0.1:1"}
@@ -200,6 +200,18 @@ def test_what_no_topic_can_do() -> None:
         StreamWriter({"topic": "t", "sinkName": "x", "batchId": "1", **URL}, schema("value string"), False)
     with pytest.raises(Misuse, match="Spark does not tell this task its query and batch"):
         StreamWriter({"topic": "t", **URL}, schema("value string"), False).write(iter([]))
+
+
+def test_a_commit_that_is_not_whole() -> None:
+    """Nothing is sent: nobody listens at this address, and nobody is waited for."""
+    writer = StreamWriter({"topic": "t", **URL}, schema("value string"), False)
+    writer.commit([], 3)
+    writer.commit([Staged(None, 0, "q", 3)], 3)
+    with pytest.raises(Misuse, match="1 of 2 tasks have not said what they staged; nothing was published"):
+        writer.commit([Staged(None, 0, "q", 3), None], 3)
+    for other in (Staged(None, 0, "q", 2), Staged(None, 0, "other", 3)):
+        with pytest.raises(Misuse, match="batch 3 was staged as"):
+            writer.commit([Staged(None, 0, "q", 3), other], 3)
 
 
 def test_secrets_are_not_shown() -> None:
