@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StringType, StructField, StructType
 
+from holdfast import NotFound
+from holdfast.pipeline.sink import BatchWriter
 from sink_hooks import MUTANTS
-from sink_kill import BROKEN, STRIKES, Arm, sequence, spark_driver
+from sink_kill import BROKEN, STRIKES, Arm, Broker, published, sequence, spark_driver
 from sink_sim import Simulation
 
 pytestmark = pytest.mark.timeout(600)
@@ -50,6 +55,35 @@ def test_a_driver_of_spark_is_killed(tmp_path: Path) -> None:
     account = sequence(tmp_path, spark_driver, [strikes])
     assert not account.faults, account.faults
     assert account.lives == 2
+
+
+def test_two_drivers_and_an_abort_at_the_wrong_time(tmp_path: Path) -> None:
+    """I143, I144: whoever commits first has published; who drops first has made the commit impossible."""
+    broker = Broker(tmp_path)
+    try:
+        given = {"service.url": broker.url, "topic": "t", "sinkName": "s"}
+        schema = StructType([StructField("value", StringType())])
+
+        def driver(batch: int, *values: str) -> tuple[BatchWriter, list[WriterCommitMessage | None]]:
+            writer = BatchWriter({**given, "batchId": str(batch)}, schema, False)
+            return writer, [writer.write(iter([pa.RecordBatch.from_pydict({"value": list(values)})]))]
+
+        (first, its), (second, others) = driver(1, "a", "b"), driver(1, "b", "a")
+        second.commit(others)
+        first.commit(its)
+        first.abort(its)
+        second.abort(others)
+        assert [line for line, _ in published(broker.url, "t")] == ["b", "a"]
+
+        third, dropped = driver(2, "c")
+        third.abort(dropped)
+        with pytest.raises(NotFound, match="stage the batch again"):
+            third.commit(dropped)
+        third, again = driver(2, "c")
+        third.commit(again)
+        assert [line for line, _ in published(broker.url, "t")] == ["b", "a", "c"]
+    finally:
+        broker.close()
 
 
 def test_every_mutant_has_its_strike() -> None:

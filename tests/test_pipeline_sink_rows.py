@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from pyspark.sql.types import (
 from holdfast import BadConfiguration, Misuse
 from holdfast._core import parse_entry
 from holdfast.pipeline import sink
+from holdfast.pipeline.options import table
 from holdfast.pipeline.rows import PIECE_BYTES, Rows
 from holdfast.pipeline.sink import HELD_BYTES, BatchWriter, Staged, Staging, StreamWriter
 
@@ -269,3 +271,8 @@ def test_the_steps_are_named() -> None:
     from sink_kill import STRIKES
 
     assert {arm.step for arms in STRIKES for arm in arms} == set(sink.STEPS), "each is struck"
+
+
+def test_the_page_shows_the_options() -> None:
+    page = (Path(__file__).parent.parent / "docs/sink.md").read_text(encoding="utf-8")
+    assert table("sink") in page, "docs/sink.md shows other options; paste options.table('sink')"

@@ -191,9 +191,19 @@ OPTIONS += [
     ),
     Option("queryName", text, None, "Spark's own: what a stream is called.", SINK),
     Option(
-        "sinkName", text, None, "Which sink this is, where a query, or a job with batchId, has several.", SINK
+        "sinkName",
+        text,
+        None,
+        "In a stream's key and the producers' names; with batchId the key of a batch write.",
+        SINK,
     ),
-    Option("batchId", number, None, "With sinkName: this write is published once, however often made.", SINK),
+    Option(
+        "batchId",
+        number,
+        None,
+        "With sinkName: this write is published once, however often it is made.",
+        SINK,
+    ),
     Option(
         "messagesPerEntry", count, 1, "Rows with nothing but a value share an entry, so many at most.", SINK
     ),
