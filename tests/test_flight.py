@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,6 +87,7 @@ def where(server: Served, credentials: str | None = f"Bearer {ROOT}") -> dict[st
 
 
 def refusal(server: Served) -> int:
+    """The status of who is refused where Flight is."""
     with pytest.raises(HTTPError) as refused:
         where(server, None)
     refused.value.close()
@@ -487,9 +489,32 @@ def test_the_broker_stays_small(tmp_path: Path) -> None:
 def test_without_arrow_it_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError('no', name='pyarrow')")
     with served(tmp_path / "data", http=True, environment={"PYTHONPATH": str(tmp_path)}) as server:
-        with pytest.raises(Unsupported, match=r"Flight needs pyarrow: pip install 'holdfast\[spark\]'"):
+        with pytest.raises(Unsupported, match="Flight needs pyarrow: pip install pyarrow"):
             RemotePlace(server.http_url, timeout_s=60).topics()
         assert refusal(server) == 404
+
+
+def ask_in_vain(server: Served) -> None:
+    try:
+        where(server, None)
+    except HTTPError as error:
+        error.close()
+    except OSError:
+        pass  # it has gone
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_server_ends_while_flight_starts(tmp_path: Path, number: signal.Signals) -> None:
+    script = "open('{}', 'w').close(); import time; time.sleep(600)"
+    (tmp_path / "pyarrow.py").write_text(script.format(tmp_path / "asleep"))
+    with served(tmp_path / "data", http=True, environment={"PYTHONPATH": str(tmp_path)}) as server:
+        asking = threading.Thread(target=ask_in_vain, args=[server])
+        asking.start()
+        pid = flight_pid(server)
+        until((tmp_path / "asleep").exists)
+        assert server.end(number) == (0 if number is signal.SIGTERM else -number)
+        until(lambda: gone(pid))
+        asking.join()
 
 
 def test_switched_off_it_says_so() -> None:

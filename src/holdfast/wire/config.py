@@ -224,7 +224,7 @@ class Flight:
     """Reads of whole topics over the network (Arrow Flight), in a process that is started for the first."""
 
     enabled: bool = True
-    """HTTP tells who may consume where it listens. It needs pyarrow: `holdfast[spark]`."""
+    """HTTP tells who may consume where it listens. It needs pyarrow, which `holdfast[spark]` brings."""
     host: str = ""
     """The name or address by which clients find it. Empty: that by which they came over HTTP."""
     port: int = 0

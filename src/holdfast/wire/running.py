@@ -111,10 +111,10 @@ class _Running:
 
             self._flight = _flight(config, access)
             http = HttpServer(broker, http_options(config, access, self._flight), server)
-            if self._flight is not None:
-                parts.push_async_callback(self._flight.stop)
             await http.start()
             parts.push_async_callback(http.stop, grace_s)
+            if self._flight is not None:  # first: requests may wait for its start
+                parts.push_async_callback(self._flight.stop)
             urls |= {"http_port": ("http", http.port), "https_port": ("https", http.https_port)}
         if config.ingest.enabled:
             await self._start_ingest(parts, broker)

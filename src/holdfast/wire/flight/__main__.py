@@ -1,13 +1,16 @@
 """The Flight process: `python -m holdfast.wire.flight DESCRIPTOR`, started by the server and by nobody else.
 
-It ends with the server, however that ends: their link is a socket, which the kernel closes.
+It ends with the server, however that ends: their link is a socket, which the kernel closes; while Arrow is
+imported and nobody looks at it, the kernel is asked for a signal.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -16,21 +19,24 @@ from holdfast.errors import HoldfastError
 from holdfast.wire.flight.link import Link, Ready, Setup
 from holdfast.wire.logs import Log, logging_to
 
+PR_SET_PDEATHSIG = 1
+
 log = Log("holdfast.flight")
 
 
 def main(descriptor: int) -> int:
     """Serve until the server is gone, or nobody has read for long."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     link = Link(socket.socket(fileno=descriptor))
     setup = link.receive(Setup)
     if setup is None:
         return 0
-    with logging_to(sys.stderr, setup.log_level, setup.log_format):
+    with logging_to(sys.stderr, setup.log_level, setup.log_format), contextlib.suppress(BrokenPipeError):
         _stay_small(setup.memory_bytes)
         try:
             from holdfast.wire.flight.service import Service
         except ImportError as error:
-            words = f"Flight needs {error.name or 'pyarrow'}: pip install 'holdfast[spark]' beside the server"
+            words = f"Flight needs {error.name or 'pyarrow'}: pip install pyarrow where the server runs"
             link.send(Ready(unsupported=words))
             return 1
         try:

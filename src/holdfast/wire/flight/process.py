@@ -27,7 +27,7 @@ from holdfast.wire.logs import Log
 
 log = Log("holdfast.flight")
 
-START_S = 60.0
+START_S = 45.0
 """Arrow is large, and a disk may be slow."""
 END_S = 2.0
 AGAIN_S = 1.0
@@ -45,7 +45,7 @@ class FlightProcess:
         self._readable = readable
         self.host = host
         """By which clients find it; empty: by which they came."""
-        self._starting = asyncio.Lock()
+        self._starting: asyncio.Task[None] | None = None
         self._process: Process | None = None
         self._ready: Ready | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -66,11 +66,21 @@ class FlightProcess:
             Unsupported: it cannot run here, or does not listen in this way.
             Closed: it did not start, or the server ends.
         """
-        async with self._starting:
-            if self._ready is None:
-                await self._start()
-            assert self._ready is not None
-            found = self._ready.tls_port if tls else self._ready.port
+        if self._ready is None:
+            if self._starting is None or self._starting.done():
+                self._starting = asyncio.get_running_loop().create_task(self._start(), name="flight-start")
+                self._starting.add_done_callback(_heard)
+            # Shielded: who asked may go, others wait for the same start.
+            started = self._starting
+            try:
+                await asyncio.shield(started)
+            except asyncio.CancelledError:
+                if started.cancelled():
+                    raise Closed("the server, or its Flight process, is ended; come again") from None
+                raise
+        if self._ready is None:
+            raise Closed("Flight has died; come again")
+        found = self._ready.tls_port if tls else self._ready.port
         if found is None:
             raise Unsupported(
                 f"Flight listens {'without' if tls else 'with'} TLS alone, as HTTP does; ask by that address"
@@ -80,8 +90,10 @@ class FlightProcess:
     async def stop(self, *, for_good: bool = True) -> None:
         """End the process; if not for good, the next who asks gets a new one."""
         self._stopped = self._stopped or for_good
-        async with self._starting:
-            await self._end()
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        await self._end()
 
     async def _start(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -115,7 +127,8 @@ class FlightProcess:
         with theirs:
             # A session of its own: who presses Ctrl-C means the server, which ends it. None of our settings:
             # secrets may be among them.
-            kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+            ours_alone = ("HOLDFAST_", "NOTIFY_SOCKET")
+            kept = {name: value for name, value in os.environ.items() if not name.startswith(ours_alone)}
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-P", "-m", "holdfast.wire.flight", str(theirs.fileno())),
@@ -178,6 +191,12 @@ class FlightProcess:
         self._writer = self._serving = None
         if process is not None:
             await _reap(process)
+
+
+def _heard(task: asyncio.Task[None]) -> None:
+    """Whoever asked may have gone: what came of it is in the log."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _reap(process: Process) -> None:
