@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
 
-def publish(data: Path, topic: str, values: Sequence[bytes], **more: Any) -> None:
-    with holdfast.Broker.open(data) as broker, broker.producer(topic) as producer:
+def publish(data: Path, topic: str, values: Sequence[bytes], batch: int = 1, **more: Any) -> None:
+    with holdfast.Broker.open(data) as broker, broker.producer(topic, batch=batch) as producer:
         producer.send_many(list(values), **more)
 
 

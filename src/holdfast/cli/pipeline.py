@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.cli.data import VARIABLE, data_directory, require_data
+from holdfast.cli.data import SERVER_VARIABLE, VARIABLE, data_directory, require_data, server_url
 from holdfast.cli.output import plural, print_json
 from holdfast.cli.parsing import Subparsers, Usage, bare_command, seconds
 from holdfast.cli.places import moment
@@ -81,6 +82,12 @@ def _command(
             dest="data_directory",
             metavar="DIR",
             help=f"the broker's data directory (default ${VARIABLE}); the server may run",
+        )
+        shared.add_argument(
+            "--server",
+            metavar="URL",
+            help=f"instead: a running server, http://host:port (default ${SERVER_VARIABLE}); a token for it "
+            "is taken from $HOLDFAST_TOKEN",
         )
     return parser
 
@@ -188,7 +195,7 @@ def archive(options: argparse.Namespace) -> int:
             spark,
             topics=options.topics,
             to=options.to,
-            path=_data(options),
+            **_where(options),
             subscription=options.subscription,
             broker=options.broker,
             accept_loss=options.accept_loss,
@@ -209,7 +216,7 @@ def compact(options: argparse.Namespace) -> int:
             spark,
             topics=options.topics,
             to=options.to,
-            path=_data(options),
+            **_where(options),
             keep_keyless=options.keep_keyless,
             accept_loss=options.accept_loss,
             told=steps,
@@ -229,7 +236,7 @@ def audit(options: argparse.Namespace) -> int:
         found = library.audit(
             spark,
             topics=options.topics,
-            path=_data(options) if options.topics else None,
+            **(_where(options) if options.topics else {}),
             archive=options.archive,
             expected=expected,
             told=steps,
@@ -252,6 +259,7 @@ def replay(options: argparse.Namespace) -> int:
             id=options.id,
             to=options.to,
             broker=options.broker,
+            token=os.environ.get("HOLDFAST_TOKEN"),
             since=options.since,
             until=options.until,
             where=options.where,
@@ -273,14 +281,14 @@ def measure(options: argparse.Namespace) -> int:
         raise Usage("a stream reads topics")
     fields = library.Fields(options.value, options.key, options.time, tuple(options.identity.split(",")))
     windows = library.Windows(options.window, options.slide, options.late)
-    path = _data(options) if options.topics else None
+    where = _where(options) if options.topics else {}
     with spark_for(options) as (spark, steps):
         if not options.stream:
             found = library.measure(
                 spark,
                 to=options.to,
                 topics=options.topics,
-                path=path,
+                **where,
                 archive=options.archive,
                 fields=fields,
                 windows=windows,
@@ -294,7 +302,7 @@ def measure(options: argparse.Namespace) -> int:
                 to=options.to,
                 checkpoint=options.checkpoint or f"{options.to.rstrip('/')}.checkpoint",
                 topics=options.topics,
-                path=path,
+                **where,
                 fields=fields,
                 windows=windows,
                 every=options.every,
@@ -324,10 +332,14 @@ def _tell(options: argparse.Namespace, report: Report, more: dict[str, Any] | No
     return 0
 
 
-def _data(options: argparse.Namespace) -> str:
+def _where(options: argparse.Namespace) -> dict[str, Any]:
+    """Path, or url and token, as the pipelines take them."""
+    url = server_url(options)
+    if url is not None:
+        return {"url": url, "token": os.environ.get("HOLDFAST_TOKEN")}
     directory = data_directory(options.data_directory)
     require_data(directory)
-    return str(directory)
+    return {"path": str(directory)}
 
 
 def _expected(path: Path) -> dict[str, int]:

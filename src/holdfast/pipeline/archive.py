@@ -108,6 +108,7 @@ def archive(
     to: str | Path,
     path: str | None = None,
     url: str | None = None,
+    token: str | None = None,
     source: Topics | None = None,
     subscription: str | None = None,
     broker: str | None = None,
@@ -121,7 +122,7 @@ def archive(
         spark: a session that knows `format("holdfast")`.
         topics: which.
         to: the archive's directory; made if it is not there.
-        path, url: where the topics are; or `source`, another one who knows them.
+        path, url, token: a data directory, or a server's HTTP address; or `source`, who knows topics.
         subscription: made on every topic if it is not there, so that nothing is trimmed before it is
             archived; advanced behind what was archived and read back.
         broker: the address of the server that holds it; None: nobody has the directory `path` open.
@@ -134,9 +135,9 @@ def archive(
         Locked: another process is at this archive.
     """
     began = time.monotonic()
-    known = source or Origin(path, url)
+    known = source or Origin(path, url, token)
     if subscription is not None and holder is None:
-        holder = subscriptions(path, broker)
+        holder = subscriptions(path, broker, token)
     directory = ArchiveDirectory(to)
     told("recover", str(directory.path))
     with directory.changing() as recovered:

@@ -177,6 +177,7 @@ def audit(
     topics: Sequence[str] = (),
     path: str | None = None,
     url: str | None = None,
+    token: str | None = None,
     source: Topics | None = None,
     archive: str | Path | None = None,
     expected: Mapping[str, int] | None = None,
@@ -187,7 +188,7 @@ def audit(
     Args:
         spark: a session that knows `format("holdfast")`.
         topics: which; none: all of the archive.
-        path, url: where they are live; or `source`, another one who knows them.
+        path, url, token: where they are live: a data directory, or a server's HTTP address; or `source`.
         archive: an archive's directory, to be looked at together with the live topics, or alone.
         expected: how many messages were confirmed to each producer. Without it, all numbers up to the highest
             are expected, and what is missing at the end is not noticed.
@@ -197,7 +198,7 @@ def audit(
 
     began = time.monotonic()
     told("read")
-    kept, live = both(spark, topics, path, url, source, archive)
+    kept, live = both(spark, topics, source or _origin(path, url, token), archive)
     frames = [
         frame.withColumn("live", F.lit(is_live))
         for frame, is_live in ((kept, 0), (live, 1))
@@ -210,12 +211,14 @@ def audit(
     return audit_rows(spark, rows, topics=named, expected=expected, told=told, began=began)
 
 
+def _origin(path: str | None, url: str | None, token: str | None) -> Topics | None:
+    return None if path is None and url is None else Origin(path, url, token)
+
+
 def both(
     spark: SparkSession,
     topics: Sequence[str],
-    path: str | None,
-    url: str | None,
-    source: Topics | None,
+    origin: Topics | None,
     archive: str | Path | None,
 ) -> tuple[DataFrame | None, DataFrame | None]:
     """Archived rows, and those of the live topics that are not archived."""
@@ -230,8 +233,7 @@ def both(
         if names:
             bases = {topic_and_partition(name)[0] for name in names}
             kept = kept.where(F.col("topic").isin(*bases))
-    if path is not None or url is not None or source is not None:
-        origin = source or Origin(path, url)
+    if origin is not None:
         ranges = {}
         for name, extent in origin.extents(names or list(stops)).items():
             reach = stops.get(name)

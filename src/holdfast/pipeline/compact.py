@@ -77,6 +77,7 @@ def compact(
     to: str | Path,
     path: str | None = None,
     url: str | None = None,
+    token: str | None = None,
     source: Topics | None = None,
     keep_keyless: bool = False,
     accept_loss: bool = False,
@@ -88,7 +89,7 @@ def compact(
         spark: a session that knows `format("holdfast")`.
         topics: which; a key is a key of its topic.
         to: the result's directory; made if it is not there. A run replaces the result as a whole.
-        path, url: where the topics are; or `source`, another one who knows them.
+        path, url, token: a data directory, or a server's HTTP address; or `source`, who knows topics.
         keep_keyless: keep messages without a key, all of them; they are dropped otherwise.
         accept_loss: go on when positions were trimmed before they were seen.
         told: hears of every step.
@@ -98,7 +99,7 @@ def compact(
     """
     from pyspark.sql import Observation
 
-    began, known = time.monotonic(), source or Origin(path, url)
+    began, known = time.monotonic(), source or Origin(path, url, token)
     directory = ArchiveDirectory(to, "compacted")
     told("recover", str(directory.path))
     with directory.changing():

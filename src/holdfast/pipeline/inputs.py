@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.broker.names import topic_name
 from holdfast.errors import Misuse
 from holdfast.pipeline.columns import COLUMNS
-from holdfast.pipeline.reading import open_place, topic_and_partition
+from holdfast.pipeline.options import parse
+from holdfast.pipeline.reading import Place, open_place, topic_and_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +64,8 @@ class Origin:
 
     path: str | None = None
     url: str | None = None
+    """The HTTP address: what is read comes over Arrow Flight."""
+    token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.url is None):
@@ -70,7 +73,12 @@ class Origin:
 
     def options(self) -> dict[str, str]:
         """As the source wants to hear it."""
-        return {"path": self.path} if self.path is not None else {"service.url": str(self.url)}
+        where = {"path": self.path} if self.path is not None else {"service.url": str(self.url)}
+        return where if self.token is None or self.path is not None else {**where, "token": self.token}
+
+    def _place(self) -> Place:
+        given = {name: value for name, value in self.options().items() if name != "path"}
+        return open_place(self.path, self.url, parse(given, "source"))
 
     def extents(self, topics: Sequence[str]) -> dict[str, Extent]:
         """See `Topics`.
@@ -78,7 +86,7 @@ class Origin:
         Raises:
             NotFound: there is no such topic, or nothing was ever published to it.
         """
-        place, found, wanted = open_place(self.path, self.url), dict[str, Extent](), full_names(topics)
+        place, found, wanted = self._place(), dict[str, Extent](), full_names(topics)
         parts = [
             name for name in place.topics() if name not in wanted and topic_and_partition(name)[0] in wanted
         ]
@@ -132,10 +140,15 @@ def full_names(topics: Sequence[str]) -> list[str]:
 
 
 def messages(
-    spark: SparkSession, *, topics: Sequence[str], path: str | None = None, url: str | None = None
+    spark: SparkSession,
+    *,
+    topics: Sequence[str],
+    path: str | None = None,
+    url: str | None = None,
+    token: str | None = None,
 ) -> DataFrame:
     """All messages of topics: what a pipeline of your own begins with."""
-    return Origin(path, url).messages(spark, topics)
+    return Origin(path, url, token).messages(spark, topics)
 
 
 @contextlib.contextmanager

@@ -136,6 +136,7 @@ def measure(
     topics: Sequence[str] = (),
     path: str | None = None,
     url: str | None = None,
+    token: str | None = None,
     archive: str | Path | None = None,
     fields: Fields = Fields(),  # noqa: B008
     windows: Windows = Windows(),  # noqa: B008
@@ -148,7 +149,9 @@ def measure(
     elif archive is not None:
         raise Misuse("measure reads either an archive or topics")
     else:
-        messages = Origin(path, url).messages(spark, topics, columns=("value", "eventTime", "publishTime"))
+        messages = Origin(path, url, token).messages(
+            spark, topics, columns=("value", "eventTime", "publishTime")
+        )
     told("measure", str(to))
     aggregates(measurements(messages, fields), windows).write.mode("overwrite").parquet(str(to))
     return report(spark, to, 0, began)
@@ -162,6 +165,7 @@ def measure_stream(
     topics: Sequence[str] = (),
     path: str | None = None,
     url: str | None = None,
+    token: str | None = None,
     messages: DataFrame | None = None,
     fields: Fields = Fields(),  # noqa: B008
     windows: Windows = Windows(),  # noqa: B008
@@ -171,7 +175,7 @@ def measure_stream(
 
     Without `every`, it takes what is there and ends; windows that are still open are added by the next run.
     """
-    found = messages if messages is not None else Origin(path, url).stream(spark, topics).load()
+    found = messages if messages is not None else Origin(path, url, token).stream(spark, topics).load()
     writer = (
         aggregates(measurements(found, fields), windows)
         .writeStream.format("parquet")

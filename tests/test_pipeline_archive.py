@@ -1,0 +1,208 @@
+"""Archiving with real Spark: what is new, all of it or nothing, read back, killed at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import archive_kill
+import holdfast
+from archive_kill import STEPS, SUBSCRIPTION, TOPICS, Drivers
+from holdfast.client import Progress
+from holdfast.errors import Corrupt, CursorModifying, Locked
+from holdfast.pipeline.archive import archive, read_archive, verify_archive
+from holdfast.pipeline.archived import ArchiveDirectory
+from holdfast.pipeline.subscriptions import DirectorySubscriptions
+from pipeline_world import Fed, publish, topic_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FULL = "persistent://public/default/"
+
+
+def test_archived_rows_are_the_topics_rows(spark: SparkSession, tmp_path: Path) -> None:
+    data, to = tmp_path / "data", tmp_path / "archive"
+    publish(data, "orders", [b"%d" % n for n in range(100)], key="smith", properties={"b": "2", "a": "1"})
+    publish(data, "orders", [b"%d" % n for n in range(60)], batch=25)
+    publish(data, "tar", [b"\x00\xff" * 400, b""])
+    done = archive(spark, topics=["orders", "tar"], to=to, path=str(data))
+    assert (done.run, done.rows, done.partitions) == (1, 162, 2)
+    rows, wanted = read_archive(spark, to), topic_rows(spark, data, "orders", "tar")
+    plain = [name for name in wanted.columns if name != "properties"]
+    assert rows.select(plain).exceptAll(wanted.select(plain)).count() == 0
+    assert rows.count() == wanted.count() == 162
+    assert rows.where("properties['a'] = '1'").count() == 100
+    # Anybody's reader of Parquet sees the same.
+    assert spark.read.parquet(str(to)).count() == 162
+    # What is new, and only that; and nothing, when nothing is.
+    publish(data, "orders", [b"more"])
+    again = archive(spark, topics=["orders", "tar"], to=to, path=str(data))
+    assert [(each.start, each.rows) for each in again.topics] == [(103, 1), (2, 0)]
+    last = archive(spark, topics=["orders", "tar"], to=to, path=str(data))
+    assert (last.run, last.rows) == (None, 0)
+    assert "nothing is new" in last.table()
+    assert verify_archive(spark, to) == 163
+
+
+def test_a_day_is_a_day_in_utc(spark: SparkSession, tmp_path: Path) -> None:
+    times = [datetime(2026, 11, 15, 23, 59, 59, 999999, UTC), datetime(2026, 11, 16, 0, 0, tzinfo=UTC)]
+    source = Fed({"t": [{"publishTime": each, "eventTime": each} for each in times]})
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        archive(spark, topics=["t"], to=tmp_path, source=source)
+        rows = (
+            read_archive(spark, tmp_path)
+            .orderBy("position")
+            .selectExpr("string(date)", "unix_micros(eventTime)")
+        )
+        found = [tuple(row) for row in rows.collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+    assert found == [
+        ("2026-11-15", int(times[0].timestamp()) * 1_000_000 + 999_999),
+        ("2026-11-16", int(times[1].timestamp()) * 1_000_000),
+    ]
+
+
+@pytest.mark.parametrize("damage", ["shorter", "other", "gone"])
+def test_what_reads_back_wrong_is_not_added(spark: SparkSession, tmp_path: Path, damage: str) -> None:
+    """And nothing is let go of."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    data, to = tmp_path / "data", tmp_path / "archive"
+    publish(data, "t", [b"%d" % n for n in range(10)])
+
+    def told(step: str, words: str = "") -> None:
+        if step == "verify":
+            (file,) = (to / "_holdfast/staging").rglob("*.parquet")
+            file.with_name(f".{file.name}.crc").unlink()
+            if damage == "gone":
+                file.unlink()
+                return
+            rows = spark.read.parquet(str(file))
+            other = (
+                rows.where("position < 9") if damage == "shorter" else rows.withColumn("sequenceId", F.lit(1))
+            )
+            other.coalesce(1).write.parquet(str(tmp_path / "other"))
+            next((tmp_path / "other").glob("*.parquet")).replace(file)
+
+    with pytest.raises(Corrupt, match="nothing was added"):
+        archive(spark, topics=["t"], to=to, path=str(data), subscription="s", told=told)
+    assert ArchiveDirectory(to).runs() == []
+    assert DirectorySubscriptions(str(data)).progress("t", "s").acked_to == 0
+    done = archive(spark, topics=["t"], to=to, path=str(data), subscription="s")
+    assert (done.rows, done.recovered.removed, done.topics[0].acked_to) == (10, 1, 10)
+
+
+def test_damage_that_comes_later_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": [{"value": b"a"}, {"value": b"b"}]}))
+    file = next(tmp_path.glob("topic=*/date=*/*.parquet"))
+    rows = spark.read.parquet(str(file))
+    rows.limit(0).coalesce(1).write.parquet(str(tmp_path / "_other"))
+    next((tmp_path / "_other").glob("*.parquet")).replace(file)
+    file.with_name(f".{file.name}.crc").unlink()
+    with pytest.raises(Corrupt, match="restore topic="):
+        verify_archive(spark, tmp_path)
+
+
+def test_what_the_source_does_not_hand_over_in_range(spark: SparkSession, tmp_path: Path) -> None:
+    source = Fed({"t": [{"position": 7}]})
+    with pytest.raises(Corrupt, match="positions 7 to 7; 0 to 0 were asked for"):
+        archive(spark, topics=["t"], to=tmp_path, source=source)
+
+
+class Holder:
+    """A subscription that is reset while the archive is written."""
+
+    def __init__(self) -> None:
+        self.advanced: list[int] = []
+
+    def progress(self, topic: str, subscription: str, **_: Any) -> Progress:
+        return Progress(b"", 3, 0, 0, 1)
+
+    def advance(self, topic: str, subscription: str, to: int, reset_number: int) -> Progress:
+        assert reset_number == 3
+        self.advanced.append(to)
+        raise CursorModifying("reset")
+
+
+def test_a_reset_meanwhile_stays(spark: SparkSession, tmp_path: Path) -> None:
+    holder = Holder()
+    done = archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": [{}]}), subscription="s", holder=holder)
+    assert holder.advanced == [1]
+    assert "was reset meanwhile" in done.table()
+    assert done.topics[0].acked_to == 0
+
+
+def test_a_topic_that_was_trimmed_or_made_anew(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [{"value": b"%d" % n} for n in range(6)]
+    archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:2]}))
+    with pytest.raises(Corrupt, match="2 were trimmed"):
+        archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows}, first=4))
+    done = archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows}, first=4), accept_loss=True)
+    assert [(each.start, each.stop, each.lost) for each in done.topics] == [(4, 6, 2)]
+    renewed = archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:1]}, incarnation="bb"))
+    assert renewed.rows == 1
+    assert read_archive(spark, tmp_path).count() == 5
+
+
+def test_a_server_that_has_the_directory_must_be_named(spark: SparkSession, tmp_path: Path) -> None:
+    publish(tmp_path / "data", "t", [b"x"])
+    with holdfast.Broker.open(tmp_path / "data"), pytest.raises(Locked, match="say broker"):
+        archive(spark, topics=["t"], to=tmp_path / "a", path=str(tmp_path / "data"), subscription="s")
+
+
+# -- kills --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drivers(spark: SparkSession) -> Iterator[Drivers]:
+    made = Drivers(spark)
+    yield made
+    made.close()
+
+
+def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
+    """One archive through all of it: after each death it is whole, and at the end it has everything once.
+
+    I180, I181, I182.
+    """
+    data, to = tmp_path / "data", tmp_path / "archive"
+    sent: dict[str, list[bytes]] = {name: [] for name in TOPICS}
+    for number, step in enumerate(STEPS):
+        for name in TOPICS:
+            more = [b"%s %d %d" % (name.encode(), number, n) for n in range(20 + number)]
+            publish(data, name, more)
+            sent[name] += more
+        assert drivers.run(step, data, to) == "killed", step
+        archive_kill.judge(spark, data, to, sent)
+    done = archive(spark, topics=TOPICS, to=to, path=str(data), subscription=SUBSCRIPTION)
+    archive_kill.judge(spark, data, to, sent)
+    assert read_archive(spark, to).count() == sum(map(len, sent.values()))
+    assert [each.acked_to for each in done.topics] == [len(values) for values in sent.values()]
+    assert verify_archive(spark, to) == sum(map(len, sent.values()))
+    assert spark.read.parquet(str(to)).count() == sum(map(len, sent.values()))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "step"),
+    [("advance first", "write"), ("from the beginning", "advance"), ("move first", "none")],
+)
+def test_the_judge_sees_mistakes(
+    spark: SparkSession, tmp_path: Path, drivers: Drivers, mutant: str, step: str
+) -> None:
+    sent = {name: [b"a", b"b"] for name in TOPICS}
+    for name, values in sent.items():
+        publish(tmp_path / "data", name, values)
+    if mutant == "from the beginning":
+        assert drivers.run("none", tmp_path / "data", tmp_path / "to") == "ended"
+        archive_kill.judge(spark, tmp_path / "data", tmp_path / "to", sent)
+    assert drivers.run(step, tmp_path / "data", tmp_path / "to", mutant) == "killed"
+    with pytest.raises(AssertionError):
+        archive_kill.judge(spark, tmp_path / "data", tmp_path / "to", sent)

@@ -1,0 +1,66 @@
+"""The project that `pipeline init` writes: its own test passes, and its declarations are sound."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import Exists, NotFound
+from holdfast.pipeline.init import TEMPLATE, write_project
+
+
+def test_its_own_test_passes(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    written = write_project(project)
+    assert {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()} == set(written)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_the_declared_pipeline_calls_the_functions(tmp_path: Path) -> None:
+    """What it names is there: functions of the module, files of the specification."""
+    write_project(tmp_path)
+    functions = {
+        node.name
+        for node in ast.parse((tmp_path / "measurements.py").read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    spec = (tmp_path / "declarative/spark-pipeline.yml").read_text()
+    (pattern,) = re.findall(r"include: (\S+)", spec)
+    (source,) = (tmp_path / "declarative").glob(f"{pattern}/*.py")
+    called = {
+        node.attr
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "functions"
+    }
+    assert called <= functions
+    assert called
+    assert not any("type: ignore" in path.read_text() for path in tmp_path.rglob("*.py"))
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(Exists, match="not empty"):
+        write_project(tmp_path)
+    with pytest.raises(Exists, match="not empty"):
+        write_project(tmp_path / "mine")
+    with pytest.raises(NotFound, match="make it first"):
+        write_project(tmp_path / "no/such")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
+    assert TEMPLATE.is_dir()

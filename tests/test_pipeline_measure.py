@@ -1,0 +1,89 @@
+"""Figures per window: repeated measurements, late ones, and what is none; as a batch and as a stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.errors import Misuse
+from holdfast.pipeline.archive import archive
+from holdfast.pipeline.measure import Fields, Windows, dropped, measure, measure_stream
+from holdfast.pipeline.numbered import encode_json
+from pipeline_world import Fed, publish
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BEGAN_S = 1_794_744_000
+"""A full minute."""
+
+
+def reading(number: int, second: float, value: float, key: str = "k") -> bytes:
+    return encode_json("rig", number, key, sent_ns=int((BEGAN_S + second) * 1e9), value=value)
+
+
+def windows(spark: SparkSession, to: Path) -> list[tuple[int, str, int, float, float]]:
+    rows = spark.read.parquet(str(to)).selectExpr("unix_seconds(start) AS s", "key", "count", "least", "mean")
+    return sorted((row["s"] - BEGAN_S, *row[1:]) for row in rows.collect())
+
+
+def test_a_batch_counts_each_once(spark: SparkSession, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    sent = [reading(0, 1, 2.0), reading(1, 9.999, 4.0), reading(0, 1, 2.0), reading(2, 10, 7.0, "other")]
+    publish(data, "m", [*sent, b"no JSON", b"{}", encode_json("rig", 9, "k"), reading(3, 4, 6.0)])
+    done = measure(spark, to=tmp_path / "w", topics=["m"], path=str(data))
+    wanted = [(0, "k", 3, 2.0, 4.0), (10, "other", 1, 7.0, 7.0)]
+    assert windows(spark, tmp_path / "w") == wanted
+    assert (done.windows, done.measurements, done.late) == (2, 4, 0)
+    assert "2 windows of 4 measurements" in done.table()
+    archive(spark, topics=["m"], to=tmp_path / "a", path=str(data))
+    measure(spark, to=tmp_path / "w", archive=tmp_path / "a", windows=Windows("20 seconds", "10 seconds"))
+    assert [row[:3] for row in windows(spark, tmp_path / "w")] == [
+        (-10, "k", 3),
+        (0, "k", 3),
+        (0, "other", 1),
+        (10, "other", 1),
+    ]
+
+
+def test_fields_of_another_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Where the time is missing, the message's own counts."""
+    rows = [{"value": b'{"id": %d, "room": "a b", "deg C": 2.5}' % n} for n in (1, 2, 2)]
+    archive(spark, topics=["m"], to=tmp_path / "a", source=Fed({"m": rows}))
+    fields = Fields(value="deg C", key="room", time_ns="at", identity=("id",))
+    measure(spark, to=tmp_path / "w", archive=tmp_path / "a", fields=fields)
+    assert [row[1:] for row in windows(spark, tmp_path / "w")] == [("a b", 2, 2.5, 2.5)]
+
+
+def test_a_stream_adds_each_window_once(spark: SparkSession, tmp_path: Path) -> None:
+    data, to = tmp_path / "data", tmp_path / "w"
+
+    def run(*values: bytes) -> int:
+        publish(data, "m", list(values))
+        query = measure_stream(
+            spark,
+            to=to,
+            checkpoint=tmp_path / "checkpoint",
+            topics=["m"],
+            path=str(data),
+            windows=Windows("10 seconds", late="20 seconds"),
+        )
+        query.awaitTermination()
+        return dropped(query)
+
+    assert run(reading(0, 1, 1.0), reading(1, 8, 3.0), reading(0, 1, 1.0), reading(2, 12, 5.0)) == 0
+    # Late, and in time; a repetition in another batch; and time goes on by a minute.
+    assert run(reading(3, 2, 8.0), reading(2, 12, 5.0), reading(4, 60, 1.0)) == 0
+    assert windows(spark, to) == [(0, "k", 3, 1.0, 4.0), (10, "k", 1, 5.0, 5.0)]
+    # Too late: its window was told already.
+    assert run(reading(5, 3, 100.0), reading(6, 120, 1.0)) == 1
+    assert windows(spark, to)[:2] == [(0, "k", 3, 1.0, 4.0), (10, "k", 1, 5.0, 5.0)]
+    assert windows(spark, to)[2:] == [(60, "k", 1, 1.0, 1.0)]
+
+
+def test_what_is_no_span() -> None:
+    for wrong in ("10", "ten seconds", "10 parsecs", "-1 second", ""):
+        with pytest.raises(Misuse, match="no span of time"):
+            Windows(wrong)
