@@ -45,6 +45,7 @@ from holdfast.errors import (
 )
 from holdfast.pipeline import remote
 from holdfast.pipeline.columns import COLUMNS
+from holdfast.pipeline.connecting import Address
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.reading import FilePlace, open_place
 from holdfast.pipeline.remote import RemotePlace
@@ -220,7 +221,9 @@ def test_http_tells_who_is_known_where_it_is(server: Served) -> None:
     assert found["url"].startswith("grpc://127.0.0.1:")
     assert found["brokerUrl"] == server.url
     assert refusal(server) == 401
-    assert RemotePlace(server.http_url, ROOT).binary_url() == server.url
+    options = {"service.url": server.http_url, "token": ROOT, "timeout": 20.0}
+    assert Address.beside(options, "a subscription").url == server.url
+    assert Address.beside({"service.url": "holdfast://x:1"}, "a subscription").url == "holdfast://x:1"
 
 
 def test_tls_where_http_has_it(server: Served, world: World, data: Path) -> None:

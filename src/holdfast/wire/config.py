@@ -437,8 +437,8 @@ def _flight_conflicts(config: Config) -> list[tuple[str, str]]:
         found.append(("flight.reads", "at least 1"))
     if flight.idle_s <= 0:
         found.append(("flight.idle_s", "more than 0 seconds"))
-    if flight.memory_bytes < 1 << 30:
-        found.append(("flight.memory_bytes", "at least 1 GiB"))
+    if flight.memory_bytes < 2 << 30:
+        found.append(("flight.memory_bytes", "at least 2 GiB: Arrow reserves more than it uses"))
     return found
 
 
