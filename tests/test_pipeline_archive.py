@@ -118,13 +118,14 @@ def test_what_the_source_does_not_hand_over_in_range(spark: SparkSession, tmp_pa
 
 
 class Holder:
-    """A subscription that is reset while the archive is written."""
+    """A subscription that is reset while the archive is written; or its topic is made anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, incarnation: bytes = b"\xaa") -> None:
         self.advanced: list[int] = []
+        self.incarnation = incarnation
 
     def progress(self, topic: str, subscription: str, **_: Any) -> Progress:
-        return Progress(b"", 3, 0, 0, 1)
+        return Progress(self.incarnation, 3, 0, 0, 1)
 
     def advance(self, topic: str, subscription: str, to: int, reset_number: int) -> Progress:
         assert reset_number == 3
@@ -138,6 +139,10 @@ def test_a_reset_meanwhile_stays(spark: SparkSession, tmp_path: Path) -> None:
     assert holder.advanced == [1]
     assert "was reset meanwhile" in done.table()
     assert done.topics[0].acked_to == 0
+    other = Holder(b"\xbb")
+    done = archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": [{}]}), subscription="s", holder=other)
+    assert other.advanced == []
+    assert "was made anew meanwhile" in done.table()
 
 
 def test_a_topic_that_was_trimmed_or_made_anew(spark: SparkSession, tmp_path: Path) -> None:

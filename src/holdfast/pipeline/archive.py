@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from holdfast.client import Progress
 from holdfast.errors import Corrupt, CursorModifying
 from holdfast.pipeline.archived import VERSION, ArchiveDirectory, Kind, Part, Range, Recovered, Run
 from holdfast.pipeline.columns import COLUMNS
@@ -141,12 +142,11 @@ def archive(
     directory = ArchiveDirectory(to)
     told("recover", str(directory.path))
     with directory.changing() as recovered:
-        names, holds = list(known.extents(topics)), dict[str, int]()
+        names, holds = list(known.extents(topics)), dict[str, Progress]()
         if subscription is not None and holder is not None:
             told("hold", subscription)
             for name in names:  # before the plan: from now on nothing behind it is trimmed
-                at = holder.progress(name, subscription, create=True, start="earliest")
-                holds[name] = at.reset_number
+                holds[name] = holder.progress(name, subscription, create=True, start="earliest")
         told("plan")
         ranges = plan(directory.positions(), known.extents(names), accept_loss)
         fresh = {name: reach for name, reach in ranges.items() if reach.stop > reach.start}
@@ -161,7 +161,7 @@ def archive(
             row = ArchivedTopic(name, reach.start, reach.stop, count, reach.lost)
             if subscription is not None and holder is not None:
                 told("advance", name)
-                row = _advanced(row, holder, subscription, holds[name])
+                row = _advanced(row, holder, subscription, holds[name], reach.incarnation)
             done.append(row)
         told("done")
     return ArchiveReport(
@@ -380,11 +380,13 @@ def verify_archive(spark: SparkSession, directory: str | Path) -> int:
 
 
 def _advanced(
-    row: ArchivedTopic, holder: Subscriptions, subscription: str, reset_number: int
+    row: ArchivedTopic, holder: Subscriptions, subscription: str, held: Progress, incarnation: str
 ) -> ArchivedTopic:
     """Let go of what is archived; a subscription that was reset meanwhile stays where somebody wants it."""
+    if held.incarnation.hex() != incarnation:  # positions of one are none of the other
+        return replace(row, note="was made anew meanwhile, and not let go of")
     try:
-        at = holder.advance(row.topic, subscription, row.stop, reset_number)
+        at = holder.advance(row.topic, subscription, row.stop, held.reset_number)
     except CursorModifying:
         at = holder.progress(row.topic, subscription)
         return replace(row, acked_to=at.acked_to, note="was reset meanwhile, and not moved")

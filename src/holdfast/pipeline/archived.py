@@ -195,6 +195,8 @@ class ArchiveDirectory:
         """
         for folder in (self._runs, self._staging):
             folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self._inside, self.path, self.path.parent):
+            _sync(folder)
         with (self._inside / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
