@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -236,12 +237,15 @@ def _figure(title: str, draw: Callable[[Axes], None], height: float = 2.6) -> st
     return f"<section><h2>{html.escape(title)}</h2><figure>{svg}</figure></section>"
 
 
-def _times(report: AuditReport, topic: str) -> tuple[Any, list[Moment]]:
+def _times(report: AuditReport, topic: str) -> tuple[list[float], list[Moment | None]]:
+    """Every step from the first to the last, and one more; None where nothing was published."""
     from matplotlib import dates
 
     kinds: Any = dates  # these have no types yet
-    found = [each for each in report.series if each.topic == topic]
-    return kinds.date2num([datetime.fromtimestamp(each.at_s, UTC) for each in found]), found
+    found = {each.at_s: each for each in report.series if each.topic == topic}
+    steps = range(min(found), max(found) + 2 * report.step_s, report.step_s) if found else range(0)
+    at = [float(kinds.date2num(datetime.fromtimestamp(step, UTC))) for step in steps]
+    return at, [found.get(step) for step in steps]
 
 
 def _clock(axes: Axes) -> None:
@@ -258,7 +262,7 @@ def _rate(axes: Axes, report: AuditReport, topics: list[str]) -> None:
 
     for colour, topic in zip(_colours(topics), topics, strict=False):
         at, found = _times(report, topic)
-        rates = [each.count / report.step_s for each in found]
+        rates = [each.count / report.step_s if each else 0.0 for each in found]
         axes.step(at, rates, where="post", color=colour, linewidth=1.6, label=short(topic))
     axes.set_ylim(bottom=0)
     axes.set_ylabel("messages per second")
@@ -270,18 +274,17 @@ def _rate(axes: Axes, report: AuditReport, topics: list[str]) -> None:
 def _latency_curve(axes: Axes, report: AuditReport, topics: list[str]) -> None:
     for colour, topic in zip(_colours(topics), topics, strict=False):
         at, found = _times(report, topic)
-        axes.plot(
-            at, [_ms(each.p50) for each in found], color=colour, linewidth=1.6, label=f"{short(topic)}, 50 %"
-        )
-        axes.plot(
-            at,
-            [_ms(each.p99) for each in found],
-            color=colour,
-            linewidth=1.1,
-            linestyle=(0, (4, 2)),
-            label=f"{short(topic)}, 99 %",
-        )
+        for share, width, dashes in (("p50", 1.6, "-"), ("p99", 1.1, "--")):
+            # A step holds what was measured in it; where nothing was published there is no line.
+            took = [_ms(getattr(each, share)) if each else math.nan for each in found]
+            if len(took) > 1:
+                took[-1] = took[-2]
+            label = f"{short(topic)}, {share[1:]} %"
+            axes.step(at, took, where="post", color=colour, linewidth=width, linestyle=dashes, label=label)
     axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    if high < low * 10:
+        axes.set_ylim(low / 3, high * 3)
     axes.set_ylabel("latency, ms")
     _plain(axes.yaxis)
     _clock(axes)
