@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, little memory; it ends with the run."""
     from holdfast.pipeline import session
 
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {**SETTINGS, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     made = session("holdfast-tests", master="local[2]", settings=settings)
     yield made

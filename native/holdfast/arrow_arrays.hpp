@@ -51,7 +51,7 @@ namespace holdfast {
 // Which rows are not null. Takes no memory before the first null.
 class Validity {
  public:
-    void push(std::size_t row, bool valid) {
+    [[gnu::always_inline]] void push(std::size_t row, bool valid) {
         if (valid && bits_.size() == 0) [[likely]]
             return;
         set(row, valid);
@@ -81,7 +81,7 @@ class Validity {
 template <class T>
 class FixedColumn {
  public:
-    void push(std::size_t row, T value, bool valid = true) {
+    [[gnu::always_inline]] void push(std::size_t row, T value, bool valid = true) {
         std::memcpy(values_.extend(sizeof(T)), &value, sizeof(T));
         validity_.push(row, valid);
     }
@@ -100,7 +100,8 @@ class BytesColumn {
         data_.append(bytes);
         close(row, valid);
     }
-    void close(std::size_t row, bool valid = true) {  // what was appended to data() is this row's
+    [[gnu::always_inline]] void close(
+        std::size_t row, bool valid = true) {  // what was appended to data() is this row's
         const auto end = static_cast<std::int32_t>(data_.size());
         std::memcpy(offsets_.extend(4), &end, 4);
         validity_.push(row, valid);

@@ -52,10 +52,8 @@ class ByteBuffer {
 
     // `count` bytes more, which the caller fills. Every pointer into the buffer is void after it.
     u8* extend(std::size_t count) {
-        if (count > capacity_ - size_) [[unlikely]] {
-            if (count > kSizeMax - size_) throw std::bad_alloc();
-            reserve(std::max({size_ + count, std::min(2 * capacity_, kSizeMax), std::size_t{256}}));
-        }
+        if (count > capacity_ - size_) [[unlikely]]
+            grow(count);
         u8* place = data_ + size_;
         size_ += count;
         return place;
@@ -101,6 +99,10 @@ class ByteBuffer {
  private:
     static constexpr std::size_t kSizeMax = std::size_t{1} << 62;
 
+    [[gnu::noinline]] void grow(std::size_t count) {  // apart, so that extend() is small
+        if (count > kSizeMax - size_) throw std::bad_alloc();
+        reserve(std::max({size_ + count, std::min(2 * capacity_, kSizeMax), std::size_t{256}}));
+    }
     void* base() const { return data_ == nullptr ? nullptr : data_ - memory_->lead; }
     void drop() {
         if (void* held = release()) memory_->free(held);

@@ -284,7 +284,7 @@ class ColumnDecoder {
         if (!sum_is_right(bytes)) return unsound(EntryFault::crc);
         const std::string_view metadata = bytes.substr(kEntryHeader, slot.header - kEntryHeader);
         std::string_view payload = bytes.substr(slot.header);
-        walk_.metadata = EntryMetadata{};
+        std::construct_at(&walk_.metadata);  // in place: assigning a new one copies it
         if (const auto fault = read_metadata(metadata, walk_.metadata); fault != EntryFault::none)
             return unsound(fault);
         const EntryMetadata& fields = walk_.metadata;

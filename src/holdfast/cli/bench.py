@@ -14,6 +14,7 @@ def add(nouns: Subparsers) -> None:
         ("queue", "beside the usual ways between two processes", bench_queue),
         ("broker", "beside a plain program with the same rounds, and at scale", bench_broker),
         ("server", "beside Redis, NATS and RabbitMQ, and with the official client", bench_server),
+        ("pipeline", "Spark's source beside Parquet, text and one from memory", bench_pipeline),
     ):
         # No options of its own: what follows the name, --help included, is the benchmark's to read.
         parser = verbs.add_parser(name, help=summary, add_help=False, prefix_chars="\0")
@@ -42,3 +43,13 @@ def bench_server(options: argparse.Namespace) -> int:
         raise Usage(f"the server needs {error.name}: pip install 'holdfast[server]'") from None
 
     return server.main(options.rest)
+
+
+def bench_pipeline(options: argparse.Namespace) -> int:
+    try:
+        from holdfast.bench import pipeline, pipeline_worker
+    except ModuleNotFoundError as error:
+        raise Usage(f"Spark's source needs {error.name}: pip install 'holdfast[spark]'") from None
+
+    assert pipeline_worker.__name__  # what the benchmark starts is there, too
+    return pipeline.main(options.rest)

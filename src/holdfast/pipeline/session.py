@@ -54,6 +54,8 @@ def session(
     # Workers must be this interpreter: another one would not find this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master is None or master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody else shall reach it
     builder = SparkSession.builder.appName(app)
     if master is not None:
         builder = builder.master(master)

@@ -1,0 +1,119 @@
+"""What the pipeline's benchmark reads: the same rows as a topic, as Arrow in memory, as Parquet, as text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from holdfast import Broker
+from holdfast.pipeline.columns import COLUMNS, schema_text
+from holdfast.pipeline.decoding import Decoding, Wish
+from holdfast.pipeline.options import parse
+from holdfast.pipeline.reading import FilePlace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BATCHES: dict[str, list[pa.RecordBatch]] = {}
+"""What a Python worker has in memory: Spark uses workers again, so it is loaded once."""
+
+
+class MemoryReader(DataSourceReader):
+    """Yields batches that are in memory already: as little as a source in Python can do."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(str(path)) for path in sorted(Path(self._folder).glob("*.arrow"))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        path = partition.value
+        if path not in _BATCHES:
+            with pa.OSFile(path) as file:
+                _BATCHES[path] = list(pa.ipc.open_stream(file))
+        return iter(_BATCHES[path])
+
+
+class MemorySource(DataSource):
+    """The same record batches as ours, from memory: the bar to be measured against."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "holdfast_bench_memory"
+
+    def schema(self) -> str:
+        return schema_text(parse({}, "source"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return MemoryReader(self.options["path"])
+
+
+class World:
+    """The data of one size of message."""
+
+    def __init__(self, folder: Path, size: int, count: int) -> None:
+        self.folder = folder / str(size)
+        self.size = size
+        self.count = count
+        self.data = str(self.folder / "data")
+        self.folder.mkdir(parents=True)
+
+    def make(self, spark: SparkSession, cores: int) -> None:
+        """All forms of the same rows. `alone`: an entry each; `batches`: a hundred in an entry."""
+        payloads = [os.urandom(self.size // 2).hex().encode() for _ in range(1000)]
+        with Broker.open(self.data, sync="os") as broker:
+            for name, packed in (("alone", 1), ("batches", 100)):
+                with broker.producer(name, name="rig", batch=packed) as producer:
+                    for at in range(0, self.count, 10_000):
+                        piece = min(10_000, self.count - at)
+                        producer.send_many([payloads[i % 1000] for i in range(piece)], key="sensor-7")
+        place = FilePlace(self.data)
+        topic = place.open("persistent://public/default/batches")
+        first, stop = topic.plan()
+        (self.folder / "memory").mkdir()
+        for part in range(cores):
+            low, high = (first + (stop - first) * each // cores for each in (part, part + 1))
+            with pa.OSFile(str(self.folder / f"memory/{part}.arrow"), "wb") as file:
+                writer: Any = None
+                for batch in Decoding(topic, low, high, Wish(list(COLUMNS))).batches():
+                    writer = writer or pa.ipc.new_stream(file, batch.schema)
+                    writer.write_batch(batch)
+                writer.close()
+        self.frame(spark, "batches").write.parquet(str(self.folder / "parquet"))
+        rows = self.frame(spark, "batches").selectExpr("cast(value as string) as value")
+        rows.write.text(str(self.folder / "text"))
+
+    def frame(self, spark: SparkSession, form: str) -> DataFrame:
+        """The rows in one of their forms."""
+        if form == "memory":
+            return spark.read.format(MemorySource.name()).load(str(self.folder / "memory"))
+        if form == "parquet":
+            return spark.read.parquet(str(self.folder / "parquet"))
+        if form == "text":
+            return spark.read.text(str(self.folder / "text"))
+        return spark.read.format("holdfast").option("path", self.data).option("topic", form).load()
+
+
+def cpu_seconds() -> float:
+    """What this process and all below it have used so far: Spark's machine and its Python workers."""
+    tick = os.sysconf("SC_CLK_TCK")
+    found: dict[int, tuple[int, float]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            found[int(entry.name)] = (int(words[1]), sum(map(int, words[11:15])) / tick)
+    mine, grown = {os.getpid()}, True
+    while grown:
+        more = {pid for pid, (parent, _) in found.items() if parent in mine} - mine
+        mine, grown = mine | more, bool(more)
+    return sum(found[pid][1] for pid in mine if pid in found)
