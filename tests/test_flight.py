@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -243,6 +244,26 @@ def test_tls_where_http_has_it(server: Served, world: World, data: Path) -> None
         list(plain.list_actions(flight.FlightCallOptions(timeout=20)))
 
 
+@contextlib.contextmanager
+def answering(words: bytes) -> Iterator[str]:
+    """Somebody who says always the same, and hangs up."""
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                channel, _ = listener.accept()
+                with channel:
+                    channel.recv(1 << 16)
+                    channel.sendall(words)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
 def test_wrong_addresses_say_so() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -251,6 +272,14 @@ def test_wrong_addresses_say_so() -> None:
             RemotePlace(nobody, timeout_s=0.5).topics()
     with pytest.raises(BadConfiguration, match=r"is service\.url right"):
         RemotePlace("http://no-such-host.invalid:8080").topics()
+    with answering(b"\0\0\0\5hello") as url, pytest.raises(BadConfiguration, match="does not speak HTTP"):
+        RemotePlace(url).topics()
+    half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"
+    with answering(half) as url, pytest.raises(Timeout, match="was cut"):
+        RemotePlace(url, timeout_s=0.5).topics()
+    other = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+    with answering(other) as url, pytest.raises(BadConfiguration, match="answers something else"):
+        RemotePlace(url).topics()
     for wrong in ("holdfast://127.0.0.1:6650", "127.0.0.1:8080", "http://"):
         with pytest.raises(BadConfiguration, match=r"such as http://127\.0\.0\.1:8080"):
             open_place(None, wrong)

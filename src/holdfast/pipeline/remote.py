@@ -220,6 +220,10 @@ class RemotePlace:
             connection.request("GET", parts.path + PATH, headers=headers)
             response = connection.getresponse()
             body = response.read(ANSWER_BYTES_MAX)
+            if response.length and len(body) < ANSWER_BYTES_MAX:
+                raise _Away("the answer of HTTP was cut")
+        except ssl.SSLEOFError:
+            raise  # cut in the middle, as by a server that was killed
         except ssl.SSLError as error:
             raise BadConfiguration(
                 f"{self.url}: {error}; tlsTrustCertsFilePath names the certificates to trust"
@@ -230,8 +234,10 @@ class RemotePlace:
             raise BadConfiguration(f"{self.url}: {error.strerror}; is service.url right?") from None
         except http.client.RemoteDisconnected:
             raise
-        except http.client.HTTPException as error:
+        except http.client.BadStatusLine as error:
             raise BadConfiguration(f"{self.url} does not speak HTTP ({error!r})") from None
+        except http.client.HTTPException as error:
+            raise _Away(repr(error)) from error
         finally:
             connection.close()
         return self._answered(response.status, body)
@@ -302,7 +308,7 @@ class RemoteDecoding:
         self._wish = wish
         self._mark = Mark(start, 0)
         self.damaged = 0
-        """Entries that were left out; known at the end."""
+        """Entries that were left out (mode=permissive), before the last rows."""
         self.at = start
         """All before it was handed over."""
 
@@ -311,9 +317,10 @@ class RemoteDecoding:
         place = self._topic.place
         patience = _Patience(place.url, place.timeout_s)
         while not self._mark.end:
+            before = self.damaged
             try:
                 for batch, mark in place.rows(self._ticket()):
-                    self._mark, self.at = mark, mark.start
+                    self._mark, self.at, self.damaged = mark, mark.start, before + mark.damaged
                     patience.got_on()
                     if batch.num_rows:
                         yield batch
@@ -322,7 +329,6 @@ class RemoteDecoding:
             except _Away as error:
                 log.warning("%s, position %d: %s; trying again", self._topic.name, self.at, error)
                 patience.wait(error)
-        self.damaged = self._mark.damaged
         if self.damaged:
             log.warning("%s: %d damaged entries were left out", self._topic.name, self.damaged)
 

@@ -73,7 +73,7 @@ class Mark(msgspec.Struct, array_like=True):
     end: bool = False
     """Nothing comes any more. Without it a stream was cut."""
     damaged: int = 0
-    """At the end: entries that were left out (mode=permissive)."""
+    """Entries that this stream has left out (mode=permissive), all before `start`."""
 
 
 class Trouble(msgspec.Struct):

@@ -237,11 +237,12 @@ class Reads:
                         continue
                     rows = batch.slice(left)
                     left = 0
-                    mark = _mark(mark, rows.column(rows.schema.get_field_index(POSITION)))
+                    mark = _mark(mark, rows)
+                    mark.damaged = decoding.damaged
                     yield rows.select(asked.columns), msgspec.msgpack.encode(mark)
             except NotFound:
                 # Trimmed under our hands. All before it was handed over: whoever may go on behind it does.
-                yield empty, msgspec.msgpack.encode(Mark(decoding.at, 0))
+                yield empty, msgspec.msgpack.encode(Mark(decoding.at, 0, damaged=decoding.damaged))
                 raise
             mark = Mark(asked.stop, 0, end=True, damaged=decoding.damaged)
             yield empty, msgspec.msgpack.encode(mark)
@@ -261,9 +262,13 @@ class Reads:
         return topic
 
 
-def _mark(before: Mark, positions: Any) -> Mark:
+def _mark(before: Mark, rows: pa.RecordBatch) -> Mark:
     """How to go on behind these rows. Positions rise; an entry's rows may stand in several batches."""
+    positions = rows.column(rows.schema.get_field_index(POSITION))
     last = positions[-1].as_py()
+    corrupt = rows.schema.get_field_index("corrupt")
+    if corrupt >= 0 and rows.column(corrupt)[-1].is_valid:
+        return Mark(last + 1, 0)  # of a damaged entry there is one row: it is not to be counted again
     low, high = 0, len(positions) - 1
     while low < high:
         middle = (low + high) // 2
