@@ -39,6 +39,10 @@ class Door:
     async def connections(self) -> int:
         return len(self._server.connections)
 
+    async def requests(self) -> int:
+        """Of the connection that has most of them under way."""
+        return max(len(each._requests) for each in self._server.connections)
+
     async def stats(self, topic: str, subscription: str) -> dict[str, Any]:
         stats = self._broker.admin.subscription_stats(topic, subscription)
         dispatch = stats.dispatch

@@ -125,7 +125,7 @@ def bits_of(words: Iterable[int]) -> int:
         >>> bin(bits_of([5, -1 << 63])).count("1")
         3
     """
-    return sum((word % _WORD) << (64 * at) for at, word in enumerate(words))
+    return int.from_bytes(b"".join((word % _WORD).to_bytes(8, "little") for word in words), "little")
 
 
 # -- answers ------------------------------------------------------------------------------------------

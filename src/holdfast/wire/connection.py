@@ -72,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         self.reader = WireReader(GREETING_BYTES_MAX)
         self._protocol_version = 0
         self._auth_method = ""
+        self._behind = ""
+        """For whom a proxy speaks, by its own account."""
         self._refreshes = False
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
@@ -184,7 +186,8 @@ class Connection(asyncio.BufferedProtocol):
         before = frame.count
         items: list[Any] = []
         try:
-            items = list[Any](self.reader.feed(data, frame))
+            room = self.options.requests_max - len(self._requests)
+            items = list[Any](self.reader.feed(data, frame, max(0, room)))
         finally:  # whatever happens, every event that is in the frame has its future
             added = frame.count - before
             futures = iter(engine.added(added) if added else ())
@@ -208,7 +211,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._command(item[1], item[2])
         if self.reader.stalled:  # the frame of events was full: when it has left, there is room again
             self.pause("frame")
-            self.loop.call_soon(self._take_rest)
+            if "requests" not in self._pauses:  # else when some were answered
+                self.loop.call_soon(self._take_rest)
         if added and engine.behind:
             self.server.wait_for_room()
 
@@ -270,6 +274,8 @@ class Connection(asyncio.BufferedProtocol):
         del self._requests[task]
         if "requests" in self._pauses and len(self._requests) * 2 <= self.options.requests_max:
             self.go_on("requests")
+            if self.reader.stalled:
+                self.loop.call_soon(self._take_rest)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Work that ends with the connection, if not before."""
@@ -290,13 +296,14 @@ class Connection(asyncio.BufferedProtocol):
     def role(self) -> str:
         return "" if self.identity is None else self.identity.role
 
-    def authorize(self, action: Action, name: str, subscription: str = "") -> None:
-        """May this client do that?
+    def authorize(self, action: Action, name: str, subscription: str = "", behind: str = "") -> None:
+        """May this client do that? A proxy that says who is behind it, too: both must be allowed.
 
         Raises:
             Denied: it may not.
         """
-        self.options.authorize(self.role, action, name, subscription)
+        for role in {self.role: None, self._behind or self.role: None, behind or self.role: None}:
+            self.options.authorize(role, action, name, subscription)
 
     def _greet(self, kind: int, command: pb.BaseCommand) -> None:
         if kind != pb.BaseCommand.CONNECT or self._showing or self.reader.pending:
@@ -304,6 +311,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         greeting = command.connect
         self.client_version = greeting.client_version
+        self._behind = greeting.original_principal
         self._protocol_version = min(greeting.protocol_version, PROTOCOL_VERSION)
         self._refreshes = greeting.feature_flags.supports_auth_refresh
         shown = pb.AuthData(auth_method_name=greeting.auth_method_name, auth_data=greeting.auth_data)
@@ -416,6 +424,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pauses.discard(why)
         if not self._pauses and self._transport is not None and not self._closing:
             self._heard = self.loop.time()
+            self._pinged = None
             self._transport.resume_reading()
 
     # -- is it alive? ----------------------------------------------------------------------------------
@@ -430,7 +439,9 @@ class Connection(asyncio.BufferedProtocol):
         elif self.stalled:
             self._look_at_writing(now)
         elif self._pauses:
-            pass  # it may have answered: nobody has looked
+            # It may have answered: nobody has looked. But who has gone is found out by sending to it.
+            if now - max(self._heard, self._pinged or 0.0) > self.options.keep_alive_s:
+                self._ping(now)
         elif self._pinged is not None:
             if now - self._pinged > self.options.keep_alive_s:
                 LOG.warning("client is silent", peer=self.address, seconds=now - self._heard)
@@ -451,6 +462,7 @@ class Connection(asyncio.BufferedProtocol):
     async def lives(self) -> bool:
         """Ask the client for a sign of life; without one it is closed."""
         if self._closing:
+            await asyncio.wait([self.lost], timeout=LINGER_S)  # what it holds, it holds until then
             return False
         if self._pauses:
             return True

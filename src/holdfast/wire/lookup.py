@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.broker.names import TopicName
+from holdfast.broker.names import TopicName, namespace_name
 from holdfast.broker.topic import Topic
 from holdfast.errors import Misuse, NotFound
 from holdfast.wire import commands
@@ -27,6 +27,14 @@ def full_name(name: str) -> str:
     """
     try:
         return str(TopicName.parse(name))
+    except Misuse as error:
+        raise Refused(pb.InvalidTopicName, str(error)) from error
+
+
+def require_namespace_name(name: str) -> None:
+    """Raises Refused where a client names no namespace."""
+    try:
+        namespace_name(name)
     except Misuse as error:
         raise Refused(pb.InvalidTopicName, str(error)) from error
 
@@ -54,7 +62,7 @@ async def topic_for(
 async def partitions(connection: Connection, command: pb.CommandPartitionedTopicMetadata) -> bytes:
     """PARTITIONED_METADATA: no topic has any yet. It makes none, either: who publishes or subscribes does."""
     full = full_name(command.topic)
-    connection.authorize("lookup", full)
+    connection.authorize("lookup", full, behind=command.original_principal)
     broker = connection.broker
     broker.require_namespace(full)
     wanted = broker.options.create_topics and command.metadata_auto_creation_enabled
@@ -83,7 +91,7 @@ async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> b
     (a container's port, a tunnel), that way is known to work.
     """
     full = full_name(command.topic)
-    connection.authorize("lookup", full)
+    connection.authorize("lookup", full, behind=command.original_principal)
     connection.broker.require_namespace(full)
     options = connection.options
     advertised = options.advertised
@@ -121,6 +129,7 @@ def no_broker(request: int, refused: Refused) -> bytes:
 
 async def topics(connection: Connection, command: pb.CommandGetTopicsOfNamespace) -> bytes:
     """GET_TOPICS_OF_NAMESPACE. Patterns are the client's to match: who sends one may send a costly one."""
+    require_namespace_name(command.namespace)
     connection.authorize("lookup", command.namespace)
     answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=command.request_id)
     if command.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:

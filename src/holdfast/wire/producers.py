@@ -109,6 +109,11 @@ class Producers:
         """PRODUCER: begin a session."""
         known = self._open.get(command.producer_id)
         if known is not None:  # the client did not hear the answer
+            if known.topic.name != lookup.full_name(command.topic):
+                raise Refused(
+                    pb.NotAllowedError,
+                    f"producer {known.id} of this connection is open for {known.topic.name}; close it first",
+                )
             return self._success(command, known, -1)
         if command.producer_id in self._opening:
             raise Refused(pb.ServiceNotReady, f"producer {command.producer_id} is being opened already")
@@ -123,9 +128,12 @@ class Producers:
 
     async def _opened(self, command: pb.CommandProducer) -> bytes | None:
         broker = self._on.broker
+        if command.initial_subscription_name:  # it keeps what is published: that is a consumer's to decide
+            full = lookup.full_name(command.topic)
+            self._on.authorize("consume", full, command.initial_subscription_name)
         topic = await lookup.topic_for(self._on, command.topic, "produce")
         broker.store.admit(0)  # who cannot publish is told so at once
-        if command.HasField("initial_subscription_name") and command.initial_subscription_name:
+        if command.initial_subscription_name:
             await broker.ensure_subscription(topic, command.initial_subscription_name, "earliest")
         schema_version = b""
         if command.HasField("schema"):
