@@ -17,15 +17,53 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.broker import Broker
+from holdfast.broker import Broker, BrokerOptions
+from holdfast.broker.blocking import Runner
 from holdfast.broker.engine import Engine
 from holdfast.ingest.account import Account
-from holdfast.wire import ingest as ingesting
+from holdfast.wire import segment as ingesting
 from holdfast.wire.ingest import Ingest
+
+
+class World:
+    """A broker with local ingest, in a thread of this process."""
+
+    def __init__(self, data: Path, ingest: dict[str, Any] | None = None, **options: Any) -> None:
+        self._given = ingest or {}
+        self.runner = Runner()
+        self.broker = self.runner(Broker.start(data, BrokerOptions(**options)))
+        self.ingest: Ingest = self.runner(self._start(data))
+
+    async def _start(self, data: Path) -> Ingest:
+        ingest = Ingest(self.broker, data, **{"capacity": 1 << 17, "topics_max": 3} | self._given)
+        await ingest.start()
+        return ingest
+
+    def stored(self, topic: str = "orders") -> list[Any]:
+        return [bytes(each.data) for each in self.messages(topic)]
+
+    def messages(self, topic: str = "orders") -> list[Any]:
+        return list(self.runner(self.broker.admin.examine(topic, count=1000)))
+
+    def close(self) -> None:
+        self.runner(self.ingest.stop())
+        self.runner(self.broker.close())
+        self.runner.stop()
+
+
+@contextlib.contextmanager
+def serving(data: Path, ingest: dict[str, Any] | None = None, **options: Any) -> Iterator[World]:
+    world = World(data, ingest, **options)
+    try:
+        yield world
+    finally:
+        world.close()
+
 
 STEPS = ("publish", "durable", "confirmed", "session", "adopted")
 """Where a broker can be told to die: an event is submitted, durable, confirmed and not settled; …"""

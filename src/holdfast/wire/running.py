@@ -18,7 +18,7 @@ from typing import Any
 import holdfast
 from holdfast.broker.broker import Broker
 from holdfast.errors import BadConfiguration, HoldfastError
-from holdfast.wire.access import Access, http_options, server_options
+from holdfast.wire.access import Access, http_options, is_loopback, server_options
 from holdfast.wire.config import Config
 from holdfast.wire.ingest import Ingest
 from holdfast.wire.limits import raise_descriptor_limit
@@ -27,7 +27,6 @@ from holdfast.wire.private import HANDLERS
 from holdfast.wire.server import Server
 from holdfast.wire.settings import Settings
 
-_LOOPBACK = ("127.", "::1", "localhost")
 _CREDENTIAL_KEYS = (
     *("tls.key", "authentication.token.secret_file", "authentication.basic.users_file"),
 )  # files that only the server should read
@@ -119,7 +118,13 @@ class _Running:
         assert config.data is not None
         size, topics = config.ingest.queue_bytes, config.ingest.topics
         try:
-            ingest = Ingest(broker, config.data, capacity=size, topics_max=topics)
+            ingest = Ingest(
+                broker,
+                config.data,
+                capacity=size,
+                topics_max=topics,
+                message_bytes_max=config.limits.message_bytes,
+            )
             await ingest.start()
         except (HoldfastError, OSError) as error:
             log.warning("nobody can publish through shared memory", why=error)
@@ -147,7 +152,7 @@ class _Running:
     def _warn(self, files: int) -> None:
         """Things that work, and that somebody may not have meant."""
         config = self._config
-        if not config.listen.host.startswith(_LOOPBACK):
+        if not is_loopback(config.listen.host):
             if not config.authentication.methods:
                 log.warning("everybody who reaches this address is let in", host=config.listen.host)
             elif config.listen.port is not None or config.listen.http_port is not None:
@@ -156,7 +161,9 @@ class _Running:
             log.warning("everybody who is let in may do everything", key="authorization.enabled")
         if files < config.limits.connections + 1024:
             log.warning("few open files are allowed", limit=files, connections=config.limits.connections)
-        for key, path in _credential_files(config):
+        if config.authorization.grants and not config.authorization.enabled:
+            log.warning("nobody goes by the grants", key="authorization.enabled")
+        for key, path in _credential_files(self._settings):
             with contextlib.suppress(OSError):
                 if path.stat().st_mode & 0o007:
                     log.warning("everybody on this machine can read a secret", key=key, file=path)
@@ -203,10 +210,13 @@ class _Running:
         self._stop.set()
 
 
-def _credential_files(config: Config) -> list[tuple[str, Path]]:
+def _credential_files(settings: Settings) -> list[tuple[str, Path]]:
     found = []
+    key = "authentication.token.secret"
+    if settings.file is not None and settings.origin(key).startswith(f"{settings.file}:"):
+        found.append((key, settings.file))
     for key in _CREDENTIAL_KEYS:
-        value: Any = config
+        value: Any = settings.config
         for part in key.split("."):
             value = getattr(value, part)
         if value is not None:
