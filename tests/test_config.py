@@ -161,6 +161,15 @@ MISTAKES = [
     ("listen = 3\n", "holdfast.toml:1: listen: is a table: write [listen]"),
     ("[listen]\nport = = 1\n", "holdfast.toml:2: Invalid value at column 8"),
     ("[authentication]\nmethods = ['token']\n", "holdfast.toml:2: authentication.methods: token needs a key"),
+    ("[listen]\nhost = ''\n", "holdfast.toml:2: listen.host: which address? 127.0.0.1 is this machine alone"),
+    (
+        "[authentication.token]\nsecret_file = 'a'\n",
+        "holdfast.toml:2: authentication.token.secret_file: nobody is asked for it",
+    ),
+    (
+        "[authentication]\nmethods = []\nbasic.users_file = 'a'\n",
+        "holdfast.toml:3: authentication.basic.users_file: nobody is asked for it",
+    ),
     ("[authentication]\nmethods = ['basic']\n", "basic needs authentication.basic.users_file"),
     ("[authentication]\nmethods = ['tls']\n", "tls needs tls.ca: who vouches for the clients?"),
     ("[authentication]\nmethods = 'token'\n", "holdfast.toml:2: authentication.methods: is not a list"),
@@ -200,6 +209,28 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         "holdfast.toml:4",
         "$HOLDFAST_LOG_LEVEL",
     ]
+
+
+def test_an_empty_variable_does_not_open_every_network(tmp_path: Path) -> None:
+    """`HOLDFAST_LISTEN_HOST=$ADDRESS`, where nobody has set $ADDRESS."""
+    (told,) = refused("", tmp_path, {"HOLDFAST_LISTEN_HOST": ""})
+    assert told.startswith("$HOLDFAST_LISTEN_HOST: listen.host: which address?")
+
+
+def test_variables_of_services_are_not_ours(tmp_path: Path) -> None:
+    """Kubernetes sets them in every container, for services called holdfast-http and holdfast-broker."""
+    variables = {
+        "HOLDFAST_HTTP_SERVICE_HOST": "10.0.0.1",
+        "HOLDFAST_HTTP_SERVICE_PORT": "8080",
+        "HOLDFAST_HTTP_SERVICE_PORT_METRICS": "8080",
+        "HOLDFAST_HTTP_PORT": "tcp://10.0.0.1:8080",
+        "HOLDFAST_BROKER_PORT_6650_TCP": "tcp://10.0.0.1:6650",
+        "HOLDFAST_BROKER_PORT_6650_TCP_ADDR": "10.0.0.1",
+        "HOLDFAST_PORT": "tcp://10.0.0.1:6650",
+    }
+    assert read("", tmp_path, variables).config == Config()
+    (told,) = refused("", tmp_path, {"HOLDFAST_HTTP_PORT": "8080"})
+    assert told == "$HOLDFAST_HTTP_PORT: there is no such setting; did you mean $HOLDFAST_LISTEN_HTTP_PORT?"
 
 
 def test_mistakes_in_the_environment_and_in_flags(tmp_path: Path) -> None:
@@ -250,7 +281,7 @@ def written(value: Any) -> str:
 
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:
-    found = read(f"[authentication.token]\nsecret = '{SECRET}'\n", tmp_path)
+    found = read(f"[authentication]\nmethods = ['token']\ntoken.secret = '{SECRET}'\n", tmp_path)
     assert found.config.authentication.token.secret == Secret(SECRET)
     assert SECRET not in repr(found) + str(found.config.authentication.token.secret) + as_toml(found)
     assert "# secret is set, and not shown" in as_toml(found)
@@ -327,7 +358,9 @@ def test_wrong_arguments_have_their_status(tmp_path: Path, holdfast: Command) ->
 def test_tokens_know_one_key(tmp_path: Path) -> None:
     config = Config(
         authentication=dataclasses.replace(
-            Config().authentication, token=Tokens(secret_file=Path("a"), public_key_file=Path("b"))
+            Config().authentication,
+            methods=("token",),
+            token=Tokens(secret_file=Path("a"), public_key_file=Path("b")),
         )
     )
     [(key, why)] = conflicts(config)

@@ -76,6 +76,12 @@ class Authorizer:
         """The same for a tenant."""
         return self._allows(role, {action}, (tenant,))
 
+    def allows_somewhere(self, role: str, action: Action) -> bool:
+        """May it do that anywhere at all?"""
+        return self.allows_broker(role) or any(
+            action in rule.allow and rule.is_for(role) for rule in self._rules
+        )
+
     def allows_broker(self, role: str) -> bool:
         """May it do what concerns the whole broker? Superusers may."""
         return not self._enabled or role in self._superusers

@@ -280,6 +280,8 @@ def conflicts(config: Config) -> list[tuple[str, str]]:
 def _listen_conflicts(config: Config) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     listen = config.listen
+    if not listen.host:  # which the system takes for every network that there is
+        found.append(("listen.host", "which address? 127.0.0.1 is this machine alone, 0.0.0.0 everybody"))
     taken: dict[int, str] = {}
     for name in ("port", "tls_port", "http_port", "https_port"):
         port = getattr(listen, name)
@@ -338,6 +340,11 @@ def _authentication_conflicts(authentication: Authentication) -> list[tuple[str,
         found.append((f"authentication.token.{keys[1]}", f"there is authentication.token.{keys[0]} already"))
     if "basic" in authentication.methods and authentication.basic.users_file is None:
         found.append(("authentication.methods", "basic needs authentication.basic.users_file"))
+    given = {"token": keys, "basic": ["users_file"] if authentication.basic.users_file else []}
+    for method, named in given.items():
+        if named and method not in authentication.methods:  # whoever set it did not want everybody to come in
+            words = f"nobody is asked for it: authentication.methods does not name {method}"
+            found.append((f"authentication.{method}.{named[0]}", words))
     if len(set(authentication.methods)) < len(authentication.methods):
         found.append(("authentication.methods", "each method once"))
     if not 0 <= token.leeway_s <= 3600:

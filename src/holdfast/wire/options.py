@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-Action = Literal["lookup", "produce", "consume"]
+Action = Literal["lookup", "produce", "consume", "stage"]
+"""What a client wants. `stage`: keep entries for a topic that it does not name yet."""
 
 
 @dataclass(frozen=True)

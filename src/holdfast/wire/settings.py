@@ -26,6 +26,9 @@ FILE_VARIABLE = "HOLDFAST_CONFIG"
 Way: TypeAlias = tuple[str | int, ...]
 """A key in its parts; a number is a place in a list of tables."""
 
+_OF_SERVICES = re.compile(r".+?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+"""What Kubernetes and Docker tell of services whose names begin with ours: `holdfast-http`, say."""
+
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SPANS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True} | dict.fromkeys(
@@ -93,6 +96,12 @@ def load(
     return reading.settings(file)
 
 
+def _of_a_service(name: str, text: str) -> bool:
+    """Not ours: a service called holdfast-http makes $HOLDFAST_HTTP_PORT, with an address in it."""
+    found = _OF_SERVICES.fullmatch(name)
+    return found is not None and (found[1] != "PORT" or "://" in text)
+
+
 class _Reading:
     """Values by their keys as they come in; the later ones win."""
 
@@ -140,8 +149,7 @@ class _Reading:
             leaf = by_variable.get(name)
             if leaf is not None:
                 self._read_text(f"${name}", leaf, text)
-            elif any(name.startswith(section) for section in sections):
-                # Others may begin with our name: Kubernetes sets some for a service called holdfast.
+            elif any(name.startswith(section) for section in sections) and not _of_a_service(name, text):
                 near = difflib.get_close_matches(name, by_variable, n=1, cutoff=0.6)
                 hint = f"; did you mean ${near[0]}?" if near else ""
                 self.problems.append(f"${name}: there is no such setting{hint}")
