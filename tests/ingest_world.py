@@ -2,8 +2,9 @@
 
     python tests/ingest_world.py serve DATA [STEP COUNT [MUTANT]]    says "ready"; dies at the COUNT-th STEP
     python tests/ingest_world.py produce TOPIC LABEL FILE            puts LABEL:0, LABEL:1, …
+    python tests/ingest_world.py hop TOPIC LABEL FILE                the same, with many producers in turn
 
-A producer notes in its file how many of its messages are confirmed.
+A producer notes in its file how many of its messages are confirmed. $IDLE_S: when a queue is withdrawn.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import contextlib
 import faulthandler
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -67,6 +69,8 @@ def serving(data: Path, ingest: dict[str, Any] | None = None, **options: Any) ->
 
 STEPS = ("publish", "durable", "confirmed", "session", "adopted")
 """Where a broker can be told to die: an event is submitted, durable, confirmed and not settled; …"""
+IDLE = ("withdrawing", "withdrawn", "removed")
+"""With queues that are withdrawn: the word is written, the queue is closed, its files are gone."""
 ONCE = ("session", "adopted")
 """Of these there is one in a life."""
 
@@ -108,16 +112,30 @@ def arm(step: str, count: int) -> None:
     Account.confirm = confirm  # type: ignore[method-assign]
     Engine.publish_entries = publish  # type: ignore[method-assign,assignment]
     Account.mend = mend  # type: ignore[method-assign]
-    if step == "session":
-        real_submit = Engine.submit
+    real_withdraw, real_retire, real_submit = Account.withdraw, ingesting.Segment.withdraw, Engine.submit
 
-        def submit(self: Engine, event: Any) -> Any:
-            future = real_submit(self, event)
-            if type(event).__name__ == "ProducerOpen":
-                now()
-            return future
+    def withdraw(self: Account, yes: bool) -> None:
+        real_withdraw(self, yes)
+        if step == "withdrawing" and yes:
+            now()
 
-        Engine.submit = submit  # type: ignore[method-assign]
+    def retire(self: ingesting.Segment) -> bool:
+        done = real_retire(self)
+        if step == "withdrawn" and done:
+            now()
+        return done
+
+    def submit(self: Engine, event: Any) -> Any:
+        if step == "removed" and type(event).__name__ == "DeduplicationForget":
+            now()
+        future = real_submit(self, event)
+        if step == "session" and type(event).__name__ == "ProducerOpen":
+            now()
+        return future
+
+    Account.withdraw = withdraw  # type: ignore[method-assign]
+    ingesting.Segment.withdraw = retire  # type: ignore[method-assign]
+    Engine.submit = submit  # type: ignore[method-assign]
 
 
 def break_it(mutant: str) -> None:
@@ -138,11 +156,39 @@ def break_it(mutant: str) -> None:
 
 
 async def serve(data: str) -> None:
-    async with Broker.open(data, sync="os") as broker, Ingest(broker, data, capacity=1 << 18):
+    idle_s = float(os.environ.get("IDLE_S", "60"))
+    async with (
+        Broker.open(data, sync="os") as broker,
+        Ingest(broker, data, capacity=1 << 18, idle_s=idle_s),
+    ):
         ended = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
         print("ready", flush=True)
         await ended.wait()
+
+
+def hop(topic: str, label: str, file: str) -> None:
+    """Opens a producer, puts a few, closes it, and so on: its queue is idle now and then."""
+    note = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    chance = random.Random(label)
+    ended = False
+
+    def stop(*_: object) -> None:
+        nonlocal ended
+        ended = True
+
+    signal.signal(signal.SIGTERM, stop)
+    print("ready", flush=True)
+    number = 0
+    while not ended:
+        p = holdfast.Producer(topic, timeout=30.0)
+        for _ in range(chance.randrange(1, 6)):
+            p.put(b"%s:%d" % (label.encode(), number))
+            number += 1
+        p.close()
+        os.pwrite(note, b"%-20d" % number, 0)
+        time.sleep(chance.choice((0.0, 0.005, 0.05)))
+    print(number, flush=True)
 
 
 def produce(topic: str, label: str, file: str) -> None:
@@ -240,5 +286,7 @@ if __name__ == "__main__":
         if len(sys.argv) > 3:
             arm(sys.argv[3], int(sys.argv[4]))
         asyncio.run(serve(sys.argv[2]))
+    elif sys.argv[1] == "hop":
+        hop(*sys.argv[2:5])
     else:
         produce(*sys.argv[2:5])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest_world import ONCE, STEPS, Process, stored
+from ingest_world import IDLE, ONCE, STEPS, Process, stored
 
 LIVES = [(step, count) for step in STEPS for count in ((1,) if step in ONCE else (1, 3))]
 
@@ -50,10 +50,10 @@ class Storm:
         self.server = Process("serve", self.data, *step)
         return self.server.ready()
 
-    def produce(self) -> Process:
+    def produce(self, how: str = "produce") -> Process:
         label = f"p{len(self.notes)}"
         self.notes[label] = self._tmp / label
-        self.producers.append(Process("produce", "orders", label, self.notes[label]))
+        self.producers.append(Process(how, "orders", label, self.notes[label]))
         return self.producers[-1]
 
     def finish(self) -> int:
@@ -92,6 +92,23 @@ def test_the_broker_dies_at_every_step(storm: Storm) -> None:
         storm.server.close()
     assert storm.serve()
     time.sleep(0.1)
+    assert storm.finish() > 0
+
+
+def test_the_broker_dies_while_it_takes_queues_away(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producers come and go meanwhile. Nobody is turned away, and nothing is lost or stored twice."""
+    monkeypatch.setenv("IDLE_S", "0.005")
+    assert storm.serve()
+    for _ in range(3):
+        assert storm.produce("hop").ready()
+    assert storm.server is not None
+    storm.server.kill()
+    for step, count in [(step, count) for count in (1, 2) for step in IDLE]:
+        if storm.serve(step, count):
+            assert storm.server.popen.wait(30.0) != 0, step
+        storm.server.close()
+    assert storm.serve()
+    time.sleep(0.5)
     assert storm.finish() > 0
 
 
