@@ -135,6 +135,33 @@ def test_a_name_of_elsewhere_does_not_lead_here(name: str) -> None:
                 assert world.ask("GET", "/admin/v2/tenants", headers=headers).status == expected
 
 
+HOSTS = {"": 200, ":8080": 200, "a_b.c-d": 200, "[::1]:1": 200}
+HOSTS |= dict.fromkeys(["[", "[::1", "[::1]:x", "a:b:c", "a b", "a@b", "a/b", "a:999999", "\xff", "a%"], 400)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_that_is_none(host: str, http: HttpWorld) -> None:
+    """Refused at every path; the client is told, not a mistake of the program logged."""
+    for path in ("/admin/v2/tenants", "/lookup/v2/topic/persistent/public/default/x"):
+        with socket.create_connection(("127.0.0.1", http.server.port), timeout=10) as channel:
+            lines = (
+                f"GET {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nConnection: close\r\n\r\n"
+            )
+            channel.sendall(lines.encode("latin-1"))
+            assert int(channel.recv(65536).split()[1]) == HOSTS[host]
+
+
+def test_a_client_that_names_no_host(http: HttpWorld) -> None:
+    """HTTP/1.0, as simple health checks speak it. It is told the address that it came to."""
+    with socket.create_connection(("127.0.0.1", http.server.port), timeout=10) as channel:
+        channel.sendall(b"GET /admin/v2/clusters/standalone HTTP/1.0\r\n\r\n")
+        answer = b""
+        while data := channel.recv(65536):
+            answer += data
+    assert answer.split()[1] == b"200"
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["serviceUrl"] == http.server.url
+
+
 # -- how much ------------------------------------------------------------------------------------------
 
 

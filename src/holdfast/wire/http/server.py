@@ -7,11 +7,11 @@ import contextlib
 import functools
 import ipaddress
 import logging
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -54,6 +54,8 @@ _SUBJECTS = (
     messages.route,
     subscriptions.route,
 )
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)?(?::\d{1,5})?", re.ASCII)
+
 ROUTES: list[Route] = [route for subject in _SUBJECTS for route in subject.all]
 """All there are, in the order in which a path is compared with them."""
 
@@ -218,7 +220,10 @@ class HttpServer:
         Raises:
             Refusal: there is no such listener, or no binary protocol at all.
         """
-        host = request.url.host or "127.0.0.1"
+        host = host_of(request)
+        if not host:
+            own = request.transport and request.transport.get_extra_info("sockname")
+            host = own[0] if own else "127.0.0.1"
         host = f"[{host}]" if ":" in host else host
         url, tls_url = self._binary(host, listener)
         return LookupAnswer(
@@ -333,8 +338,8 @@ class HttpServer:
         """A page of elsewhere can have its own name lead here (DNS rebinding), and is of the same site then.
         It has no credentials; where nobody needs any, it is known by that name.
         """
-        name = request.url.host or ""
-        if self.options.local_names and not is_local(name):
+        name = host_of(request)  # which every browser says
+        if name and self.options.local_names and not is_local(name):
             why = f"{name!r} is not a name of this machine alone"
             raise Refusal(403, f"{why}; say localhost, or have authentication.methods")
 
@@ -345,6 +350,19 @@ class HttpServer:
             log.debug("asked", **fields)
         else:
             log.info("administered", **fields)
+
+
+def host_of(request: web.Request) -> str:
+    """The name or the address by which a client calls us; empty: it has not said it.
+
+    Raises:
+        Refusal: what it has said is none.
+    """
+    given = request.headers.get("Host", "")
+    found = _HOST.fullmatch(given)
+    if found is None:
+        raise Refusal(400, "the header Host does not look like name:port")
+    return found[1].strip("[]") if found[1] else ""
 
 
 def is_local(name: str) -> bool:
@@ -374,7 +392,8 @@ def _require_same_site(request: web.Request) -> None:
     if request.method == "GET":
         return
     origin = request.headers.get("Origin")
-    foreign = origin is not None and urlsplit(origin).netloc.lower() != request.host.lower()
+    here = request.headers.get("Host", "").lower()
+    foreign = origin is not None and origin.lower().partition("://")[2] != here
     if foreign or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
         raise Refusal(403, "this comes from a web page of another site; ask without a browser")
 
