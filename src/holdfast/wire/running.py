@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ class _Running:
         self._access = access
         self._warn(files)
         broker = await Broker.start(config.data, config.broker)
+        access.authorizer.admins = lambda tenant: _admins(broker, tenant)
         ended = asyncio.get_running_loop().create_task(self._watch(broker))
         try:
             async with contextlib.AsyncExitStack() as parts:
@@ -208,6 +209,11 @@ class _Running:
         log.error("the broker cannot go on", why=broker.engine.ended)
         self._reason = "the broker cannot go on"
         self._stop.set()
+
+
+def _admins(broker: Broker, tenant: str) -> Collection[str]:
+    found = broker.machine.state.namespaces.tenants.get(tenant)
+    return () if found is None else found.admin_roles
 
 
 def _credential_files(settings: Settings) -> list[tuple[str, Path]]:
