@@ -40,7 +40,7 @@ def test_what_connected_says(raw: Raw) -> None:
     assert raw.connected.protocol_version == 19  # the older of the two
     assert raw.connected.max_message_size == 5 << 20
     assert raw.connected.feature_flags.supports_auth_refresh
-    assert not raw.connected.feature_flags.supports_topic_watchers
+    assert raw.connected.feature_flags.supports_topic_watchers
     raw.tell(Type.PING)
     raw.expect(Type.PONG)
 

@@ -64,6 +64,20 @@ class Door:
         """Put a mistake into the server: its tests must see it."""
         MUTANTS[mutant]()
 
+    async def stalled(self) -> int:
+        """Connections whose client does not read."""
+        return sum(each.stalled for each in self._server.connections)
+
+    async def untold(self) -> int:
+        """Watches whose client knows less than there is."""
+        subjects = [each for every in self._server.watching.subjects.values() for each in every.values()]
+        behind = [each for each in subjects for watch in each.watches if watch.told != each.topics]
+        return len(behind)
+
+    async def watched(self) -> int:
+        """Patterns that somebody watches."""
+        return sum(map(len, self._server.watching.subjects.values()))
+
     async def count(self, what: str) -> int:
         """Of the server's registers: nothing may stay behind in them."""
         return len(getattr(self._server, what))

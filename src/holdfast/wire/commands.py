@@ -133,7 +133,9 @@ def bits_of(words: Iterable[int]) -> int:
 
 def connected(server_version: str, protocol_version: int, message_bytes_max: int) -> bytes:
     flags = pb.FeatureFlags(
-        supports_auth_refresh=True, supports_get_partitioned_metadata_without_auto_creation=True
+        supports_auth_refresh=True,
+        supports_topic_watchers=True,
+        supports_get_partitioned_metadata_without_auto_creation=True,
     )
     answer = pb.CommandConnected(
         server_version=server_version,

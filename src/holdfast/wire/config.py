@@ -173,6 +173,13 @@ class Limits:
     """How long a connection may take to say who it is, or to renew a token that has expired."""
     requests_in_flight: int = 1000
     """Requests of one connection that wait for an answer; then it is not read from."""
+    producers_per_connection: int = 10_000
+    """Producers that one connection may have at once; one more is refused."""
+    consumers_per_connection: int = 10_000
+    """Consumers that one connection may have at once, readers among them; one more is refused."""
+    watchers_per_connection: int = 50
+    """Topic lists that one connection may watch at once; one more is refused, and its client asks from time
+    to time."""
     keepalive_s: float = 30.0
     """After so long a silence a connection is asked for a sign of life, and closed after as long again."""
     liveness_s: float = 5.0
@@ -378,6 +385,9 @@ def _limit_conflicts(limits: Limits) -> list[tuple[str, str]]:
         "connections",
         "connections_per_address",
         "requests_in_flight",
+        "producers_per_connection",
+        "consumers_per_connection",
+        "watchers_per_connection",
         "write_bytes",
         "http_body_bytes",
         "http_requests",

@@ -29,6 +29,7 @@ from holdfast.wire.options import Action, Credentials, Identity
 from holdfast.wire.producers import Producers
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import REQUESTS, Request
+from holdfast.wire.watching import Watches
 
 if TYPE_CHECKING:
     from holdfast.wire.server import Server
@@ -66,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_version = ""
         self.producers: Producers = Producers(self)
         self.consumers: Consumers = Consumers(self)
+        self.watches: Watches = Watches(self)
         self.stalled = False
         """The client reads more slowly than it is sent to."""
         self.loop = asyncio.get_running_loop()
@@ -128,6 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         self._alive()  # whoever waits for a sign of life need not wait any more
         self.consumers.gone()
         self.producers.gone()
+        self.watches.gone()
         if not self.lost.done():
             self.lost.set_result(None)
         if self.identity is not None:
@@ -400,6 +403,7 @@ class Connection(asyncio.BufferedProtocol):
         self.stalled = False
         self.go_on("writing")
         self.consumers.release()
+        self.watches.release()
 
     @property
     def url(self) -> str:

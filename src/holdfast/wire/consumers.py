@@ -80,6 +80,13 @@ class Consumers:
             return commands.success(command.request_id)
         if id in self._joining:
             raise Refused(pb.ServiceNotReady, f"consumer {id} is joining already")
+        most = self._on.options.consumers_max
+        if len(self._joined) + len(self._joining) >= most:
+            raise Refused(
+                pb.NotAllowedError,
+                f"this connection has {most} consumers, and no more are possible: close some, or use another "
+                "connection (limits.consumers_per_connection)",
+            )
         task = asyncio.current_task()
         assert task is not None
         self._joining[id] = task

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from holdfast.broker.names import TopicName, namespace_name
 from holdfast.broker.topic import Topic
-from holdfast.errors import Misuse, NotFound
+from holdfast.errors import Misuse, NotFound, Unsupported
 from holdfast.wire import commands
 from holdfast.wire.commands import Refused
+from holdfast.wire.patterns import TopicPattern, hash_of
 from holdfast.wire.proto import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
@@ -128,22 +130,25 @@ def no_broker(request: int, refused: Refused) -> bytes:
 
 
 async def topics(connection: Connection, command: pb.CommandGetTopicsOfNamespace) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE. Patterns are the client's to match: who sends one may send a costly one."""
+    """GET_TOPICS_OF_NAMESPACE. A pattern that cannot be matched here is the client's to match."""
     require_namespace_name(command.namespace)
     connection.authorize("lookup", command.namespace)
     answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=command.request_id)
+    found: list[str] = []
     if command.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
         prefix = f"persistent://{command.namespace}/"
-        answer.topics.extend(
-            sorted(name for name in connection.broker.machine.state.names if name.startswith(prefix))
-        )
+        found = [name for name in connection.broker.machine.state.names if name.startswith(prefix)]
+    if command.HasField("topics_pattern"):
+        with contextlib.suppress(Misuse, Unsupported):
+            pattern = TopicPattern(command.topics_pattern)
+            found = await connection.server.watching.apart(pattern.select, found)
+            answer.filtered = True
+    answer.topics_hash = hash_of(found)
+    answer.changed = command.topics_hash != answer.topics_hash
+    if answer.changed:
+        answer.topics.extend(sorted(found))
     kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
     return commands.frame(pb.BaseCommand(type=kind, getTopicsOfNamespaceResponse=answer))
-
-
-async def no_watching(connection: Connection, command: pb.CommandWatchTopicList) -> bytes:
-    """WATCH_TOPIC_LIST: the handshake says that there is none; clients then ask from time to time."""
-    raise Refused(pb.NotAllowedError, "topic lists cannot be watched here; ask for them from time to time")
 
 
 def no_stats(request: int, refused: Refused) -> bytes:

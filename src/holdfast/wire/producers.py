@@ -117,6 +117,13 @@ class Producers:
             return self._success(command, known, -1)
         if command.producer_id in self._opening:
             raise Refused(pb.ServiceNotReady, f"producer {command.producer_id} is being opened already")
+        most = self._on.options.producers_max
+        if len(self._open) + len(self._opening) >= most:
+            raise Refused(
+                pb.NotAllowedError,
+                f"this connection has {most} producers, and no more are possible: close some, or use another "
+                "connection (limits.producers_per_connection)",
+            )
         task = asyncio.current_task()
         assert task is not None
         self._opening[command.producer_id] = task
