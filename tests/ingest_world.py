@@ -5,6 +5,7 @@
     python tests/ingest_world.py hop TOPIC LABEL FILE                the same, with many producers in turn
 
 A producer notes in its file how many of its messages are confirmed. $IDLE_S: when a queue is withdrawn.
+$POINT: where in the queue's code a producer dies, and the how manieth time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast import _core
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.blocking import Runner
 from holdfast.broker.engine import Engine
@@ -80,7 +82,10 @@ def die() -> None:
 
 
 def arm(step: str, count: int) -> None:
-    """Die at the count-th time of a step."""
+    """Die at the count-th time of a step; or of a point of the queue's own code."""
+    if step in _core.points():
+        _core.arm(step, "kill", count)
+        return
     left = count
 
     def now() -> None:
@@ -280,6 +285,9 @@ async def stored(data: Path, topic: str) -> list[bytes]:
 
 if __name__ == "__main__":
     faulthandler.register(signal.SIGUSR1)
+    if sys.argv[1] != "serve" and "POINT" in os.environ:
+        point, _, count = os.environ["POINT"].partition(":")
+        _core.arm(point, "kill", int(count))
     if sys.argv[1] == "serve":
         if len(sys.argv) > 5:
             break_it(sys.argv[5])
