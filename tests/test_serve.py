@@ -325,6 +325,17 @@ def test_users_keys_and_grants_are_read_anew(tmp_path: Path) -> None:
         assert secret[::-1] not in server.logs()
 
 
+def test_what_is_read_anew_is_warned_of(tmp_path: Path) -> None:
+    """As at the start: from now on nobody is asked who it is."""
+    config = tmp_path / "a.toml"
+    config.write_text(f"[authentication]\nmethods = ['token']\ntoken.secret = '{'x' * 40}'\n")
+    with served(tmp_path / "data", "--host", "0.0.0.0", "--config", str(config)) as server:
+        assert "everybody who reaches this address is let in" not in settled(server)
+        config.write_text("")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "everybody who reaches this address is let in host=0.0.0.0" in server.logs())
+
+
 def test_settings_that_lose_their_certificate_are_not_read_anew(tmp_path: Path) -> None:
     """The port is open: what it has shown, it shows."""
     certificate, key = Authority(tmp_path / "pki").certify("server")

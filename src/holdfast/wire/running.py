@@ -65,10 +65,10 @@ class _Running:
         assert config.data is not None
         self._catch_signals()
         log.info("starting", version=holdfast.__version__, pid=os.getpid(), data=config.data)
-        files = raise_descriptor_limit()
+        self._files = raise_descriptor_limit()
         access = Access(config)
         self._access = access
-        self._warn(files)
+        self._warn(self._settings)
         broker = await Broker.start(config.data, config.broker)
         access.authorizer.admins = lambda tenant: _admins(broker, tenant)
         ended = asyncio.get_running_loop().create_task(self._watch(broker))
@@ -150,9 +150,9 @@ class _Running:
         log.info("ready", seconds=seconds, **shown)
         _notify("READY=1")
 
-    def _warn(self, files: int) -> None:
+    def _warn(self, settings: Settings) -> None:
         """Things that work, and that somebody may not have meant."""
-        config = self._config
+        config, files = settings.config, self._files
         if not is_loopback(config.listen.host):
             if not config.authentication.methods:
                 log.warning("everybody who reaches this address is let in", host=config.listen.host)
@@ -164,7 +164,7 @@ class _Running:
             log.warning("few open files are allowed", limit=files, connections=config.limits.connections)
         if config.authorization.grants and not config.authorization.enabled:
             log.warning("nobody goes by the grants", key="authorization.enabled")
-        for key, path in _credential_files(self._settings):
+        for key, path in _credential_files(settings):
             with contextlib.suppress(OSError):
                 if path.stat().st_mode & 0o007:
                     log.warning("everybody on this machine can read a secret", key=key, file=path)
@@ -199,6 +199,7 @@ class _Running:
             and getattr(fresh.config, field.name) != getattr(self._config, field.name)
         ]
         log.info("read anew: certificates, keys, users, grants")
+        self._warn(fresh)
         if others:
             log.warning("other settings changed, and need a restart", sections=", ".join(others))
 
