@@ -78,6 +78,16 @@ def test_a_send_on_a_closed_producer(raw: Raw, topic: str) -> None:
     raw.silent()
 
 
+def test_a_name_of_local_ingest(raw: Raw, topic: str) -> None:
+    """They are always deduplicated: who took one could make the broker drop what a segment publishes."""
+    fields: dict[str, Any] = {"topic": full(topic), "producer_id": 1}
+    for name in ("holdfast.ingest.0011223344556677", "holdfast.ingest."):
+        error = raw.ask(Type.PRODUCER, Type.ERROR, producer_name=name, **fields)
+        assert error.error == pb.NotAllowedError
+        assert "local ingest" in error.message
+    assert raw.produce(topic, producer_name="holdfast.ingestion").producer_name == "holdfast.ingestion"
+
+
 def test_an_id_that_is_in_use(raw: Raw, topic: str) -> None:
     """The same again is answered again; something else under it is refused, and changes nothing."""
     name = raw.produce(topic).producer_name

@@ -15,6 +15,7 @@ from holdfast._core import encode_receipts
 from holdfast.broker.events import ProducerClose, ProducerOpen, Published
 from holdfast.broker.topic import Topic
 from holdfast.errors import Busy, Closed, Fenced, HoldfastError, NoSpace, Terminated
+from holdfast.ingest.place import NAME as INGEST
 from holdfast.ledger.ids import MessageId
 from holdfast.wire import commands, lookup, schemas
 from holdfast.wire.commands import Refused, refusal
@@ -135,6 +136,10 @@ class Producers:
 
     async def _opened(self, command: pb.CommandProducer) -> bytes | None:
         broker = self._on.broker
+        if command.producer_name.startswith(INGEST):
+            raise Refused(
+                pb.NotAllowedError, f"names that begin with {INGEST} are those of local ingest; take another"
+            )
         if command.initial_subscription_name:  # it keeps what is published: that is a consumer's to decide
             full = lookup.full_name(command.topic)
             self._on.authorize("consume", full, command.initial_subscription_name)
