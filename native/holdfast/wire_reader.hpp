@@ -285,6 +285,8 @@ class WireReader {
         constexpr u64 most = static_cast<u64>(std::numeric_limits<i64>::max());
         if (row.sequence >= most || row.highest >= most) return false;
         if (row.highest > row.sequence) row.span = row.highest - row.sequence + 1;
+        // Some clients do not tell the highest: the messages of a batch have one number each, and numbers rise.
+        row.span = std::max<u64>(row.span, metadata.messages);
         if (metadata.chunk >= 0 && metadata.chunk < metadata.chunks - 1) row.span = 0;
         return row.span <= std::numeric_limits<u32>::max();
     }
