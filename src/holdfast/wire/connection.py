@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import socket
+import struct
+import termios
 import traceback
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
@@ -47,6 +50,11 @@ GREETING_BYTES_MAX = 64 << 10
 
 LINGER_S = 5.0
 """How long a client that was closed may take to read why."""
+
+QUIET_S = 0.5
+"""Who was closed, has all that was sent to it, and says nothing for so long, is not waited for."""
+
+_LINGER_STEP_S = 0.05
 
 _PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN = range(1, 6)  # of what the reader finds
 _TOO_EARLY = Refused(pb.NotAllowedError, "nothing is served before CONNECT was answered")
@@ -123,6 +131,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._entered:
             self._entered = False
             self.options.leave(self._peer)
+        self._ended()
+        if not self.lost.done():
+            self.lost.set_result(None)
+        if self.identity is not None:
+            LOG.debug("client gone", peer=self.address, role=self.role, why=error or "closed")
+
+    def _ended(self) -> None:
+        """Nothing more is done for the client: what it had goes to others."""
         if self._expiry is not None:
             self._expiry.cancel()
         for task in (*self._requests, *self._tasks):
@@ -131,10 +147,6 @@ class Connection(asyncio.BufferedProtocol):
         self.consumers.gone()
         self.producers.gone()
         self.watches.gone()
-        if not self.lost.done():
-            self.lost.set_result(None)
-        if self.identity is not None:
-            LOG.debug("client gone", peer=self.address, role=self.role, why=error or "closed")
 
     def close(self, reason: Refused | None = None) -> None:
         """End it; the client is told why, if there is a reason."""
@@ -145,8 +157,35 @@ class Connection(asyncio.BufferedProtocol):
             self.send(commands.error(NO_REQUEST, reason))
         self.flush()
         self._closing = True
-        self._transport.close()
-        self.loop.call_later(LINGER_S, self.abort)
+        transport, known = self._transport, self.identity is not None
+        self._ended()
+        if known and transport.can_write_eof():
+            # To close while something of the client is unread would take back what it has not read yet.
+            transport.write_eof()
+            transport.resume_reading()
+            self._linger(self.loop.time() + LINGER_S)
+        else:
+            transport.close()
+            self.loop.call_later(LINGER_S, self.abort)
+
+    def _linger(self, until: float) -> None:
+        """Until the client closes, too, or knows why it should, or has had its time."""
+        if self._transport is None:
+            return
+        now = self.loop.time()
+        if now >= until or (now - self._heard > QUIET_S and not self._unread()):
+            self._transport.abort()
+        else:
+            self.loop.call_later(_LINGER_STEP_S, self._linger, until)
+
+    def _unread(self) -> bool:
+        """Is there anything that has not reached the client's machine?"""
+        assert self._transport is not None
+        waiting = self._transport.get_write_buffer_size()
+        with contextlib.suppress(OSError):
+            raw = fcntl.ioctl(self._transport.get_extra_info("socket"), termios.TIOCOUTQ, bytes(4))
+            waiting += struct.unpack("i", raw)[0]
+        return waiting > 0
 
     def abort(self) -> None:
         """End it now."""
@@ -173,6 +212,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         if self._closing:
+            self._heard = self.loop.time()
             return
         self._alive()
         self.producers.admit(count)
@@ -466,7 +506,6 @@ class Connection(asyncio.BufferedProtocol):
     async def lives(self) -> bool:
         """Ask the client for a sign of life; without one it is closed."""
         if self._closing:
-            await asyncio.wait([self.lost], timeout=LINGER_S)  # what it holds, it holds until then
             return False
         if self._pauses:
             return True
