@@ -2,8 +2,10 @@
 
     python tests/ingest_world.py serve DATA [STEP COUNT [MUTANT]]    says "ready"; dies at the COUNT-th STEP
     python tests/ingest_world.py produce TOPIC LABEL FILE            puts LABEL:0, LABEL:1, …
+    python tests/ingest_world.py hop TOPIC LABEL FILE                the same, with many producers in turn
 
-A producer notes in its file how many of its messages are confirmed.
+A producer notes in its file how many of its messages are confirmed. $IDLE_S: when a queue is withdrawn.
+$POINT: where in the queue's code a producer dies, and the how manieth time.
 """
 
 from __future__ import annotations
@@ -12,23 +14,65 @@ import asyncio
 import contextlib
 import faulthandler
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.broker import Broker
+from holdfast import _core
+from holdfast.broker import Broker, BrokerOptions
+from holdfast.broker.blocking import Runner
 from holdfast.broker.engine import Engine
 from holdfast.ingest.account import Account
-from holdfast.wire import ingest as ingesting
+from holdfast.wire import segment as ingesting
 from holdfast.wire.ingest import Ingest
+
+
+class World:
+    """A broker with local ingest, in a thread of this process."""
+
+    def __init__(self, data: Path, ingest: dict[str, Any] | None = None, **options: Any) -> None:
+        self._given = ingest or {}
+        self.runner = Runner()
+        self.broker = self.runner(Broker.start(data, BrokerOptions(**options)))
+        self.ingest: Ingest = self.runner(self._start(data))
+
+    async def _start(self, data: Path) -> Ingest:
+        ingest = Ingest(self.broker, data, **{"capacity": 1 << 17, "topics_max": 3} | self._given)
+        await ingest.start()
+        return ingest
+
+    def stored(self, topic: str = "orders") -> list[Any]:
+        return [bytes(each.data) for each in self.messages(topic)]
+
+    def messages(self, topic: str = "orders") -> list[Any]:
+        return list(self.runner(self.broker.admin.examine(topic, count=1000)))
+
+    def close(self) -> None:
+        self.runner(self.ingest.stop())
+        self.runner(self.broker.close())
+        self.runner.stop()
+
+
+@contextlib.contextmanager
+def serving(data: Path, ingest: dict[str, Any] | None = None, **options: Any) -> Iterator[World]:
+    world = World(data, ingest, **options)
+    try:
+        yield world
+    finally:
+        world.close()
+
 
 STEPS = ("publish", "durable", "confirmed", "session", "adopted")
 """Where a broker can be told to die: an event is submitted, durable, confirmed and not settled; …"""
+IDLE = ("withdrawing", "withdrawn", "removed")
+"""With queues that are withdrawn: the word is written, the queue is closed, its files are gone."""
 ONCE = ("session", "adopted")
 """Of these there is one in a life."""
 
@@ -38,7 +82,10 @@ def die() -> None:
 
 
 def arm(step: str, count: int) -> None:
-    """Die at the count-th time of a step."""
+    """Die at the count-th time of a step; or of a point of the queue's own code."""
+    if step in _core.points():
+        _core.arm(step, "kill", count)
+        return
     left = count
 
     def now() -> None:
@@ -70,16 +117,30 @@ def arm(step: str, count: int) -> None:
     Account.confirm = confirm  # type: ignore[method-assign]
     Engine.publish_entries = publish  # type: ignore[method-assign,assignment]
     Account.mend = mend  # type: ignore[method-assign]
-    if step == "session":
-        real_submit = Engine.submit
+    real_withdraw, real_retire, real_submit = Account.withdraw, ingesting.Segment.withdraw, Engine.submit
 
-        def submit(self: Engine, event: Any) -> Any:
-            future = real_submit(self, event)
-            if type(event).__name__ == "ProducerOpen":
-                now()
-            return future
+    def withdraw(self: Account, yes: bool) -> None:
+        real_withdraw(self, yes)
+        if step == "withdrawing" and yes:
+            now()
 
-        Engine.submit = submit  # type: ignore[method-assign]
+    def retire(self: ingesting.Segment) -> bool:
+        done = real_retire(self)
+        if step == "withdrawn" and done:
+            now()
+        return done
+
+    def submit(self: Engine, event: Any) -> Any:
+        if step == "removed" and type(event).__name__ == "DeduplicationForget":
+            now()
+        future = real_submit(self, event)
+        if step == "session" and type(event).__name__ == "ProducerOpen":
+            now()
+        return future
+
+    Account.withdraw = withdraw  # type: ignore[method-assign]
+    ingesting.Segment.withdraw = retire  # type: ignore[method-assign]
+    Engine.submit = submit  # type: ignore[method-assign]
 
 
 def break_it(mutant: str) -> None:
@@ -100,11 +161,39 @@ def break_it(mutant: str) -> None:
 
 
 async def serve(data: str) -> None:
-    async with Broker.open(data, sync="os") as broker, Ingest(broker, data, capacity=1 << 18):
+    idle_s = float(os.environ.get("IDLE_S", "60"))
+    async with (
+        Broker.open(data, sync="os") as broker,
+        Ingest(broker, data, capacity=1 << 18, idle_s=idle_s),
+    ):
         ended = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
         print("ready", flush=True)
         await ended.wait()
+
+
+def hop(topic: str, label: str, file: str) -> None:
+    """Opens a producer, puts a few, closes it, and so on: its queue is idle now and then."""
+    note = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    chance = random.Random(label)
+    ended = False
+
+    def stop(*_: object) -> None:
+        nonlocal ended
+        ended = True
+
+    signal.signal(signal.SIGTERM, stop)
+    print("ready", flush=True)
+    number = 0
+    while not ended:
+        p = holdfast.Producer(topic, timeout=30.0)
+        for _ in range(chance.randrange(1, 6)):
+            p.put(b"%s:%d" % (label.encode(), number))
+            number += 1
+        p.close()
+        os.pwrite(note, b"%-20d" % number, 0)
+        time.sleep(chance.choice((0.0, 0.005, 0.05)))
+    print(number, flush=True)
 
 
 def produce(topic: str, label: str, file: str) -> None:
@@ -196,11 +285,16 @@ async def stored(data: Path, topic: str) -> list[bytes]:
 
 if __name__ == "__main__":
     faulthandler.register(signal.SIGUSR1)
+    if sys.argv[1] != "serve" and "POINT" in os.environ:
+        point, _, count = os.environ["POINT"].partition(":")
+        _core.arm(point, "kill", int(count))
     if sys.argv[1] == "serve":
         if len(sys.argv) > 5:
             break_it(sys.argv[5])
         if len(sys.argv) > 3:
             arm(sys.argv[3], int(sys.argv[4]))
         asyncio.run(serve(sys.argv[2]))
+    elif sys.argv[1] == "hop":
+        hop(*sys.argv[2:5])
     else:
         produce(*sys.argv[2:5])

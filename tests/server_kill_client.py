@@ -13,13 +13,15 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from broker_judge import ID, content
 from holdfast.errors import HoldfastError
 from wire_raw import PATIENCE_S, Raw, Type, id_of
 
+T = TypeVar("T")
 QUIET_S = 1.5
 """Who is to end and has heard nothing for so long has all there is."""
 PAUSE_EVERY = 8
@@ -47,20 +49,34 @@ def client_of(url: str) -> Any:
     )
 
 
+def opened(make: Callable[[], T]) -> T:
+    """What `make` makes. The library gives up if the server dies just then; here it is asked again."""
+    import pulsar
+
+    while True:
+        try:
+            return make()
+        except pulsar.PulsarException as error:
+            print(f"again: {error}", flush=True)
+            time.sleep(0.1)
+
+
 def produce(told: Told, url: str, topic: str, number: int, batched: bool, pause_s: float) -> dict[str, Any]:
     """Publishes 1, 2, 3, …: what was asked for, and what was confirmed, with its id."""
     import pulsar
 
     client = client_of(url)
-    producer = client.create_producer(
-        topic,
-        producer_name=f"p{number}",
-        send_timeout_millis=0,  # for ever: the client sends again what was not answered
-        max_pending_messages=300,
-        block_if_queue_full=True,
-        batching_enabled=batched,
-        batching_max_publish_delay_ms=5,
-        batching_max_messages=BATCH,
+    producer = opened(
+        lambda: client.create_producer(
+            topic,
+            producer_name=f"p{number}",
+            send_timeout_millis=0,  # for ever: the client sends again what was not answered
+            max_pending_messages=300,
+            block_if_queue_full=True,
+            batching_enabled=batched,
+            batching_max_publish_delay_ms=5,
+            batching_max_messages=BATCH,
+        )
     )
     confirmed: list[tuple[int, int, int, int]] = []
     failed: list[str] = []
@@ -92,12 +108,14 @@ def consume(told: Told, url: str, topic: str, subscription: str, shared: bool) -
     import pulsar
 
     client = client_of(url)
-    consumer = client.subscribe(
-        topic,
-        subscription,
-        consumer_type=pulsar.ConsumerType.Shared if shared else pulsar.ConsumerType.Exclusive,
-        initial_position=pulsar.InitialPosition.Earliest,
-        receiver_queue_size=PERMITS,
+    consumer = opened(
+        lambda: client.subscribe(
+            topic,
+            subscription,
+            consumer_type=pulsar.ConsumerType.Shared if shared else pulsar.ConsumerType.Exclusive,
+            initial_position=pulsar.InitialPosition.Earliest,
+            receiver_queue_size=PERMITS,
+        )
     )
     got: list[tuple[int, int]] = []
     bad: list[str] = []
@@ -106,6 +124,8 @@ def consume(told: Told, url: str, topic: str, subscription: str, shared: bool) -
         try:
             message = consumer.receive(200)
         except pulsar.Timeout:
+            if not consumer.is_connected():
+                last = time.monotonic()  # it cannot hear anything
             continue
         last = time.monotonic()
         got.append(checked(message.data(), bad))
@@ -121,7 +141,7 @@ def read(told: Told, url: str, topic: str) -> dict[str, Any]:
     import pulsar
 
     client = client_of(url)
-    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    reader = opened(lambda: client.create_reader(topic, pulsar.MessageId.earliest))
     rows: list[tuple[int, int, int, int, int]] = []
     bad: list[str] = []
     while reader.has_message_available():
@@ -172,6 +192,7 @@ class Receipted:
     def serve(self, raw: Raw) -> None:
         raw.subscribe(self.topic, subscription=self.subscription, sub_type=0)
         raw.flow(PERMITS)
+        self.heard = time.monotonic()  # from now on it can hear
         requests = iter(range(1_000_000, 1 << 40))
         asked: dict[int, list[tuple[int, int]]] = {}
         run: list[Any] = []

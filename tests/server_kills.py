@@ -9,6 +9,7 @@ consumes has got all of it; what was acknowledged with a receipt never came agai
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -202,6 +203,7 @@ class Storm:
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
+                env=os.environ | {"PYTHONFAULTHANDLER": "1"},
             )
 
     def ready(self) -> None:
@@ -235,10 +237,15 @@ class Storm:
     def end(self, number: signal.Signals) -> None:
         assert self.server is not None
         self.server.send_signal(number)
-        self.ended(self.server.wait(END_S))
+        try:
+            status = self.server.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.server.send_signal(signal.SIGABRT)  # it writes down where it is
+            status = self.server.wait(END_S)
+        self.ended(status)
 
     def ended(self, status: int) -> None:
-        said = (self.directory / "server.errors").read_bytes()[self._said :].decode(errors="replace")[-2000:]
+        said = (self.directory / "server.errors").read_bytes()[self._said :].decode(errors="replace")[-4000:]
         if status == -signal.SIGKILL or (status == -signal.SIGTERM and "is ready" not in said):
             self.account.kills += 1  # SIGTERM ends an interpreter that does not listen for it yet
         elif status == 0:

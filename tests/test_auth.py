@@ -439,6 +439,25 @@ def test_what_the_protocol_asks() -> None:
     for name in ("persistent://shop/us/orders", "shop/us", "shop", ""):
         with pytest.raises(Denied, match=f"'billing' may not look up {name}"):
             access.authorize("billing", "lookup", name, "")
+    with pytest.raises(Denied, match="'billing' may not produce to any topic, and so has nothing to stage"):
+        access.authorize("billing", "stage", "", "")
+    grants = (Grant(("billing",), "shop/eu/orders", ("produce",)),)
+    Access(Config(authorization=Authorization(enabled=True, grants=grants))).authorize(
+        "billing", "stage", "", ""
+    )
+    Access(Config()).authorize("billing", "stage", "", "")
+
+
+def test_a_tenants_own_admins() -> None:
+    may = Authorizer(Authorization(enabled=True))
+    may.admins = lambda tenant: ["keeper"] if tenant == "shop" else []
+    assert may.allows("keeper", "admin", "persistent://shop/eu/orders")
+    assert may.allows_any("keeper", "persistent://shop/eu/orders")
+    assert may.allows_tenant("keeper", "admin", "shop")
+    assert not may.allows("keeper", "consume", "persistent://shop/eu/orders")
+    assert not may.allows("other", "admin", "persistent://shop/eu/orders")
+    assert not may.allows("keeper", "admin", "persistent://shops/eu/orders")
+    assert not may.allows_broker("keeper")
 
 
 # -- how many -----------------------------------------------------------------------------------------

@@ -143,6 +143,29 @@ def test_roles(method: str, path: str, allowed: set[str], server: Served) -> Non
         assert found not in (401, 500)
 
 
+def test_a_tenant_names_its_own_admins(server: Served) -> None:
+    """`adminRoles`: for what is in the tenant, as a grant of `admin` is, and not for the tenant itself."""
+    tenant, there = "/admin/v2/tenants/shop", "/admin/v2/persistent/shop/eu/orders"
+
+    def name(method: str, *roles: str) -> None:
+        body = json.dumps({"adminRoles": roles}).encode()
+        assert ask(server, method, tenant, bearer("root"), body)[0] == 204
+
+    name("PUT", "keeper")
+    assert status(server, "PUT", "/admin/v2/namespaces/shop/eu", bearer("stranger")) == 403
+    assert status(server, "PUT", "/admin/v2/namespaces/shop/eu", bearer("keeper")) == 204
+    assert status(server, "PUT", there, bearer("keeper")) == 204
+    assert status(server, "GET", f"{there}/stats", bearer("keeper")) == 200
+    assert status(server, "GET", tenant, bearer("keeper")) == 200
+    for method, path in (("DELETE", tenant), ("GET", "/admin/v2/tenants"), ("GET", f"{TOPIC}/stats")):
+        assert status(server, method, path, bearer("keeper")) == 403
+    assert ask(server, "POST", tenant, bearer("keeper"), b'{"adminRoles":["keeper"]}')[0] == 403
+    name("POST", "another")
+    assert status(server, "GET", f"{there}/stats", bearer("keeper")) == 403
+    assert status(server, "DELETE", f"{tenant}?force=true", bearer("root")) == 204
+    assert status(server, "GET", f"{there}/stats", bearer("another")) == 403
+
+
 def test_refused_changes_nothing(server: Served) -> None:
     assert status(server, "DELETE", TOPIC, bearer("billing")) == 403
     assert status(server, "DELETE", TOPIC) == 401

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 import test_auth
+import test_auth_keys
 import test_config
 import test_logs
-from holdfast.wire import authorization, logs, settings
+from holdfast.wire import authorization, config, logs, settings, tokens
 from holdfast.wire.access import Access
 from holdfast.wire.auth import Authenticator
 from holdfast.wire.authorization import Authorizer
@@ -206,11 +208,59 @@ MUTANTS: dict[str, Broken] = {
         test_config.test_flag_wins_over_variable_over_file,
         {"tmp_path": True},
     ),
+    "tables of a list are one": (
+        settings._Places,
+        "enter",
+        "self._lengths.get(way, 0) + 1",
+        "1",
+        test_config.test_every_key_is_found_where_it_stands,
+        {},
+    ),
+    "a public key is a secret": (
+        tokens,
+        "_is_asymmetric",
+        "return True\n    return False",
+        "return False\n    return False",
+        test_auth_keys.test_a_public_key_is_no_secret,
+        {"encoding": Encoding.DER},
+    ),
+    "who may nothing stages": (
+        Access,
+        "authorize",
+        'not may.allows_somewhere(role, "produce")',
+        "False",
+        test_auth.test_what_the_protocol_asks,
+        {},
+    ),
+    "a tenant's admins do everything": (
+        Authorizer,
+        "_allows",
+        'if "admin" in actions and role',
+        "if role",
+        test_auth.test_a_tenants_own_admins,
+        {},
+    ),
+    "an empty host is everybody's": (
+        config,
+        "_listen_conflicts",
+        "if not listen.host:",
+        "if False:",
+        test_config.test_an_empty_variable_does_not_open_every_network,
+        {"tmp_path": True},
+    ),
+    "keys that nobody asks for": (
+        config,
+        "_authentication_conflicts",
+        "if named and method not in authentication.methods:",
+        "if False:",
+        test_config.test_keys_that_nobody_asks_for,
+        {"tmp_path": True},
+    ),
     "every mistake is in the first line": (
         settings,
         "_locate",
-        "begin = count + 1",
-        "pass",
+        'begin, statement = number + 1, ""',
+        'statement = ""',
         test_config.test_flag_wins_over_variable_over_file,
         {"tmp_path": True},
     ),

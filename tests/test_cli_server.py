@@ -202,21 +202,24 @@ def test_a_server_that_wants_credentials(
 def test_top(cli: Cli, server: Served) -> None:
     cli.says("topic", "create", "busy")
     cli.says("subscription", "create", "busy", "behind", "--start", "earliest")
+    cli.says("topic", "produce", "busy", "x", "--count", "300")
     watching = subprocess.Popen(
         [COMMAND, "top", "--once", "--json", "--interval", "1.5", "--server", server.http_url],
         stdout=subprocess.PIPE,
     )
-    time.sleep(0.8)
-    cli.says("topic", "produce", "busy", "x", "--count", "300")
+    while watching.poll() is None:  # it is busy whenever it is looked at
+        cli.says("topic", "produce", "busy", "x", "--count", "100")
     out, _ = watching.communicate(timeout=30)
     found = json.loads(out)
     assert found["up"]
     assert found["resident_bytes"] > 10_000_000
     row = found["shown"][0]
-    assert (row["topic"], row["backlog"]) == ("persistent://public/default/busy", 300)
-    assert row["in_per_s"] > 50
+    assert row["topic"] == "persistent://public/default/busy"
+    assert row["backlog"] >= 300
+    assert row["in_per_s"] > 0
+    assert row["in_bytes_per_s"] >= row["in_per_s"]
     (subscription,) = row["subscriptions"]
-    assert (subscription["name"], subscription["backlog"]) == ("behind", 300)
+    assert (subscription["name"], subscription["backlog"]) == ("behind", row["backlog"])
     assert subscription["next"].endswith(":0")
     text = cli.says("top", "--once", "--interval", "0.05", "--topics", "1")
     assert "BACKLOG" in text

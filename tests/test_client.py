@@ -265,6 +265,11 @@ enabled = true
 roles = ["spark"]
 on = "public/default/allowed"
 allow = ["produce", "consume"]
+
+[[authorization.grants]]
+roles = ["eve"]
+on = "public/default/hers"
+allow = ["produce"]
 """
 
 
@@ -274,12 +279,14 @@ def test_what_a_role_may_do(tmp_path: Path) -> None:
     secret.chmod(0o600)
     settings.write_text(SETTINGS.format(secret=secret))
     token = {
-        role: jwt.encode({"sub": role}, secret.read_bytes(), algorithm="HS256") for role in ("spark", "eve")
+        role: jwt.encode({"sub": role}, secret.read_bytes(), algorithm="HS256")
+        for role in ("spark", "eve", "nobody")
     }
     with (
         served(tmp_path / "data", "--config", str(settings)) as server,
         Client(server.url, token=token["spark"]) as spark,
         Client(server.url, token=token["eve"]) as eve,
+        Client(server.url, token=token["nobody"]) as nobody,
     ):
         stage = spark.stage()
         stage.append("allowed", [b"x"])
@@ -291,6 +298,9 @@ def test_what_a_role_may_do(tmp_path: Path) -> None:
         with pytest.raises(Denied):
             eve.progress("allowed", "s", create=True)
         assert eve.sink_commit("k", 9, []), "her own"
+        for forbidden in (nobody.stage, lambda: nobody.sink_commit("k", 9, [])):
+            with pytest.raises(Denied, match="nothing to stage"):
+                forbidden()
         with pytest.raises(Misuse):
             eve.sink_commit("", 1, [])
         assert spark.sink_commit("k", 1, [receipt])

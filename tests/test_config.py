@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import config_pages
 from holdfast.cli import main
 from holdfast.errors import BadConfiguration
 from holdfast.wire.config import Config, Listen, Secret, Tokens, conflicts
-from holdfast.wire.settings import Settings, as_toml, leaves, load
+from holdfast.wire.settings import Settings, _locate, as_toml, leaves, load
 
 SECRET = "a secret that nobody may see, 32 bytes long"
 
@@ -161,6 +162,15 @@ MISTAKES = [
     ("listen = 3\n", "holdfast.toml:1: listen: is a table: write [listen]"),
     ("[listen]\nport = = 1\n", "holdfast.toml:2: Invalid value at column 8"),
     ("[authentication]\nmethods = ['token']\n", "holdfast.toml:2: authentication.methods: token needs a key"),
+    ("[listen]\nhost = ''\n", "holdfast.toml:2: listen.host: which address? 127.0.0.1 is this machine alone"),
+    (
+        "[authentication.token]\nsecret_file = 'a'\n",
+        "holdfast.toml:2: authentication.token.secret_file: nobody is asked for it",
+    ),
+    (
+        "[authentication]\nmethods = []\nbasic.users_file = 'a'\n",
+        "holdfast.toml:3: authentication.basic.users_file: nobody is asked for it",
+    ),
     ("[authentication]\nmethods = ['basic']\n", "basic needs authentication.basic.users_file"),
     ("[authentication]\nmethods = ['tls']\n", "tls needs tls.ca: who vouches for the clients?"),
     ("[authentication]\nmethods = 'token'\n", "holdfast.toml:2: authentication.methods: is not a list"),
@@ -193,6 +203,78 @@ def test_a_mistake_in_the_file_is_named_with_its_line(text: str, words: str, tmp
     assert any(words in line for line in refused(text, tmp_path)), refused(text, tmp_path)
 
 
+LINES = '''\
+# Everything that can stand in a file, and where it is.
+data = "a" # one
+
+[listen] # two
+"host" = """\
+127.0.0.1"""
+port = 1
+
+[[authorization.grants]]
+roles = [
+  "a", # [[not.a.table]]
+  "b",
+]
+on = 'x'
+allow = ["produce"]
+
+[[ authorization . "grants" ]]
+roles = ["c"]
+on = "y"
+allow = ["produce"]
+
+[limits]
+connections = 1_000
+
+[authentication]
+methods = ["token"]
+token = { role_claim = "sub", secret_file = "x" }
+
+[log]
+level = "info"
+'''
+
+
+def test_every_key_is_found_where_it_stands() -> None:
+    wanted: dict[tuple[str | int, ...], int] = {
+        ("data",): 2,
+        ("listen",): 4,
+        ("listen", "host"): 5,
+        ("listen", "port"): 6,
+        ("authorization", "grants"): 8,
+        ("authorization", "grants", 0): 8,
+        ("authorization", "grants", 0, "roles"): 9,
+        ("authorization", "grants", 0, "on"): 13,
+        ("authorization", "grants", 1): 16,
+        ("authorization", "grants", 1, "on"): 18,
+        ("limits", "connections"): 22,
+        ("authentication", "token", "secret_file"): 26,
+        ("log", "level"): 29,
+        ("nowhere",): 1,
+    }
+    assert tomllib.loads(LINES)["listen"] == {"host": "127.0.0.1", "port": 1}
+    assert _locate(LINES, set(wanted)) == wanted
+
+
+def test_a_long_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not once for each of its lines: it is read on the loop when somebody sends SIGHUP."""
+    read_bytes = 0
+    loads = tomllib.loads
+
+    def counted(text: str) -> dict[str, Any]:
+        nonlocal read_bytes
+        read_bytes += len(text)
+        return loads(text)
+
+    monkeypatch.setattr(tomllib, "loads", counted)
+    grant = "[[authorization.grants]]\nroles = [\n'a',\n]\non = 'x'\nallow = ['produce']\n"
+    text = grant * 1000 + "[log]\nlevel = 'debug'\n"
+    assert read(text, tmp_path).origin("log.level").endswith(":6002")
+    assert read_bytes < 4 * len(text)
+
+
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     told = refused("[listen]\nprot = 1\n[limits]\nconnections = 'x'\n", tmp_path, {"HOLDFAST_LOG_LEVEL": "x"})
     assert [line.split(": ")[0] for line in told] == [
@@ -200,6 +282,34 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         "holdfast.toml:4",
         "$HOLDFAST_LOG_LEVEL",
     ]
+
+
+def test_an_empty_variable_does_not_open_every_network(tmp_path: Path) -> None:
+    """`HOLDFAST_LISTEN_HOST=$ADDRESS`, where nobody has set $ADDRESS."""
+    (told,) = refused("", tmp_path, {"HOLDFAST_LISTEN_HOST": ""})
+    assert told.startswith("$HOLDFAST_LISTEN_HOST: listen.host: which address?")
+
+
+def test_keys_that_nobody_asks_for(tmp_path: Path) -> None:
+    """Whoever has set them did not mean that everybody comes in."""
+    (told,) = refused("[authentication]\ntoken.secret_file = 'a'\nmethods = []\n", tmp_path)
+    assert "authentication.methods does not name token" in told
+
+
+def test_variables_of_services_are_not_ours(tmp_path: Path) -> None:
+    """Kubernetes sets them in every container, for services called holdfast-http and holdfast-broker."""
+    variables = {
+        "HOLDFAST_HTTP_SERVICE_HOST": "10.0.0.1",
+        "HOLDFAST_HTTP_SERVICE_PORT": "8080",
+        "HOLDFAST_HTTP_SERVICE_PORT_METRICS": "8080",
+        "HOLDFAST_HTTP_PORT": "tcp://10.0.0.1:8080",
+        "HOLDFAST_BROKER_PORT_6650_TCP": "tcp://10.0.0.1:6650",
+        "HOLDFAST_BROKER_PORT_6650_TCP_ADDR": "10.0.0.1",
+        "HOLDFAST_PORT": "tcp://10.0.0.1:6650",
+    }
+    assert read("", tmp_path, variables).config == Config()
+    (told,) = refused("", tmp_path, {"HOLDFAST_HTTP_PORT": "8080"})
+    assert told == "$HOLDFAST_HTTP_PORT: there is no such setting; did you mean $HOLDFAST_LISTEN_HTTP_PORT?"
 
 
 def test_mistakes_in_the_environment_and_in_flags(tmp_path: Path) -> None:
@@ -250,7 +360,7 @@ def written(value: Any) -> str:
 
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:
-    found = read(f"[authentication.token]\nsecret = '{SECRET}'\n", tmp_path)
+    found = read(f"[authentication]\nmethods = ['token']\ntoken.secret = '{SECRET}'\n", tmp_path)
     assert found.config.authentication.token.secret == Secret(SECRET)
     assert SECRET not in repr(found) + str(found.config.authentication.token.secret) + as_toml(found)
     assert "# secret is set, and not shown" in as_toml(found)
@@ -327,7 +437,9 @@ def test_wrong_arguments_have_their_status(tmp_path: Path, holdfast: Command) ->
 def test_tokens_know_one_key(tmp_path: Path) -> None:
     config = Config(
         authentication=dataclasses.replace(
-            Config().authentication, token=Tokens(secret_file=Path("a"), public_key_file=Path("b"))
+            Config().authentication,
+            methods=("token",),
+            token=Tokens(secret_file=Path("a"), public_key_file=Path("b")),
         )
     )
     [(key, why)] = conflicts(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import ssl
@@ -116,6 +117,49 @@ def test_changes_are_logged_with_their_role(caplog: pytest.LogCaptureFixture) ->
 def test_web_pages_of_elsewhere_change_nothing(http: HttpWorld, headers: dict[str, str], status: int) -> None:
     topic = http.topic(subscription="s")
     assert http.ask("POST", f"{topic}/subscription/s/skip_all", headers=headers).status == status
+
+
+NAMES = {"localhost": 200, "127.0.0.1": 200, "[::1]": 200, "evil.example": 403, "localhost.evil.example": 403}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_of_elsewhere_does_not_lead_here(name: str) -> None:
+    """DNS rebinding: a page of evil.example lets that name lead to 127.0.0.1, and is of the same site."""
+    for options, expected in (
+        (HttpOptions(port=0, local_names=True), NAMES[name]),
+        (HttpOptions(port=0), 200),
+    ):
+        with HttpWorld(options) as world:
+            for host in (name, f"{name}:{world.server.port}"):
+                headers = {"Host": host, "Origin": f"http://{host}"}
+                assert world.ask("GET", "/admin/v2/tenants", headers=headers).status == expected
+
+
+HOSTS = {"": 200, ":8080": 200, "a_b.c-d": 200, "[::1]:1": 200}
+HOSTS |= dict.fromkeys(["[", "[::1", "[::1]:x", "a:b:c", "a b", "a@b", "a/b", "a:999999", "\xff", "a%"], 400)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_that_is_none(host: str, http: HttpWorld) -> None:
+    """Refused at every path; the client is told, not a mistake of the program logged."""
+    for path in ("/admin/v2/tenants", "/lookup/v2/topic/persistent/public/default/x"):
+        with socket.create_connection(("127.0.0.1", http.server.port), timeout=10) as channel:
+            lines = (
+                f"GET {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nConnection: close\r\n\r\n"
+            )
+            channel.sendall(lines.encode("latin-1"))
+            assert int(channel.recv(65536).split()[1]) == HOSTS[host]
+
+
+def test_a_client_that_names_no_host(http: HttpWorld) -> None:
+    """HTTP/1.0, as simple health checks speak it. It is told the address that it came to."""
+    with socket.create_connection(("127.0.0.1", http.server.port), timeout=10) as channel:
+        channel.sendall(b"GET /admin/v2/clusters/standalone HTTP/1.0\r\n\r\n")
+        answer = b""
+        while data := channel.recv(65536):
+            answer += data
+    assert answer.split()[1] == b"200"
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["serviceUrl"] == http.server.url
 
 
 # -- how much ------------------------------------------------------------------------------------------
@@ -238,6 +282,31 @@ def test_who_does_not_say_what_it_wants_is_closed(sent: bytes, monkeypatch: pyte
         assert not world.server.connections or world.ask("GET", "/status.html").status == 200
 
 
+def test_who_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks for more than it takes: a place for ever, for who need not even say who it is."""
+    monkeypatch.setattr(http_server, "LOOK_S", 0.02)
+    ask = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+    with HttpWorld(HttpOptions(port=0, keep_alive_s=0.3, head_s=30.0)) as world:
+        with socket.socket() as deaf, socket.socket() as slow:
+            for each in (deaf, slow):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                each.settimeout(10)
+                each.connect(("127.0.0.1", world.server.port))
+                each.sendall(ask * 100)
+            gone, read = False, 0
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline and not gone:
+                read += len(slow.recv(65536))  # who reads a little at a time stays
+                gone = len(world.server.connections) == 1
+                time.sleep(0.01)
+            assert gone
+            assert read > 0
+            with contextlib.suppress(ConnectionResetError):
+                while deaf.recv(1 << 20):
+                    pass
+        assert world.ask("GET", "/status.html").status == 200
+
+
 @pytest.mark.parametrize("apart", [True, False])
 def test_a_second_request_that_is_never_finished_is_closed(
     apart: bool, monkeypatch: pytest.MonkeyPatch
@@ -323,7 +392,8 @@ def test_a_broker_that_has_ended_is_not_well() -> None:
         world.run(end())
         for path in ("/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/status.html"):
             refused = world.ask("GET", path)
-            assert (refused.status, "the disk is gone" in refused.reason) == (503, True)
+            assert (refused.status, "its log says why" in refused.reason) == (503, True)
+            assert "the disk is gone" not in refused.reason  # everybody is answered here
         assert b'holdfast_up{cluster="standalone"} 0' in world.ask("GET", "/metrics").body
         assert world.ask("PUT", f"{T}/orders").status == 503
 
@@ -341,6 +411,43 @@ def test_a_broker_that_confirms_nothing_is_not_well(monkeypatch: pytest.MonkeyPa
         refused = world.ask("GET", "/admin/v2/brokers/health")
         assert (refused.status, "look at the disk" in refused.reason) == (503, True)
         monkeypatch.undo()
+
+
+UNREADABLE = [
+    b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization : Bearer sesame\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic " + b"sesame" * 3000 + b"\r\n\r\n",
+    b"GET /?token=sesame HTTP/9.9\r\nHost: a\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nsesame",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\nContent-Length: 7\r\n\r\nsesame!",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\nsesame",
+    b"GET / HTTP/1.1\r\nHost: a\r\n" + b"".join(b"X%d: sesame\r\n" % n for n in range(1000)) + b"\r\n",
+    b"GET / HTTP/1.1\nHost: sesame\n\n",
+]
+
+
+@pytest.mark.parametrize("sent", UNREADABLE, ids=range(len(UNREADABLE)))
+def test_what_cannot_be_read_is_not_repeated(
+    sent: bytes, http: HttpWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither to who sent it nor in the log, where nobody can fill pages with it; and nothing behind it is
+    taken for a request, though a proxy before us may have thought so."""
+    caplog.set_level("DEBUG")
+    with socket.create_connection(("127.0.0.1", http.server.port)) as channel:
+        channel.settimeout(10)
+        channel.sendall(sent)
+        answer = b""
+        try:
+            while data := channel.recv(65536):
+                answer += data
+        except ConnectionResetError:
+            pass
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert (answer.count(b"HTTP/1."), head.split()[1]) == (1, b"400")
+    assert b"Server: holdfast\r\n" in head + b"\r\n"
+    assert json.loads(body) == {"reason": "this is not a request of HTTP that can be read"}
+    assert "sesame" not in caplog.text
+    ours = [each for each in caplog.records if each.name.startswith(("holdfast", "aiohttp"))]
+    assert {each.levelname for each in ours} <= {"DEBUG", "INFO"}
 
 
 def test_strange_requests_do_no_harm(http: HttpWorld) -> None:

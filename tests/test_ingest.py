@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,43 +28,10 @@ from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.blocking import Runner
 from holdfast.ingest import place
 from holdfast.ingest.account import Account
-from holdfast.wire import ingest as ingesting
+from holdfast.wire import segment as ingesting
 from holdfast.wire.ingest import Ingest
+from ingest_world import World, serving
 from processes import until
-
-
-class World:
-    """A broker with local ingest, in a thread of this process."""
-
-    def __init__(self, data: Path, **options: Any) -> None:
-        self.runner = Runner()
-        self.broker = self.runner(Broker.start(data, BrokerOptions(**options)))
-        self.ingest: Ingest = self.runner(self._start(data))
-
-    async def _start(self, data: Path) -> Ingest:
-        ingest = Ingest(self.broker, data, capacity=1 << 17, topics_max=3)
-        await ingest.start()
-        return ingest
-
-    def stored(self, topic: str = "orders") -> list[Any]:
-        return [bytes(each.data) for each in self.messages(topic)]
-
-    def messages(self, topic: str = "orders") -> list[Any]:
-        return list(self.runner(self.broker.admin.examine(topic, count=1000)))
-
-    def close(self) -> None:
-        self.runner(self.ingest.stop())
-        self.runner(self.broker.close())
-        self.runner.stop()
-
-
-@contextlib.contextmanager
-def serving(data: Path, **options: Any) -> Iterator[World]:
-    world = World(data, **options)
-    try:
-        yield world
-    finally:
-        world.close()
 
 
 @pytest.fixture
@@ -435,7 +401,9 @@ def test_one_incarnation_is_served_once(world: World) -> None:
 
 def test_a_word_that_was_half_written_is_not_believed(tmp_path: Path) -> None:
     """I122."""
-    kept = Account.create(tmp_path / "page", {"topic": "t"})
+    kept = Account.create(
+        tmp_path / "page", {"topic": "t", "incarnation": "", "identity": "1", "message_bytes_max": 9}
+    )
     seen = Account.open(kept.path)
     kept.confirm(100)
     assert seen.confirmed == 100

@@ -14,8 +14,27 @@ from pathlib import Path
 
 import pytest
 
-from ingest_world import ONCE, STEPS, Process, stored
+from ingest_world import IDLE, ONCE, STEPS, Process, stored
 
+POINTS = (
+    *("take_claimed", "take_moved", "settle_begin", "settled", "reclaimed"),
+    *(
+        "recover_begin",
+        "recover_scanned",
+        "recover_announced",
+        "recover_end",
+        "attach_locked",
+        "attach_active",
+    ),
+)
+"""Of the queue's code, where a broker under load comes by."""
+IDLE_POINTS = ("close_marked", "detach_begin", "detach_inactive", "create_file", "create_linked")
+"""And one that makes queues and takes them away."""
+PUT_POINTS = (
+    *("attach_locked", "attach_active", "put_begin", "put_claimed", "put_magic", "put_size", "put_payload"),
+    *("put_checksum", "put_committed", "put_moved", "many_inner", "pad_claimed", "detach_begin"),
+)
+"""Where a producer does."""
 LIVES = [(step, count) for step in STEPS for count in ((1,) if step in ONCE else (1, 3))]
 
 
@@ -50,10 +69,10 @@ class Storm:
         self.server = Process("serve", self.data, *step)
         return self.server.ready()
 
-    def produce(self) -> Process:
+    def produce(self, how: str = "produce") -> Process:
         label = f"p{len(self.notes)}"
         self.notes[label] = self._tmp / label
-        self.producers.append(Process("produce", "orders", label, self.notes[label]))
+        self.producers.append(Process(how, "orders", label, self.notes[label]))
         return self.producers[-1]
 
     def finish(self) -> int:
@@ -92,6 +111,57 @@ def test_the_broker_dies_at_every_step(storm: Storm) -> None:
         storm.server.close()
     assert storm.serve()
     time.sleep(0.1)
+    assert storm.finish() > 0
+
+
+@pytest.mark.timeout(400)
+def test_the_broker_dies_at_every_point_of_the_queue(storm: Storm) -> None:
+    assert storm.serve()
+    for producer in (storm.produce(), storm.produce()):
+        assert producer.ready()
+    assert storm.server is not None
+    storm.server.kill()
+    for number, point in enumerate(POINTS):
+        if storm.serve(point, 1 + number % 2 if number < 9 else 1):
+            assert storm.server.popen.wait(60.0) != 0, point
+        storm.server.close()
+    assert storm.serve()
+    assert storm.finish() > 0
+
+
+@pytest.mark.timeout(400)
+def test_producers_die_at_every_point_of_the_queue(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they had put is stored once; others go on."""
+    assert storm.serve()
+    assert storm.produce().ready()
+    for number, point in enumerate(PUT_POINTS):
+        with monkeypatch.context() as patch:
+            patch.setenv("POINT", f"{point}:{1 + number % 3 if point.startswith('put') else 1}")
+            dying = storm.produce("hop" if point.startswith("detach") else "produce")
+        assert dying.popen.wait(60.0) == -signal.SIGKILL, point
+        storm.producers.remove(dying)
+        dying.close()
+    assert storm.finish() > 0
+
+
+@pytest.mark.timeout(400)
+def test_the_broker_dies_while_it_takes_queues_away(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producers come and go meanwhile. Nobody is turned away, and nothing is lost or stored twice."""
+    monkeypatch.setenv("IDLE_S", "0.005")
+    assert storm.serve()
+    for _ in range(3):
+        assert storm.produce("hop").ready()
+    assert storm.server is not None
+    storm.server.kill()
+    for step, count in [
+        *((step, count) for count in (1, 2) for step in IDLE),
+        *((each, 1) for each in IDLE_POINTS),
+    ]:
+        if storm.serve(step, count):
+            assert storm.server.popen.wait(60.0) != 0, step
+        storm.server.close()
+    assert storm.serve()
+    time.sleep(0.5)
     assert storm.finish() > 0
 
 

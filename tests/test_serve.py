@@ -219,9 +219,15 @@ def test_logs_for_machines(tmp_path: Path) -> None:
     ]
 
 
+def settled(server: Served) -> str:
+    """What it has logged up to the line that says that it is ready: a thread of ours reads it."""
+    until(lambda: "server: ready" in server.logs())
+    return server.logs()
+
+
 def test_warnings_of_what_nobody_may_have_meant(tmp_path: Path) -> None:
     with served(tmp_path / "data", "--host", "0.0.0.0") as server:
-        assert "everybody who reaches this address is let in host=0.0.0.0" in server.logs()
+        assert "everybody who reaches this address is let in host=0.0.0.0" in settled(server)
     secret = tmp_path / "secret"
     secret.write_text("x" * 40)
     secret.chmod(0o644)
@@ -230,11 +236,25 @@ def test_warnings_of_what_nobody_may_have_meant(tmp_path: Path) -> None:
         "HOLDFAST_AUTHENTICATION_TOKEN_SECRET_FILE": str(secret),
     }
     with served(tmp_path / "data", "--host", "0.0.0.0", environment=variables) as server:
-        logs = server.logs()
+        logs = settled(server)
         assert "everybody on this machine can read a secret key=authentication.token.secret_file" in logs
         assert "credentials cross the network unencrypted" in logs
         assert "everybody who is let in may do everything" in logs
         assert "x" * 40 not in logs
+    config = tmp_path / "holdfast.toml"
+    grants = "[[authorization.grants]]\nroles = ['a']\non = 'public'\nallow = ['admin']\n"
+    config.write_text(f"[authentication]\nmethods = ['token']\ntoken.secret = '{'x' * 40}'\n{grants}")
+    config.chmod(0o644)
+    with served(tmp_path / "data", "--config", str(config)) as server:
+        logs = settled(server)
+        assert (
+            f"everybody on this machine can read a secret key=authentication.token.secret file={config}"
+            in logs
+        )
+        assert "nobody goes by the grants" in logs
+    config.chmod(0o600)
+    with served(tmp_path / "data", "--config", str(config)) as server:
+        assert "can read a secret" not in settled(server)
 
 
 def test_nobody_who_reads_the_log_can_hold_it_up(tmp_path: Path) -> None:
@@ -303,6 +323,31 @@ def test_users_keys_and_grants_are_read_anew(tmp_path: Path) -> None:
         assert server.end() == 0
         assert secret not in server.logs()
         assert secret[::-1] not in server.logs()
+
+
+def test_what_is_read_anew_is_warned_of(tmp_path: Path) -> None:
+    """As at the start: from now on nobody is asked who it is."""
+    config = tmp_path / "a.toml"
+    config.write_text(f"[authentication]\nmethods = ['token']\ntoken.secret = '{'x' * 40}'\n")
+    with served(tmp_path / "data", "--host", "0.0.0.0", "--config", str(config)) as server:
+        assert "everybody who reaches this address is let in" not in settled(server)
+        config.write_text("")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "everybody who reaches this address is let in host=0.0.0.0" in server.logs())
+
+
+def test_settings_that_lose_their_certificate_are_not_read_anew(tmp_path: Path) -> None:
+    """The port is open: what it has shown, it shows."""
+    certificate, key = Authority(tmp_path / "pki").certify("server")
+    config = tmp_path / "a.toml"
+    config.write_text(f"[listen]\ntls_port = 0\n[tls]\ncertificate = '{certificate}'\nkey = '{key}'\n")
+    with served(tmp_path / "data", "--config", str(config)) as server:
+        config.write_text("")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "the settings were not read anew" in server.logs())
+        assert "tls.certificate, tls.key: a TLS port is open, and needs both" in server.logs()
+        assert "Traceback" not in server.logs()
+        assert admitted(server, "", b"")
 
 
 def test_a_certificate_is_renewed(tmp_path: Path) -> None:

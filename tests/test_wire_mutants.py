@@ -10,6 +10,7 @@ import pytest
 import test_wire_cursor as cursor
 import test_wire_flow as flow
 import test_wire_raw as frames
+import test_wire_watch as watch
 import wire_raw
 from wire_raw import Raw
 from wire_server import MUTANTS
@@ -27,6 +28,9 @@ NOTICED: dict[str, Callable[..., None]] = {
     "a reader's place is forgotten": cursor.test_a_reader_that_has_sought_by_time_finds_its_place,
     "the end is not told": cursor.test_the_end_of_a_topic,
     "nobody is pinged": frames.test_keep_alive,
+    "a watch hears only of what comes": watch.test_topics_that_come_and_go,
+    "a watch is told nothing more": watch.test_many_come_at_once,
+    "all that is watched stays": watch.test_watches_of_one_pattern_are_one,
 }
 
 HASTY = {"handshake_s": 0.4, "keep_alive_s": 0.4, "liveness_s": 0.3}
@@ -43,7 +47,8 @@ def test_it_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = test.__code__.co_varnames[: test.__code__.co_argcount]
     process = ServerProcess(server=HASTY if "hasty" in wanted else {})
     monkeypatch.setattr(wire_raw, "PATIENCE_S", 1.0)
-    monkeypatch.setattr(cursor, "server", lambda: process)
+    for module in (cursor, watch):
+        monkeypatch.setattr(module, "server", lambda: process)
     try:
         process.admin.break_it(mutant)
         with Raw(process.url) as raw:

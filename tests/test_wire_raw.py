@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import socket
 import struct
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +15,7 @@ import pytest
 
 from holdfast._core import crc32c, encode_messages
 from holdfast.wire.proto import pulsar_pb2 as pb
+from wire_programs import until
 from wire_raw import Raw, Type, frame_of, full
 from wire_world import ServerProcess, server
 
@@ -40,7 +45,7 @@ def test_what_connected_says(raw: Raw) -> None:
     assert raw.connected.protocol_version == 19  # the older of the two
     assert raw.connected.max_message_size == 5 << 20
     assert raw.connected.feature_flags.supports_auth_refresh
-    assert not raw.connected.feature_flags.supports_topic_watchers
+    assert raw.connected.feature_flags.supports_topic_watchers
     raw.tell(Type.PING)
     raw.expect(Type.PONG)
 
@@ -332,8 +337,6 @@ def test_a_dead_holder_gives_way(hasty: ServerProcess) -> None:
 
 
 def test_a_living_holder_stays(hasty: ServerProcess) -> None:
-    import threading
-
     holder = Raw(hasty.url)
     holder.subscribe("kept")
     stop = threading.Event()
@@ -356,6 +359,53 @@ def test_a_living_holder_stays(hasty: ServerProcess) -> None:
         stop.set()
         thread.join()
         holder.close()
+
+
+def test_an_end_reaches_who_reads_late() -> None:
+    """Also if the client sends on, and what it is told has not left yet: nothing of it is taken back."""
+    process = ServerProcess()
+    try:
+        with Raw(process.url, receive_bytes=4096) as raw:
+            raw.subscribe("t", 7)
+            raw.produce("t")
+            data = b"".join(_send_frames(40_000, 2000))
+            sending = threading.Thread(target=_send, args=(raw, data), daemon=True)
+            sending.start()
+            raw.expect(Type.SEND_RECEIPT)
+            stopping = threading.Thread(target=process.stop)
+            stopping.start()
+            until(lambda: not sending.is_alive() or not _listens(process))
+            time.sleep(0.5)  # so long it does not read
+            heard = raw.closed()
+            sending.join()
+            stopping.join()
+        kinds = [kind for kind, _ in heard]
+        receipts = kinds.count(Type.SEND_RECEIPT)
+        assert kinds[receipts:] == [Type.CLOSE_CONSUMER, Type.CLOSE_PRODUCER]
+        assert receipts < 39_999, "all was taken: the test has tested nothing"
+        process.start()
+        with Raw(process.url) as raw:
+            raw.subscribe("t", 1, subscription="count")
+            last = raw.ask(Type.GET_LAST_MESSAGE_ID, Type.GET_LAST_MESSAGE_ID_RESPONSE, consumer_id=1)
+            assert last.last_message_id.entryId == receipts  # and the one that was heard before
+    finally:
+        process.end()
+
+
+def _send_frames(count: int, size: int) -> Iterator[bytes]:
+    for n in range(count):
+        entry = encode_messages([bytes(size)], "raw", n, 1)[0]
+        yield frame_of(Type.SEND, entry, producer_id=1, sequence_id=n)
+
+
+def _send(raw: Raw, data: bytes) -> None:
+    with contextlib.suppress(OSError):
+        raw.socket.sendall(data)
+
+
+def _listens(process: ServerProcess) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", process.port)) == 0
 
 
 def test_an_orderly_end() -> None:

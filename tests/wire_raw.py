@@ -23,9 +23,13 @@ _FIELDS = {
 class Raw:
     """One connection to a server."""
 
-    def __init__(self, url: str, greet: bool = True) -> None:
+    def __init__(self, url: str, greet: bool = True, receive_bytes: int = 0) -> None:
         host, _, port = url.removeprefix("pulsar://").rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), PATIENCE_S)
+        self.socket = socket.socket()
+        if receive_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.settimeout(PATIENCE_S)
+        self.socket.connect((host, int(port)))
         self._buffer = bytearray()
         self._requests = itertools.count(1)
         self.entries: list[bytes] = []

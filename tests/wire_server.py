@@ -7,6 +7,7 @@ administration, or one of `Door`'s own. The answer is one line, `[result, error]
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import signal
 import socket
@@ -24,8 +25,10 @@ from holdfast.wire import Server, ServerOptions
 from holdfast.wire.connection import Connection
 from holdfast.wire.consumers import Consumers
 from holdfast.wire.sink import WireConsumer
+from holdfast.wire.watching import Watches, Watching
 
 _CARRY_OUT = Resetting._carry_out
+_SETTLED = Watching.settled
 
 
 class Door:
@@ -38,6 +41,10 @@ class Door:
 
     async def connections(self) -> int:
         return len(self._server.connections)
+
+    async def requests(self) -> int:
+        """Of the connection that has most of them under way."""
+        return max(len(each._requests) for each in self._server.connections)
 
     async def stats(self, topic: str, subscription: str) -> dict[str, Any]:
         stats = self._broker.admin.subscription_stats(topic, subscription)
@@ -59,6 +66,20 @@ class Door:
     async def break_it(self, mutant: str) -> None:
         """Put a mistake into the server: its tests must see it."""
         MUTANTS[mutant]()
+
+    async def stalled(self) -> int:
+        """Connections whose client does not read."""
+        return sum(each.stalled for each in self._server.connections)
+
+    async def untold(self) -> int:
+        """Watches whose client knows less than there is."""
+        subjects = [each for every in self._server.watching.subjects.values() for each in every.values()]
+        behind = [each for each in subjects for watch in each.watches if watch.told != each.topics]
+        return len(behind)
+
+    async def watched(self) -> int:
+        """Patterns that somebody watches."""
+        return sum(map(len, self._server.watching.subjects.values()))
 
     async def count(self, what: str) -> int:
         """Of the server's registers: nothing may stay behind in them."""
@@ -152,6 +173,10 @@ def _keeps_reading(self: Connection, why: str) -> None:
     self._pauses.add(why)
 
 
+def _only_what_comes(self: Watching, applied: Any) -> None:
+    _SETTLED(self, dataclasses.replace(applied, notices=[]))
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "seek leaves the consumers": lambda: setattr(WireConsumer, "expel", _nothing),
     "answers overtake": lambda: setattr(Consumers, "answer", _without_order),
@@ -164,6 +189,9 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "a reader's place is forgotten": lambda: setattr(Server, "let_go", _forgets_place),
     "the end is not told": lambda: setattr(WireConsumer, "look_for_end", _nothing),
     "nobody is pinged": lambda: setattr(Connection, "look", _nothing),
+    "a watch hears only of what comes": lambda: setattr(Watching, "settled", _only_what_comes),
+    "a watch is told nothing more": lambda: setattr(Watching, "_note", _nothing),
+    "all that is watched stays": lambda: setattr(Watches, "gone", _nothing),
 }
 """By what they do."""
 

@@ -7,6 +7,7 @@
 #include "convert.hpp"
 #include "delivery.hpp"
 #include "frame.hpp"
+#include "holdfast/wire_pattern.hpp"
 #include "holdfast/wire_reader.hpp"
 #include "holdfast/wire_writer.hpp"
 #include "records.hpp"
@@ -72,12 +73,12 @@ PyObject* item_of(WireItem&& item) {
     return tuple_of(kind, Steal{to_text(item.bytes)});
 }
 
-nb::object feed(WireReader& reader, nb::handle data, nb::handle frame) {
+nb::object feed(WireReader& reader, nb::handle data, nb::handle frame, u64 commands_max) {
     std::vector<WireItem> items;
     {
         FrameWriter& writer = writer_of(frame);
         const Given given(data);
-        items = reader.feed(given.view(), writer);
+        items = reader.feed(given.view(), writer, commands_max);
     }
     PyObject* out = PyList_New(static_cast<Py_ssize_t>(items.size()));
     if (out == nullptr) throw nb::python_error();
@@ -161,6 +162,31 @@ nb::object framed(nb::handle body) {
     return checked(to_bytes(out.view()));
 }
 
+// -- patterns --------------------------------------------------------------------------------------
+
+// Those that match. Others may run meanwhile: patterns are not ours, and there can be many names.
+nb::object select(const NamePattern& pattern, nb::handle names) {
+    const nb::object held = checked(PySequence_Tuple(names.ptr()));
+    const Py_ssize_t count = PyTuple_GET_SIZE(held.ptr());
+    std::vector<std::string_view> views;
+    views.reserve(static_cast<std::size_t>(count));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        Py_ssize_t size = 0;
+        const char* bytes = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(held.ptr(), i), &size);
+        if (bytes == nullptr) throw nb::python_error();
+        views.emplace_back(bytes, static_cast<std::size_t>(size));
+    }
+    std::vector<std::size_t> found;
+    {
+        const nb::gil_scoped_release released;
+        for (std::size_t i = 0; i < views.size(); ++i)
+            if (pattern.matches(views[i])) found.push_back(i);
+    }
+    return checked(list_of(found, [&](std::size_t each) {
+        return Py_NewRef(PyTuple_GET_ITEM(held.ptr(), static_cast<Py_ssize_t>(each)));
+    }));
+}
+
 }  // namespace
 
 void bind_wire(nb::module_& module) {
@@ -175,11 +201,16 @@ void bind_wire(nb::module_& module) {
         .def("set_producer", &WireReader::set_producer, nb::arg("producer_id"), nb::arg("topic"),
              nb::arg("session"), nb::arg("epoch"), nb::arg("name"))
         .def("drop_producer", &WireReader::drop_producer, nb::arg("producer_id"))
-        .def("feed", &feed, nb::arg("data"), nb::arg("frame"))
+        .def("feed", &feed, nb::arg("data"), nb::arg("frame"),
+             nb::arg("commands_max") = WireReader::kAll)
         .def_prop_rw("frame_max", &WireReader::frame_max, &WireReader::set_frame_max)
         .def_prop_ro("pending", &WireReader::pending)
         .def_prop_ro("stalled", &WireReader::stalled)
         .def_prop_ro("broken", &WireReader::broken);
+    nb::class_<NamePattern>(module, "NamePattern")
+        .def(nb::init<std::string_view>(), nb::arg("text"))
+        .def("__len__", &NamePattern::size)
+        .def("select", &select, nb::arg("names"));
     module.def("encode_receipts", &receipts, nb::arg("producer_id"), nb::arg("sequences"),
                nb::arg("ledger"), nb::arg("first_entry"), nb::arg("duplicates") = nb::tuple());
     module.def("encode_deliveries", &deliveries, nb::arg("consumer_id"), nb::arg("batch"),

@@ -3,7 +3,8 @@
 //
 // Of one feed() all SENDs of a producer become one publish event, all plain ACKs of a consumer one list of ids, all FLOWs
 // of a consumer one sum. What belongs to different producers or consumers may thereby change places; any other command is
-// a fence that nothing passes. A SEND that is refused ends all runs, so that answers keep their order.
+// a fence that nothing passes. A SEND that is refused ends all runs, so that answers keep their order; unless only its
+// checksum was wrong, nothing more of its producer is taken until set_producer(): the order of what it sends would be lost.
 //
 // Memory: at most one incomplete frame is kept, or what one feed() could not place.
 #pragma once
@@ -64,6 +65,8 @@ struct WireItem {
 
 class WireReader {
  public:
+    static constexpr u64 kAll = ~u64{0};
+
     explicit WireReader(u64 frame_max = kWireFrameMax) { set_frame_max(frame_max); }
 
     u64 frame_max() const { return frame_max_; }
@@ -74,7 +77,8 @@ class WireReader {
         frame_max_ = size;
     }
     std::size_t pending() const { return held_.size(); }  // bytes that wait for the rest of a frame
-    bool stalled() const { return stalled_; }  // the frame was full: feed() again with the next one
+    // There was no room in the frame, or for another command: feed() again when there is.
+    bool stalled() const { return stalled_; }
     bool broken() const { return broken_; }
 
     // From now on its SENDs are taken.
@@ -91,10 +95,12 @@ class WireReader {
         last_ = nullptr;
     }
 
-    // Everything that is complete. After `broken`, which is always the last item, nothing is read any more.
+    // Everything that is complete, and of commands that are neither SEND, ACK nor FLOW no more than `commands_max`.
+    // After `broken`, which is always the last item, nothing is read any more.
     // If it throws there was no memory: events may have been added all the same, and the connection is broken.
-    std::vector<WireItem> feed(std::string_view data, FrameWriter& frame) {
+    std::vector<WireItem> feed(std::string_view data, FrameWriter& frame, u64 commands_max = kAll) {
         if (broken_) return {};
+        commands_left_ = commands_max;
         try {
             read(data, frame);
         } catch (...) {
@@ -216,6 +222,11 @@ class WireReader {
                              std::to_string(entry.size()) + " bytes behind it; only SEND has any");
         if (command.type == wire_type::ack) return take_ack(command.body);
         if (command.type == wire_type::flow) return take_flow(command.body);
+        if (commands_left_ == 0) {
+            stalled_ = true;
+            return false;
+        }
+        --commands_left_;
         fence();
         WireItem& item = add(WireKind::command, command.type);
         item.bytes = bytes;
@@ -246,7 +257,11 @@ class WireReader {
             bare_.resize(bare);
             return false;
         }
-        if (refused != SendFault::none) return refuse(send, refused);
+        if (refused != SendFault::none) {
+            refuse(send, refused);
+            if (refused != SendFault::checksum) drop_producer(send.producer);
+            return true;
+        }
         if (producer->item == kNone) open_run(*producer, send.producer);
         producer->rows.push_back(row);
         producer->messages += entry.metadata.messages;
@@ -270,6 +285,8 @@ class WireReader {
         constexpr u64 most = static_cast<u64>(std::numeric_limits<i64>::max());
         if (row.sequence >= most || row.highest >= most) return false;
         if (row.highest > row.sequence) row.span = row.highest - row.sequence + 1;
+        // Some clients do not tell the highest: the messages of a batch have one number each, and numbers rise.
+        row.span = std::max<u64>(row.span, metadata.messages);
         if (metadata.chunk >= 0 && metadata.chunk < metadata.chunks - 1) row.span = 0;
         return row.span <= std::numeric_limits<u32>::max();
     }
@@ -423,6 +440,7 @@ class WireReader {
 
     // Of the feed() that is under way.
     FrameWriter* frame_ = nullptr;
+    u64 commands_left_ = kAll;
     std::vector<WireItem> items_;
     std::vector<Producer*> open_;  // those whose runs are open
     std::size_t open_bytes_ = 0;   // what their events will take

@@ -142,6 +142,60 @@ static void test_duplicates() {
           2);
 }
 
+// Local ingest publishes under a name of its own kind: each of its messages is stored once, whatever the topic's policy.
+static void test_always_deduplicated() {
+    const std::string ingest = "holdfast.ingest.7f03";
+    CHECK(always_deduplicated(ingest) && always_deduplicated("holdfast.ingest."));
+    for (const char* other : {"", "p", "holdfast.ingest", "holdfast.ingest-x", "holdfast.",
+                              "Holdfast.ingest.7", " holdfast.ingest.7"})
+        CHECK(!always_deduplicated(other));
+
+    Log log, redo;
+    for (Log* each : {&log, &redo}) each->topics().add(1, 0, false);
+    log.topics().open_session(1, 1, "p", 0);
+    CHECK(log.topics().open_session(2, 1, ingest, 0) == -1);
+    const std::vector<Entry> batch{{0, 1, "a"}, {4, 1, "b"}, {4, 1, "b"}, {2, 1, "x"}};
+    const Applied first =
+        run(log, frame({publish(1, 2, 0, ingest, batch), publish(1, 1, 0, "p", batch)}));
+    CHECK(first.published[0].count == 2 && first.published[0].duplicates == 2);
+    CHECK(first.published[1].count == 4 && first.published[1].duplicates == 0);
+    CHECK((first.duplicates == std::vector<u32>{2, 3}));
+    Topic& topic = log.topics().get(1);
+    using Sequences = std::vector<std::pair<std::string, std::int64_t>>;
+    CHECK((TopicTable::sequences(topic) == Sequences{{ingest, 4}}));  // in the snapshot
+
+    // Its broker was killed and sends again; another session is told how far it was.
+    log.topics().close_session(2);
+    CHECK((TopicTable::sequences(topic) == Sequences{{ingest, 4}}));
+    CHECK(log.topics().open_session(3, 1, ingest, 0) == 4);
+    CHECK(run(log, frame({publish(1, 3, 0, ingest, batch)})).published[0].count == 0);
+    CHECK(run(log, frame({publish(1, 3, 0, ingest, {{4, 1, "b"}, {5, 2, "c"}})}))
+              .published[0]
+              .count == 1);
+
+    // What is redone from the journal is the same, and so is what is known afterwards.
+    const Taken round = take(log);
+    for (const JournalFrame& each : frames_of(round.journal, 1)) run(redo, each.frame, 1, true);
+    CHECK(take(redo).entries() == round.entries());
+    CHECK((TopicTable::sequences(redo.topics().get(1)) == Sequences{{ingest, 6}}));
+
+    // A policy that is switched on and off takes what is known of others, and leaves this.
+    log.topics().set_deduplicate(topic, true);
+    CHECK(run(log, frame({publish(1, 1, 0, "p", {{9, 1, "d"}})})).published[0].count == 1);
+    CHECK((TopicTable::sequences(topic) == Sequences{{ingest, 6}, {"p", 9}}));
+    log.topics().set_deduplicate(topic, false);
+    CHECK((TopicTable::sequences(topic) == Sequences{{ingest, 6}}));
+    CHECK(run(log, frame({publish(1, 3, 0, ingest, {{6, 1, "c"}, {7, 1, "e"}})}))
+              .published[0]
+              .duplicates == 1);
+    log.topics().close_session(3);
+    log.topics().set_deduplicate(topic, false);  // nobody has it open
+    CHECK((TopicTable::sequences(topic) == Sequences{{ingest, 7}}));
+    // Its segment is gone: it is forgotten by name, and begins anew.
+    CHECK(TopicTable::forget_sequence(topic, ingest) && topic.producers.size() == 1);
+    CHECK(log.topics().open_session(4, 1, ingest, 0) == -1);
+}
+
 static void test_refusals() {
     Log log;
     with_topic(log);
@@ -375,6 +429,7 @@ static void test_sizes() {
 int main() {
     test_publish();
     test_duplicates();
+    test_always_deduplicated();
     test_refusals();
     test_filtered();
     test_redo();

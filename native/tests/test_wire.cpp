@@ -140,6 +140,38 @@ static void test_every_cut() {
     }
 }
 
+static void test_so_many_commands_at_once() {
+    std::string stream;
+    for (int i = 0; i < 20; ++i) stream += framed(18, "") + sample();
+    WireJudge whole;
+    whole.feed(stream);
+    for (const u64 most : {1, 2, 3, 50}) {
+        WireJudge judge;
+        judge.feed(stream, most);
+        CHECK(judge.heard() == whole.heard());
+    }
+    WireReader reader;
+    FrameWriter frame;
+    const std::string pings = framed(18, "") + framed(18, "") + flow(1, 2);
+    CHECK(reader.feed(pings, frame, 0).empty() && reader.stalled());
+    CHECK(reader.feed("", frame, 1).size() == 1 && reader.stalled());
+    CHECK(reader.feed(flow(1, 3), frame, 1).back().number == 5 && !reader.stalled());
+    CHECK(reader.pending() == 0);
+}
+
+// I80: what came after it would stand before it when its producer sends it again.
+static void test_after_a_refusal() {
+    const std::string good = single_entry(1, "good"), bad("\x0e\x01\0\0\0\0", 6);
+    std::string torn = good;
+    torn.back() ^= 1;
+    WireJudge judge;
+    judge.feed(send(1, 0, good) + send(1, 1, bad) + send(1, 2, good) + send(2, 0, good));
+    judge.feed(send(1, 3, good) + send(2, 1, torn) + send(2, 2, good));
+    const Heard& heard = judge.heard();
+    CHECK(heard.sent.at(1).size() == 1 && heard.refused.at(1).size() == 3);
+    CHECK(heard.sent.at(2).size() == 2 && heard.refused.at(2).size() == 1);
+}
+
 static void test_every_bit() {
     const std::string stream = sample();
     for (std::size_t bit = 0; bit < stream.size() * 8; ++bit) {
@@ -271,6 +303,8 @@ int main() {
     test_what_is_missing();
     test_ordinals();
     test_every_cut();
+    test_so_many_commands_at_once();
+    test_after_a_refusal();
     test_every_bit();
     test_bad_sizes();
     test_frames_of_every_size();

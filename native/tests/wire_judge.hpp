@@ -2,7 +2,8 @@
 //
 // - the frame that was built is sound, and has one publish for each run of SENDs, with the entries that its item counts;
 // - every entry that was taken is sound, and can be delivered: the frames of that are read back;
-// - it does not matter in which pieces the bytes arrive;
+// - it does not matter in which pieces the bytes arrive, nor how many commands are taken at once;
+// - of a producer of which something was refused, for more than its checksum, nothing is taken afterwards;
 // - no more is kept than a frame can have.
 #pragma once
 
@@ -45,11 +46,28 @@ class WireJudge {
         for (u64 id = 0; id < 4; ++id) reader_.set_producer(id, id + 10, id + 20, id + 30, "p");
     }
 
+    // In pieces of at most so many commands.
+    void feed(std::string_view data, u64 commands_max) {
+        feed_some(data, commands_max);
+        while (reader_.stalled()) feed_some({}, commands_max);
+        CHECK(reader_.pending() <= 4 + kJudgedFrameMax);
+    }
+
     void feed(std::string_view data) {
-        FrameWriter frame;
-        const std::vector<WireItem> items = reader_.feed(data, frame);
+        feed_some(data, WireReader::kAll);
         CHECK(!reader_.stalled());
         CHECK(reader_.pending() <= 4 + kJudgedFrameMax);
+    }
+
+    const Heard& heard() const { return heard_; }
+
+ private:
+    void feed_some(std::string_view data, u64 commands_max) {
+        FrameWriter frame;
+        const std::vector<WireItem> items = reader_.feed(data, frame, commands_max);
+        u64 commands = 0;
+        for (const WireItem& item : items) commands += item.kind == WireKind::command;
+        CHECK(commands <= commands_max && (!reader_.stalled() || commands == commands_max));
         CHECK(heard_.reason.empty() || items.empty());
         const std::string_view built = frame.finish(1);
         FrameReader events({reinterpret_cast<const std::byte*>(built.data()),
@@ -59,9 +77,6 @@ class WireJudge {
         CHECK(items.empty() || reader_.broken() == (items.back().kind == WireKind::broken));
     }
 
-    const Heard& heard() const { return heard_; }
-
- private:
     void note(const WireItem& item, FrameReader& events) {
         CHECK(heard_.reason.empty());  // it is the last
         switch (item.kind) {
@@ -69,10 +84,11 @@ class WireJudge {
                 heard_.commands.emplace_back(item.id, item.bytes);
                 return;
             case WireKind::sends:
-                CHECK(!events.at_end());
+                CHECK(!events.at_end() && failed_.count(item.id) == 0);
                 return run(item, events.next());
             case WireKind::refused:
                 heard_.refused[item.id].emplace_back(item.number, static_cast<int>(item.fault));
+                if (item.fault != SendFault::checksum) failed_.insert(item.id);
                 return;
             case WireKind::acks:
                 return acks(item);
@@ -212,6 +228,7 @@ class WireJudge {
 
     WireReader reader_;
     Heard heard_;
+    std::set<u64> failed_;
 };
 
 // Puts the right sum into each SEND of a stream, so that what is behind the sum is reached, too.
@@ -239,7 +256,7 @@ inline void judge_stream(std::string_view input) {
     WireJudge pieces;
     const std::size_t size = std::size_t{1} + (how >> 1) * (how >> 1);
     for (std::size_t at = 0; at < stream.size(); at += size)
-        pieces.feed(std::string_view(stream).substr(at, size));
+        pieces.feed(std::string_view(stream).substr(at, size), 1 + how % 3);
     CHECK(whole.heard() == pieces.heard());
 }
 

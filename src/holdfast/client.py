@@ -7,54 +7,32 @@ without harm, so a connection that breaks is made anew and the request repeated 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import ssl
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from holdfast import __version__, _core, errors
+from holdfast import _core
 from holdfast.broker.events.stage_append import stage_digest
 from holdfast.broker.names import topic_name
 from holdfast.broker.stage import StageReceipt
-from holdfast.errors import (
-    AuthenticationFailed,
-    Closed,
-    Corrupt,
-    Denied,
-    HoldfastError,
-    Misuse,
-    NoQuorum,
-    Timeout,
-    TooManyConnections,
-)
+from holdfast.errors import AuthenticationFailed, Closed, Corrupt, HoldfastError, Misuse, Timeout
+from holdfast.wire.client_link import AGAIN, Channel, Link, Lost, Token, error_of, framed
 from holdfast.wire.proto import pulsar_pb2 as pb
 
 APPEND_BYTES = 1 << 20
 """What is sent to a stage at once: so much, and one message more, is in memory."""
 APPEND_COUNT = 16 << 10
 """And so many messages at most: small ones are larger with what goes with each."""
-FRAME_BYTES_MAX = 6 << 20
+CONNECT_S = 10.0
+"""A server that does not answer for so long is taken for dead; with several, each has its share of less."""
 _PORTS = {"holdfast": 6650, "pulsar": 6650, "holdfast+ssl": 6651, "pulsar+ssl": 6651}
-_CODES: dict[int, type[HoldfastError]] = {
-    pb.AuthenticationError: AuthenticationFailed,
-    pb.AuthorizationError: Denied,
-    pb.ServiceNotReady: Closed,
-    pb.TooManyRequests: TooManyConnections,
-    pb.NotAllowedError: Misuse,
-    pb.InvalidTopicName: Misuse,
-}
-_AGAIN = (Closed, NoQuorum, TooManyConnections)
-"""The broker stops, or waits for others: ask again."""
-
-Token = str | Callable[[], str] | None
 
 
 @dataclass(frozen=True)
@@ -70,147 +48,6 @@ class Progress:
     """The oldest that the topic has."""
     visible: int
     """Behind the newest that may be read."""
-
-
-class _Lost(Exception):
-    """The connection has broken: what became of the request is not known."""
-
-
-class _Link:
-    """One connection: requests leave under a lock, a thread hears the answers."""
-
-    def __init__(self, sock: socket.socket, token: Token) -> None:
-        self._socket = sock
-        self._token = token
-        self._sending = threading.Lock()
-        self._waiting: dict[int, _Answer] = {}
-        self._lock = threading.Lock()
-        self.broken: Exception | None = None
-        self.message_bytes_max = 5 << 20
-        self.pid = os.getpid()
-
-    def greet(self, deadline: float) -> None:
-        """CONNECT, and its answer; then the thread begins."""
-        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-        method, data = self._credentials()
-        greeting = pb.CommandConnect(
-            client_version=f"holdfast {__version__}",
-            protocol_version=21,
-            auth_method_name=method,
-            auth_data=data,
-            feature_flags=pb.FeatureFlags(supports_auth_refresh=True),
-        )
-        self._socket.sendall(_frame(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=greeting)))
-        answer = self._read()
-        if answer.type == pb.BaseCommand.ERROR:
-            raise _error(answer.error)
-        if answer.type != pb.BaseCommand.CONNECTED:
-            raise Corrupt(f"this is no broker: it answers CONNECT with a command of type {answer.type}")
-        self.message_bytes_max = answer.connected.max_message_size or self.message_bytes_max
-        self._socket.settimeout(None)
-        threading.Thread(target=self._listen, name="holdfast-client", daemon=True).start()
-
-    def _credentials(self) -> tuple[str, bytes]:
-        if self._token is None:
-            return "none", b""
-        return "token", (self._token() if callable(self._token) else self._token).encode()
-
-    def ask(self, request: int, frame: bytes, deadline: float) -> pb.BaseCommand:
-        """Raises _Lost, Timeout."""
-        answer = _Answer()
-        with self._lock:
-            if self.broken is not None:
-                raise self._lost()
-            self._waiting[request] = answer
-        try:
-            self._send(frame)
-            if not answer.came.wait(max(0.0, deadline - time.monotonic())):
-                raise Timeout(
-                    "no answer in time; what became of the request is not known: it may be sent again"
-                )
-            if answer.command is None:
-                raise self._lost()
-            return answer.command
-        finally:
-            with self._lock:
-                self._waiting.pop(request, None)
-
-    def _lost(self) -> Exception:
-        """What broke it, if the broker has said so: it would say the same again."""
-        if isinstance(self.broken, HoldfastError) and not isinstance(self.broken, _AGAIN):
-            return type(self.broken)(str(self.broken))
-        return _Lost(str(self.broken))
-
-    def _send(self, frame: bytes) -> None:
-        try:
-            with self._sending:
-                self._socket.sendall(frame)
-        except OSError as error:
-            self.close(error)
-            raise _Lost(str(error)) from error
-
-    def _listen(self) -> None:
-        try:
-            while True:
-                self._heard(self._read())
-        except Exception as error:  # whatever it is, those who wait are told
-            self.close(error)
-
-    def _heard(self, command: pb.BaseCommand) -> None:
-        kind = command.type
-        if kind == pb.BaseCommand.PING:
-            self._send(_frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong())))
-        elif kind == pb.BaseCommand.AUTH_CHALLENGE:
-            method, data = self._credentials()
-            shown = pb.AuthData(auth_method_name=method, auth_data=data)
-            response = pb.CommandAuthResponse(client_version=f"holdfast {__version__}", response=shown)
-            self._send(_frame(pb.BaseCommand(type=pb.BaseCommand.AUTH_RESPONSE, authResponse=response)))
-        elif kind != pb.BaseCommand.PONG:
-            for field, message in command.ListFields():
-                if field.name != "type":
-                    self._answered(message.request_id, command)
-
-    def _answered(self, request: int, command: pb.BaseCommand) -> None:
-        with self._lock:
-            answer = self._waiting.get(request)
-        if answer is not None:
-            answer.command = command
-            answer.came.set()
-        elif command.type == pb.BaseCommand.ERROR:  # of the connection as a whole
-            raise _error(command.error)
-
-    def _read(self) -> pb.BaseCommand:
-        total, size = struct.unpack(">II", self._exactly(8))
-        if not 4 + size == total <= FRAME_BYTES_MAX:
-            raise Corrupt(f"a frame of {total} bytes with a command of {size}: this is no broker")
-        return pb.BaseCommand.FromString(self._exactly(size))
-
-    def _exactly(self, count: int) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            more = self._socket.recv(count - len(data))
-            if not more:
-                raise ConnectionResetError("the broker has closed the connection")
-            data += more
-        return bytes(data)
-
-    def close(self, reason: Exception) -> None:
-        with self._lock:
-            if self.broken is not None:
-                return
-            self.broken = reason
-            waiting = list(self._waiting.values())
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        for answer in waiting:
-            answer.came.set()
-
-
-class _Answer:
-    def __init__(self) -> None:
-        self.came = threading.Event()
-        self.command: pb.BaseCommand | None = None
 
 
 class Client:
@@ -256,12 +93,15 @@ class Client:
             tls: with whose certificates; default: those of the system.
         """
         self._addresses, secure = _addresses(url)
+        self._best = 0
+        """The address that answered last."""
         self._tls = (tls or ssl.create_default_context()) if secure else None
         self.url = url
         self._token = token
         self._timeout = timeout
+        self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._requests = 0
         self._closed = False
 
@@ -275,10 +115,11 @@ class Client:
 
     def close(self) -> None:
         """End the connection."""
+        self._after_fork()
+        self._closed = True
         with self._lock:
-            self._closed = True
             if self._link is not None:
-                self._link.close(Closed("the client was closed"))
+                self._link.break_off(Closed("the client was closed"))
                 self._link = None
 
     def __repr__(self) -> str:
@@ -351,23 +192,20 @@ class Client:
 
     def _call(self, name: str, message: Any) -> pb.BaseCommand:
         """Ask until there is an answer, or the time is over."""
+        self._after_fork()
         deadline = time.monotonic() + self._timeout
         pause_s, why = 0.01, ""
         while True:
             try:
-                with self._lock:
-                    self._requests += 1
-                    number = self._requests
-                    link = self._connected(deadline)
+                number, link = self._connection(deadline)
                 message.request_id = number
                 kind: Any = pb.BaseCommand.Type.Value(name.upper())
-                frame = _frame(pb.BaseCommand(type=kind, **{name: message}))
-                answer = link.ask(number, frame, deadline)
+                answer = link.ask(number, framed(pb.BaseCommand(type=kind, **{name: message})), deadline)
                 if answer.type != pb.BaseCommand.ERROR:
                     return answer
-                raise _error(answer.error)
-            except (_Lost, OSError, *_AGAIN) as error:
-                if isinstance(error, HoldfastError | TimeoutError) and not isinstance(error, _AGAIN):
+                raise error_of(answer.error)
+            except (Lost, OSError, *AGAIN) as error:
+                if isinstance(error, HoldfastError) and not isinstance(error, AGAIN):
                     raise
                 if self._closed:
                     raise Closed(f"the client of {self.url} was closed") from None
@@ -380,6 +218,24 @@ class Client:
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.5)
 
+    def _after_fork(self) -> None:
+        """In a child: the connection is the parent's, and so may be whatever its threads held just then."""
+        if self._pid != os.getpid():
+            link, self._link = self._link, None
+            self._pid, self._lock = os.getpid(), threading.Lock()
+            if link is not None:
+                link.forget()
+
+    def _connection(self, deadline: float) -> tuple[int, Link]:
+        """A number for a request, and where to send it."""
+        if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise Lost("another thread is still connecting")
+        try:
+            self._requests += 1
+            return self._requests, self._connected(deadline)
+        finally:
+            self._lock.release()
+
     def _require_fitting(self, entries: Sequence[bytes]) -> None:
         link, largest = self._link, max(map(len, entries))
         if link is not None and largest > link.message_bytes_max:
@@ -388,31 +244,42 @@ class Client:
                 "send large data in pieces, or its place"
             )
 
-    def _connected(self, deadline: float) -> _Link:
-        """The connection; a new one if it has broken, or this is another process."""
+    def _connected(self, deadline: float) -> Link:
+        """The connection; a new one if it has broken. First to where there was one before."""
         if self._closed:
             raise Closed(f"the client of {self.url} was closed")
-        if self._link is not None and self._link.broken is None and self._link.pid == os.getpid():
+        if self._link is not None and self._link.broken is None:
             return self._link
-        failed: Exception = ConnectionError(f"no address in {self.url}")
-        for host, port in self._addresses:
+        failed: list[Exception] = []
+        for turn in range(len(self._addresses)):
+            at = (self._best + turn) % len(self._addresses)
+            # One that is silent must leave some time for the others.
+            share_s = (deadline - time.monotonic()) / (len(self._addresses) - turn)
             try:
-                self._link = self._connect(host, port, deadline)
+                self._link = self._connect(*self._addresses[at], time.monotonic() + min(CONNECT_S, share_s))
+                self._best = at
                 return self._link
-            except OSError as error:
-                if isinstance(error, HoldfastError):  # it answers, and refuses
+            except HoldfastError as error:
+                if not isinstance(error, Timeout):  # it answers, and refuses
                     raise
-                failed = error
-        raise ConnectionError(f"{self.url}: {failed}") from failed
+                failed.append(error)
+            except OSError as error:
+                failed.append(error)
+        if all(isinstance(each, ssl.SSLCertVerificationError) for each in failed):
+            raise AuthenticationFailed(
+                f"{self.url} cannot show who it is: {failed[-1]}; is the name in the address that of its "
+                "certificate, and is its authority known here? Say Client(…, tls=CONTEXT)"
+            ) from failed[-1]
+        raise ConnectionError(f"{self.url}: {failed[-1]}") from failed[-1]
 
-    def _connect(self, host: str, port: int, deadline: float) -> _Link:
-        sock = socket.create_connection((host, port), max(0.001, min(10.0, deadline - time.monotonic())))
+    def _connect(self, host: str, port: int, deadline: float) -> Link:
+        sock = socket.create_connection((host, port), max(0.001, deadline - time.monotonic()))
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                sock = self._tls.wrap_socket(sock, server_hostname=host)
-            link = _Link(sock, self._token)
-            link.greet(min(deadline, time.monotonic() + 10.0))
+            channel = Channel(sock, self._tls, host)
+            channel.greet(deadline)
+            link = Link(channel, self._token)
+            link.greet(deadline)
         except TimeoutError as error:
             sock.close()
             raise ConnectionError(f"{host}:{port} does not answer") from error
@@ -517,22 +384,9 @@ def _pieces(data: Iterable[bytes], batch: int) -> Iterator[list[bytes]]:
         yield piece
 
 
-def _frame(command: pb.BaseCommand) -> bytes:
-    return _core.frame_command(command.SerializeToString())
-
-
 def _progress(answer: pb.BaseCommand) -> Progress:
     told = answer.progress_response
     return Progress(told.incarnation, told.reset_number, told.acked_to, told.first, told.visible)
-
-
-def _error(told: pb.CommandError) -> HoldfastError:
-    """The error that the broker raised, by its name; or what its code means."""
-    name, _, text = told.message.partition(": ")
-    made = getattr(errors, name, None) if name.isidentifier() else None
-    if isinstance(made, type) and issubclass(made, HoldfastError):
-        return made(text)
-    return _CODES.get(told.error, HoldfastError)(told.message)
 
 
 def _addresses(url: str) -> tuple[list[tuple[str, int]], bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from holdfast.broker.events import (
 )
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.machine import Applied, Machine
-from holdfast.broker.metrics import metrics
+from holdfast.broker.metrics import Sample, metrics
 from holdfast.broker.names import namespace_of, topic_name
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.producer import Access, Producer
@@ -172,6 +172,8 @@ class Broker:
         self._volatile = 0
         self.watchers: list[Callable[[Applied], None]] = []
         """Told of every frame that is settled: what became of sessions, topics and subscriptions."""
+        self.meters: list[Callable[[], Iterable[Sample]]] = []
+        """What stands beside the broker, and has figures of its own for the page of metrics."""
         self._waiting: dict[int, asyncio.Future[ProducerReady]] = {}
         """Producers that wait for exclusive access, by session."""
         self._closed = False

@@ -84,6 +84,12 @@ HELP = {
     "holdfast_pending_bytes": ("gauge", "Bytes that wait for the disk."),
     "holdfast_disk_free_bytes": ("gauge", "What the file system has left."),
     "holdfast_publishes_refused_total": ("counter", "Publishes that were refused because the disk is full."),
+    "holdfast_ingest_queues": ("gauge", "Topics that have an ingest queue."),
+    "holdfast_ingest_queues_waiting": ("gauge", "Ingest queues that cannot be drained just now."),
+    "holdfast_ingest_queues_damaged_total": ("counter", "Ingest queues that ended because of damage."),
+    "holdfast_ingest_messages_total": ("counter", "Messages stored from ingest queues since the start."),
+    "holdfast_ingest_bytes_total": ("counter", "Bytes of these messages."),
+    "holdfast_ingest_refused_total": ("counter", "Local producers that were not let in."),
 }
 
 
@@ -130,6 +136,8 @@ def collect(broker: Broker, page: Page) -> Iterator[None]:
     """Put everything on the page; pauses after each topic."""
     base = label("cluster", broker.options.cluster)
     page.add(base, _of_broker(broker))
+    for meter in broker.meters:
+        page.add(base, meter())
     namespaces = dict.fromkeys(broker.machine.state.namespaces.policies, 0)
     for topic in list(broker.topics.values()):
         name = topic.state.namespace

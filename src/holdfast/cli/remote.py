@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import os
@@ -49,17 +50,25 @@ class Http:
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        if not url.startswith(("http://", "https://")):
+        if not _is_address(url):
             raise errors.Misuse(f"{url} is no server's address; say http://host:port, its HTTP port")
         self.url = url.rstrip("/")
         self.token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
 
     def get(self, path: str, **query: Any) -> Any:
-        return json.loads(self.raw("GET", path, None, query)[0] or b"null")
+        return self._parsed(self.raw("GET", path, None, query)[0] or b"null")
 
     def send(self, method: str, path: str, body: object = None, **query: Any) -> Any:
         data = self.raw(method, path, body, query)[0]
-        return json.loads(data) if data else None
+        return self._parsed(data) if data else None
+
+    def _parsed(self, data: bytes) -> Any:
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise errors.Misuse(
+                f"{self.url} is no holdfast server, or not its HTTP port: it answers {data[:60]!r}"
+            ) from None
 
     def raw(
         self, method: str, path: str, body: object, query: dict[str, Any]
@@ -87,6 +96,23 @@ class Http:
             raise _ERRORS.get(error.code, errors.HoldfastError)(reason) from None
         except urllib.error.URLError as error:
             raise errors.Closed(f"no server answers at {self.url}: {error.reason}") from None
+        except OSError as error:  # while the answer was awaited or read
+            raise errors.Closed(
+                f"{self.url} has broken off: {error}; what became of it is not known"
+            ) from None
+        except http.client.HTTPException as error:
+            raise errors.Misuse(
+                f"{self.url} does not speak HTTP, or broke off: {error!r:.100}; say its HTTP port"
+            ) from None
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return usable and url.isprintable() and not parts.netloc.count(" ")
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -37,7 +37,15 @@ class Wire:
 
     def __init__(self, http: Http, topic: str) -> None:
         found = http.get(path_of(topic).replace("/admin/v2/", "/lookup/v2/topic/", 1))
-        url = urlsplit(found["brokerUrl"] or found["brokerUrlTls"])
+        secure = http.url.startswith("https:")
+        if secure and http.token and not found["brokerUrlTls"]:
+            raise errors.Misuse(
+                f"{http.url} takes messages without TLS only, which would show the token; say its "
+                "http: address if that is meant"
+            )
+        url = urlsplit(
+            (found["brokerUrlTls"] if secure else "") or found["brokerUrl"] or found["brokerUrlTls"]
+        )
         host, port = url.hostname or "127.0.0.1", url.port or 6650
         self._socket = socket.create_connection((host, port), ANSWER_S)
         if url.scheme.endswith("+ssl"):

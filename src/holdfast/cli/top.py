@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.data import SERVER_VARIABLE, short
 from holdfast.cli.output import print_json, size_words, table
 from holdfast.cli.parsing import Subparsers, Usage, bare_command, count, seconds
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import Closed, HoldfastError, NotFound
 
 if TYPE_CHECKING:
     from holdfast.cli.remote import Http
@@ -31,6 +31,7 @@ HOME, CLEAR_LINE, CLEAR_BELOW = "\033[H", "\033[K", "\033[J"
 CLEAR = "\033[2J"
 HIDE, SHOW, BOLD, PLAIN = "\033[?25l", "\033[?25h", "\033[1m", "\033[0m"
 SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)\{(.*)\} (\S+)")
+ESCAPED = re.compile(r"\\(.)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -70,7 +71,7 @@ def parse(text: str, at: float) -> Look:
         found = SAMPLE.fullmatch(line)
         if found is None:
             continue
-        labels = {name: re.sub(r"\\(.)", r"\1", value) for name, value in LABEL.findall(found[2])}
+        labels = {name: ESCAPED.sub(_plain, value) for name, value in LABEL.findall(found[2])}
         name, value = found[1], float(found[3])
         if "subscription" in labels:
             look.subscriptions.setdefault((labels["topic"], labels["subscription"]), {})[name] = value
@@ -79,6 +80,10 @@ def parse(text: str, at: float) -> Look:
         elif "namespace" not in labels:
             look.broker[name] = value
     return look
+
+
+def _plain(escaped: re.Match[str]) -> str:
+    return "\n" if escaped[1] == "n" else escaped[1]
 
 
 class Difference:
@@ -163,8 +168,18 @@ def top(options: argparse.Namespace) -> int:
             print(HIDE + CLEAR, end="")
         while True:
             time.sleep(options.interval)
-            now = look(http)
-            show(http, Difference(before, now), options, live)
+            try:
+                now = look(http)
+                show(http, Difference(before, now), options, live)
+            except Closed as error:  # it is being restarted, perhaps
+                if not live:
+                    raise
+                print(
+                    f"{HOME}{BOLD}{error}; looking again{PLAIN}{CLEAR_LINE}\n{CLEAR_BELOW}",
+                    end="",
+                    flush=True,
+                )
+                continue
             if options.once:
                 return 0
             before = now

@@ -26,7 +26,7 @@ PAGE = 4096
 _MAGIC = int.from_bytes(b"HFINGEST", "little")
 _WORD = (1 << 64) - 1
 _TEXT_AT, _INFO_AT = 64, 512
-_GOING, _ENDED = 1, 2
+_GOING, _ENDED, _WITHDRAWN = 1, 2, 3
 
 
 class Account:
@@ -35,7 +35,8 @@ class Account:
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as where:
-        ...     kept = Account.create(Path(where) / "page", {"topic": "orders"})
+        ...     info = {"topic": "orders", "incarnation": "", "identity": "1", "message_bytes_max": 9}
+        ...     kept = Account.create(Path(where) / "page", info)
         ...     seen = Account.open(kept.path)
         ...     kept.confirm(1040)
         ...     print(seen.info["topic"], seen.confirmed, seen.error)
@@ -52,13 +53,14 @@ class Account:
         self._bytes = memoryview(self._map)
         self._words = self._bytes[:_TEXT_AT].cast("Q")
         self._seen = 0
+        self._last: tuple[HoldfastError | None, str] = (None, "")
         if self._words[0] != _MAGIC:
             self.close()
             raise Corrupt(f"{path} is no account of an ingest queue; remove it")
         size = int.from_bytes(self._bytes[_INFO_AT : _INFO_AT + 4], "little")
         try:
-            self.info: dict[str, Any] = json.loads(bytes(self._bytes[_INFO_AT + 4 : _INFO_AT + 4 + size]))
-        except ValueError:
+            self.info: dict[str, Any] = _checked(bytes(self._bytes[_INFO_AT + 4 : _INFO_AT + 4 + size]))
+        except (ValueError, KeyError, TypeError, RecursionError):
             self.close()
             raise Corrupt(f"{path} is damaged: it does not say whose account it is; remove it") from None
 
@@ -93,25 +95,41 @@ class Account:
             os.close(fd)
 
     def close(self) -> None:
-        """Unmap it."""
-        with contextlib.suppress(AttributeError):
-            self._words.release()
+        """Unmap it. What was seen last can still be asked for."""
+        if self._map.closed:
+            return
+        with contextlib.suppress(AttributeError, ValueError):
+            self._look()
+            self._last = self.error, self.trouble
+        self._words.release()
         self._bytes.release()
         self._map.close()
 
     @property
     def confirmed(self) -> int:
         """Everything that was put below this position is durable."""
+        with contextlib.suppress(ValueError):  # closed
+            self._look()
+        return self._seen  # where the words disagree, what was seen before still holds
+
+    def _look(self) -> None:
         value, check = self._words[1], self._words[2]
         if value ^ check == _WORD and value > self._seen:
             self._seen = value
-        return self._seen  # where the words disagree, what was seen before still holds
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whoever has just attached must leave, and ask again."""
+        return self._words[3] != _GOING
 
     @property
     def error(self) -> HoldfastError | None:
         """Why nothing more is taken here; None while it goes on."""
-        if self._words[3] != _ENDED:
-            return None
+        try:
+            if self._words[3] != _ENDED:
+                return None
+        except ValueError:
+            return self._last[0]
         kind, _, text = self.trouble.partition(": ")
         made = getattr(errors, kind, Closed)
         if not (isinstance(made, type) and issubclass(made, HoldfastError)):
@@ -121,8 +139,11 @@ class Account:
     @property
     def trouble(self) -> str:
         """What keeps the broker from storing, in its words; empty if nothing does."""
-        size = int.from_bytes(self._bytes[_TEXT_AT : _TEXT_AT + 2], "little")
-        return bytes(self._bytes[_TEXT_AT + 2 : _TEXT_AT + 2 + min(size, 440)]).decode(errors="replace")
+        try:
+            size = int.from_bytes(self._bytes[_TEXT_AT : _TEXT_AT + 2], "little")
+            return bytes(self._bytes[_TEXT_AT + 2 : _TEXT_AT + 2 + min(size, 440)]).decode(errors="replace")
+        except ValueError:
+            return self._last[1]
 
     # -- for the broker --------------------------------------------------------------------------------
 
@@ -146,10 +167,23 @@ class Account:
         self._bytes[_TEXT_AT + 2 : _TEXT_AT + 2 + len(text)] = text
         self._bytes[_TEXT_AT : _TEXT_AT + 2] = len(text).to_bytes(2, "little")
 
+    def withdraw(self, yes: bool) -> None:
+        """Nobody uses the queue: it is about to go; or it is not, after all."""
+        self._words[3] = _WITHDRAWN if yes else _GOING
+
     def end(self, error: HoldfastError) -> None:
         """Nothing more is taken; what is confirmed by now stays so."""
         self.say(f"{type(error).__name__}: {error}")
         self._words[3] = _ENDED
+
+
+def _checked(text: bytes) -> dict[str, Any]:
+    info = json.loads(text)
+    if not all(isinstance(info[key], str) for key in ("topic", "incarnation", "identity")):
+        raise TypeError(f"{text[:80]!r} names no topic")
+    if not (info["identity"].replace(".", "").isalnum() and int(info["message_bytes_max"]) > 0):
+        raise ValueError(f"{info['identity']!r} is no identity")
+    return dict(info)
 
 
 __all__ = ["Account"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast import _core, errors
 from holdfast.errors import (
     Closed,
+    Corrupt,
     Full,
     HoldfastError,
     Misuse,
@@ -45,7 +47,8 @@ class Producer:
     confirmed is stored once or not at all.
 
     The broker may be restarted meanwhile; `put` goes on until the queue is full. Threads may share a
-    producer. After a fork, make a new one.
+    producer. After a fork, make a new one. For asyncio there are `aopen`, `aput`, `aput_many`, `aflush`,
+    `await_confirmed` and `aclose`, which wait without blocking the loop.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -88,6 +91,8 @@ class Producer:
         """
         deadline = time.monotonic() + timeout
         self.topic = topic
+        self._pid = os.getpid()
+        self._put_end = 0
         self._closed = True
         self._directory = directory_of(directory)
         self._data = None if data is None else os.path.realpath(data)
@@ -131,6 +136,9 @@ class Producer:
             if "error" in answer:
                 made = getattr(errors, str(answer["error"]), HoldfastError)
                 raise made(answer["text"])
+            if "again" in answer:
+                pause()
+                continue
             account: Account | None = None
             try:
                 account = Account.open(self._directory / answer["account"])
@@ -144,6 +152,11 @@ class Producer:
                 if account is not None:
                     account.close()
                 raise
+            if account.withdrawn:  # just now, because nobody was attached: there will be another one (I124)
+                self._queue.detach()
+                account.close()
+                pause()
+                continue
             self._account = account
             return
         raise Timeout(f"the queue of {topic} is taken away again and again; is somebody deleting the topic?")
@@ -155,9 +168,12 @@ class Producer:
         asked = -ASK_S
         for pause in _pauses(deadline):
             if time.monotonic() - asked >= ASK_S:
-                with contextlib.suppress(NotFound, Full, Timeout, TooManyParticipants, Stale):
+                # Whatever is wrong with the door: the broker makes another one.
+                with contextlib.suppress(
+                    NotFound, Full, Timeout, TooManyParticipants, Stale, Closed, Corrupt
+                ):
                     with Queue.open(self._names.door, directory=str(self._directory)) as door:
-                        door.put(request, timeout=max(0.0, deadline - time.monotonic()))
+                        door.put(request, timeout=max(0.0, min(ASK_S, deadline - time.monotonic())))
                     asked = time.monotonic()
             told = read_own(reply)
             if told is not None:
@@ -213,9 +229,28 @@ class Producer:
         event_time_ms: int,
         timeout: float | None,
     ) -> int:
+        entries = self._encoded(data, batch, key, properties, ordering_key, event_time_ms)
+        try:
+            if len(entries) == 1:
+                self._queue.put(entries[0], timeout)
+            elif entries:
+                self._queue.put_many(entries, timeout)
+        except HoldfastError as error:
+            raise self._told(error) from None
+        return self._end()
+
+    def _encoded(
+        self,
+        data: Sequence[Buffer],
+        batch: int,
+        key: str | bytes | None,
+        properties: Mapping[str, str] | None,
+        ordering_key: bytes | None,
+        event_time_ms: int,
+    ) -> list[bytes]:
         self._require_open()
         if not data:
-            return self._queue._put_end
+            return []
         with self._lock:
             number, self._number = self._number, self._number + len(data)
         entries = _core.encode_messages(
@@ -235,18 +270,25 @@ class Producer:
                 f"a message of {largest} bytes to {self.topic}; the largest is {self._message_bytes_max}: "
                 "send large data in pieces, or its place"
             )
-        try:
-            if len(entries) == 1:
-                self._queue.put(entries[0], timeout)
-            else:
-                self._queue.put_many(entries, timeout)
-        except Closed:
-            raise self._ended() from None
-        except (Full, Timeout) as error:
-            told = type(error)(f"{error}{self._why()}")
-            told.pid, told.done = error.pid, error.done
-            raise told from None
-        return self._queue._put_end
+        return entries
+
+    def _told(self, error: HoldfastError) -> HoldfastError:
+        """The queue's error, with what the broker says."""
+        if isinstance(error, Misuse) and self._closed:  # by another thread, meanwhile
+            return Closed(f"the producer on {self.topic} was closed")
+        if isinstance(error, Closed):
+            return self._account.error or Closed(f"the broker takes nothing more for {self.topic}")
+        if not isinstance(error, Full | Timeout):
+            return error
+        told = type(error)(f"{error}{self._why()}")
+        told.pid, told.done = error.pid, error.done
+        return told
+
+    def _end(self) -> int:
+        """The place behind what was put here last."""
+        with contextlib.suppress(Misuse):  # it was closed: as it was then
+            self._put_end = self._queue._put_end
+        return self._put_end
 
     # -- what became of it -----------------------------------------------------------------------------
 
@@ -258,7 +300,7 @@ class Producer:
     @property
     def pending(self) -> bool:
         """Is something that was put here not confirmed yet?"""
-        return self._queue._put_end > self._account.confirmed
+        return self._end() > self._account.confirmed
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything that was put is durable.
@@ -268,7 +310,7 @@ class Producer:
             Closed, NotFound, Terminated, Corrupt: it will not be; the text says why.
         """
         self._require_open()
-        self.wait(self._queue._put_end, timeout)
+        self.wait(self._end(), timeout)
 
     def wait(self, place: int, timeout: float | None = None) -> None:
         """Wait until everything up to a place that `put` told is durable. Raises as `flush`."""
@@ -276,18 +318,29 @@ class Producer:
             raise Misuse("timeout must be None or at least 0 seconds")
         self._require_open()
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            heard = self._queue._listen(True)  # the broker settles after it confirms, and that rings
-            alarm = self._alarm.hear()
-            ended = self._account.error
-            if self._account.confirmed >= place:
-                return
-            if ended is not None:
-                raise ended
-            left = LOOK_S if deadline is None else min(LOOK_S, deadline - time.monotonic())
-            if left <= 0:
-                raise self._late(f"what was put to {self.topic} is not confirmed after {timeout} s")
-            _core.wait_any(self._alarm, alarm, [(self._queue, True, heard)], left)
+        try:
+            while not self._is_confirmed(place):
+                heard = self._queue._listen(True)  # the broker settles after it confirms, and that rings
+                alarm = self._alarm.hear()
+                if self._is_confirmed(place):
+                    return
+                left = LOOK_S if deadline is None else min(LOOK_S, deadline - time.monotonic())
+                if left <= 0:
+                    raise self._late(f"what was put to {self.topic} is not confirmed after {timeout} s")
+                _core.wait_any(self._alarm, alarm, [(self._queue, True, heard)], left)
+        except Misuse as error:
+            raise self._told(error) from None
+
+    def _is_confirmed(self, place: int) -> bool:
+        """Raises what has ended the queue, if it will never be."""
+        ended = self._account.error  # first: what is confirmed at the end stays so
+        if self._account.confirmed >= place:
+            return True
+        if self._closed:
+            raise Closed(f"the producer on {self.topic} was closed")
+        if ended is not None:
+            raise ended
+        return False
 
     def close(self, timeout: float | None = 30.0) -> None:
         """Flush, and leave. The queue stays, for others and for the broker."""
@@ -299,7 +352,9 @@ class Producer:
             self._leave()
 
     def _leave(self) -> None:
+        self._end()
         self._closed = True
+        self._alarm.ring()  # who waits in another thread finds out
         self._queue.detach()
         self._account.close()
 
@@ -314,17 +369,113 @@ class Producer:
         elif not self._closed:
             self._leave()
 
+    # -- asyncio ---------------------------------------------------------------------------------------
+
+    @classmethod
+    async def aopen(cls, topic: str, **options: Any) -> Self:
+        """A producer, as `Producer(topic, …)` makes it; looks for the broker in another thread.
+
+        Example:
+            >>> import asyncio, holdfast, tempfile
+            >>> from holdfast.wire.ingest import Ingest
+            >>> async def main(where: str) -> None:
+            ...     async with holdfast.Broker.open(f"{where}/data") as broker:
+            ...         async with Ingest(broker, f"{where}/data", directory=where):
+            ...             async with await holdfast.Producer.aopen("orders", directory=where) as p:
+            ...                 place = await p.aput(b"rope")
+            ...                 await p.await_confirmed(place, timeout=5.0)
+            ...                 print(p.confirmed >= place)
+            >>> with tempfile.TemporaryDirectory() as where:
+            ...     asyncio.run(main(where))
+            True
+        """
+        return await asyncio.to_thread(cls, topic, **options)
+
+    async def aput(
+        self,
+        data: Buffer,
+        *,
+        key: str | bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: bytes | None = None,
+        event_time_ms: int = 0,
+        timeout: float | None = None,
+    ) -> int:
+        """`put` for asyncio. One that is cancelled has put nothing."""
+        entries = self._encoded([data], 1, key, properties, ordering_key, event_time_ms)
+        return await self._aput(entries, timeout)
+
+    async def aput_many(
+        self,
+        data: Sequence[Buffer],
+        *,
+        key: str | bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time_ms: int = 0,
+        batch: int = 1,
+        timeout: float | None = None,
+    ) -> int:
+        """`put_many` for asyncio. One that is cancelled has put a part, in order."""
+        return await self._aput(self._encoded(data, batch, key, properties, None, event_time_ms), timeout)
+
+    async def _aput(self, entries: list[bytes], timeout: float | None) -> int:
+        try:
+            if entries:
+                await self._queue.aput_many(entries, timeout)
+        except HoldfastError as error:
+            raise self._told(error) from None
+        return self._end()
+
+    async def aflush(self, timeout: float | None = None) -> None:
+        """`flush` for asyncio."""
+        self._require_open()
+        await self.await_confirmed(self._end(), timeout)
+
+    async def await_confirmed(self, place: int, timeout: float | None = None) -> None:
+        """`wait` for asyncio."""
+        self._require_open()
+
+        def attempt() -> None:
+            if not self._is_confirmed(place):
+                raise Full("not yet")
+
+        try:
+            await self._queue._wait(True, timeout, attempt)
+        except (Full, Timeout):
+            raise self._late(f"what was put to {self.topic} is not confirmed after {timeout} s") from None
+        except Misuse as error:
+            raise self._told(error) from None
+
+    async def aclose(self, timeout: float | None = 30.0) -> None:
+        """`close` for asyncio."""
+        if self._closed:
+            return
+        try:
+            await self.aflush(timeout)
+        finally:
+            self._leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.aclose()
+        elif not self._closed:
+            self._leave()
+
     def __repr__(self) -> str:
         return f"<holdfast.Producer {self.topic!r}{' (closed)' if self._closed else ''}>"
 
     # -- what is in the way ----------------------------------------------------------------------------
 
     def _require_open(self) -> None:
+        if self._pid != os.getpid():
+            raise Misuse(f"the producer on {self.topic} was made before fork(); make a new one in the child")
         if self._closed:
             raise Closed(f"the producer on {self.topic} was closed")
-
-    def _ended(self) -> HoldfastError:
-        return self._account.error or Closed(f"the broker takes nothing more for {self.topic}")
 
     def _why(self) -> str:
         trouble = self._account.trouble

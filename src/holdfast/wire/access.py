@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +20,23 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from holdfast.wire.http import options as http
+
+
+ORIGINAL_PRINCIPAL = "X-Original-Principal"
+"""The header in which a proxy of Pulsar names who has asked it."""
+
+
+def is_loopback(host: str) -> bool:
+    """Is this an address that only this machine hears?
+
+    Example:
+        >>> [is_loopback(each) for each in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "127.example.com")]
+        [True, True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 class Access:
@@ -75,6 +93,10 @@ class Access:
             Denied: it may not.
         """
         may = self.authorizer
+        if action == "stage":
+            if not may.allows_somewhere(role, "produce"):
+                raise Denied(f"the role {role!r} may not produce to any topic, and so has nothing to stage")
+            return
         if not (self._looks_up(role, name) if action == "lookup" else may.allows(role, action, name)):
             words = {"lookup": "look up", "produce": "produce to", "consume": "consume from"}[action]
             raise Denied(f"the role {role!r} may not {words} {name}")
@@ -107,9 +129,11 @@ class Access:
         address = (request.transport.get_extra_info("peername") or ("unknown",))[0]
         peer = Peer(str(address), request.transport.get_extra_info("peercert") or None)
         found = await self.authenticator.http(request.headers.get("Authorization"), peer)
-        if not self._allows_http(found.role, action, resource):
-            words = {"consume": "consume from", "lookup": "look up", "metrics": "see the metrics of"}
-            raise Denied(f"the role {found.role!r} may not {words.get(action, 'administer')} {resource}")
+        # A proxy that says for whom it asks: what either may not, is not done.
+        for role in (found.role, *request.headers.getall(ORIGINAL_PRINCIPAL, ())):
+            if not self._allows_http(role, action, resource):
+                words = {"consume": "consume from", "lookup": "look up", "metrics": "see the metrics of"}
+                raise Denied(f"the role {role!r} may not {words.get(action, 'administer')} {resource}")
         return found.role
 
     async def readable(self, header: str | None, topics: Sequence[str]) -> tuple[str, list[bool]]:
@@ -167,6 +191,9 @@ def server_options(config: Config, access: Access) -> wire.ServerOptions:
         leave=access.admission.leave,
         message_bytes_max=limits.message_bytes,
         requests_max=limits.requests_in_flight,
+        producers_max=limits.producers_per_connection,
+        consumers_max=limits.consumers_per_connection,
+        watchers_max=limits.watchers_per_connection,
         handshake_s=limits.unauthenticated_s,
         keep_alive_s=limits.keepalive_s,
         liveness_s=limits.liveness_s,
@@ -188,6 +215,7 @@ def http_options(config: Config, access: Access, flight: http.Flight | None = No
         tls=access.tls,
         authorize=access.authorize_http,
         challenge=access.authenticator.http_challenge,
+        local_names=is_loopback(config.listen.host) and not config.authentication.methods,
         enter=access.admission.enter,
         leave=access.admission.leave,
         flight=flight,

@@ -81,7 +81,7 @@ class Authenticator:
             assert config.basic.users_file is not None
             users = read_users(config.basic.users_file)
         self._config, self._tokens, self._users = config, tokens, users
-        self._stranger = _stranger(users)
+        self._strangers = _strangers(users)
         # What a password is recognised by when it comes again: hashing it once is slow enough.
         self._seal = secrets.token_bytes(32)
         self._recognised: dict[str, bytes] = {}
@@ -195,7 +195,10 @@ class Authenticator:
         loop = asyncio.get_running_loop()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(1, thread_name_prefix="passwords")
-        user, stranger, seal = self._users.get(name), self._stranger, self._seal
+        user, seal = self._users.get(name), self._seal
+        # The same for a name each time, or its times would tell that nobody has it.
+        chosen = int.from_bytes(hmac.digest(seal, name.encode(errors="surrogatepass"), hashlib.sha256), "big")
+        stranger = self._strangers[chosen % len(self._strangers)]
 
         def look() -> bool:
             fits = (user or stranger).fits(password)
@@ -220,8 +223,10 @@ def _role(name: str) -> str:
     return name
 
 
-def _stranger(users: Mapping[str, Hash]) -> Hash:
-    """What the passwords of unknown names are compared with: in vain, and as slowly as a user's."""
-    for user in users.values():
-        return Hash(user.kind, user.cost, secrets.token_bytes(16), secrets.token_bytes(len(user.digest)))
-    return Hash("scrypt", (1, 1, 1), secrets.token_bytes(16), secrets.token_bytes(32))
+def _strangers(users: Mapping[str, Hash]) -> list[Hash]:
+    """What the passwords of unknown names are compared with: in vain, and as slowly as some user's."""
+    nobody = Hash("scrypt", (1, 1, 1), bytes(16), bytes(32))
+    return [
+        Hash(each.kind, each.cost, secrets.token_bytes(16), secrets.token_bytes(len(each.digest)))
+        for each in (users.values() or [nobody])
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from holdfast.broker.names import TopicName
@@ -45,6 +46,8 @@ class Authorizer:
     """
 
     def __init__(self, config: Authorization) -> None:
+        self.admins: Callable[[str], Collection[str]] = lambda tenant: ()
+        """Who may administer a tenant by its own word (`adminRoles`), beside the grants."""
         self.use(config)
 
     def use(self, config: Authorization) -> None:
@@ -76,6 +79,12 @@ class Authorizer:
         """The same for a tenant."""
         return self._allows(role, {action}, (tenant,))
 
+    def allows_somewhere(self, role: str, action: Action) -> bool:
+        """May it do that anywhere at all?"""
+        return self.allows_broker(role) or any(
+            action in rule.allow and rule.is_for(role) for rule in self._rules
+        )
+
     def allows_broker(self, role: str) -> bool:
         """May it do what concerns the whole broker? Superusers may."""
         return not self._enabled or role in self._superusers
@@ -83,9 +92,11 @@ class Authorizer:
     def _allows(self, role: str, actions: set[str], place: tuple[str, ...] | None) -> bool:
         if not self._enabled or role in self._superusers:
             return True
-        return place is not None and any(
-            actions & rule.allow and rule.covers(place) and rule.is_for(role) for rule in self._rules
-        )
+        if place is None:
+            return False
+        if "admin" in actions and role in self.admins(place[0]):
+            return True
+        return any(actions & rule.allow and rule.covers(place) and rule.is_for(role) for rule in self._rules)
 
 
 def _pattern(text: str) -> re.Pattern[str]:

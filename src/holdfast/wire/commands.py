@@ -125,7 +125,7 @@ def bits_of(words: Iterable[int]) -> int:
         >>> bin(bits_of([5, -1 << 63])).count("1")
         3
     """
-    return sum((word % _WORD) << (64 * at) for at, word in enumerate(words))
+    return int.from_bytes(b"".join((word % _WORD).to_bytes(8, "little") for word in words), "little")
 
 
 # -- answers ------------------------------------------------------------------------------------------
@@ -133,7 +133,9 @@ def bits_of(words: Iterable[int]) -> int:
 
 def connected(server_version: str, protocol_version: int, message_bytes_max: int) -> bytes:
     flags = pb.FeatureFlags(
-        supports_auth_refresh=True, supports_get_partitioned_metadata_without_auto_creation=True
+        supports_auth_refresh=True,
+        supports_topic_watchers=True,
+        supports_get_partitioned_metadata_without_auto_creation=True,
     )
     answer = pb.CommandConnected(
         server_version=server_version,

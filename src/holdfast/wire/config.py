@@ -173,6 +173,13 @@ class Limits:
     """How long a connection may take to say who it is, or to renew a token that has expired."""
     requests_in_flight: int = 1000
     """Requests of one connection that wait for an answer; then it is not read from."""
+    producers_per_connection: int = 10_000
+    """Producers that one connection may have at once; one more is refused."""
+    consumers_per_connection: int = 10_000
+    """Consumers that one connection may have at once, readers among them; one more is refused."""
+    watchers_per_connection: int = 50
+    """Topic lists that one connection may watch at once; one more is refused, and its client asks from time
+    to time."""
     keepalive_s: float = 30.0
     """After so long a silence a connection is asked for a sign of life, and closed after as long again."""
     liveness_s: float = 5.0
@@ -302,6 +309,8 @@ def conflicts(config: Config) -> list[tuple[str, str]]:
 def _listen_conflicts(config: Config) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     listen = config.listen
+    if not listen.host:  # which the system takes for every network that there is
+        found.append(("listen.host", "which address? 127.0.0.1 is this machine alone, 0.0.0.0 everybody"))
     taken: dict[int, str] = {}
     for name in ("port", "tls_port", "http_port", "https_port"):
         port = getattr(listen, name)
@@ -360,6 +369,11 @@ def _authentication_conflicts(authentication: Authentication) -> list[tuple[str,
         found.append((f"authentication.token.{keys[1]}", f"there is authentication.token.{keys[0]} already"))
     if "basic" in authentication.methods and authentication.basic.users_file is None:
         found.append(("authentication.methods", "basic needs authentication.basic.users_file"))
+    given = {"token": keys, "basic": ["users_file"] if authentication.basic.users_file else []}
+    for method, named in given.items():
+        if named and method not in authentication.methods:  # whoever set it did not want everybody to come in
+            words = f"nobody is asked for it: authentication.methods does not name {method}"
+            found.append((f"authentication.{method}.{named[0]}", words))
     if len(set(authentication.methods)) < len(authentication.methods):
         found.append(("authentication.methods", "each method once"))
     if not 0 <= token.leeway_s <= 3600:
@@ -393,6 +407,9 @@ def _limit_conflicts(limits: Limits) -> list[tuple[str, str]]:
         "connections",
         "connections_per_address",
         "requests_in_flight",
+        "producers_per_connection",
+        "consumers_per_connection",
+        "watchers_per_connection",
         "write_bytes",
         "http_body_bytes",
         "http_requests",

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import socket
+import struct
+import termios
 import traceback
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
@@ -29,6 +32,7 @@ from holdfast.wire.options import Action, Credentials, Identity
 from holdfast.wire.producers import Producers
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import REQUESTS, Request
+from holdfast.wire.watching import Watches
 
 if TYPE_CHECKING:
     from holdfast.wire.server import Server
@@ -46,6 +50,11 @@ GREETING_BYTES_MAX = 64 << 10
 
 LINGER_S = 5.0
 """How long a client that was closed may take to read why."""
+
+QUIET_S = 0.5
+"""Who was closed, has all that was sent to it, and says nothing for so long, is not waited for."""
+
+_LINGER_STEP_S = 0.05
 
 _PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN = range(1, 6)  # of what the reader finds
 _TOO_EARLY = Refused(pb.NotAllowedError, "nothing is served before CONNECT was answered")
@@ -66,12 +75,15 @@ class Connection(asyncio.BufferedProtocol):
         self.client_version = ""
         self.producers: Producers = Producers(self)
         self.consumers: Consumers = Consumers(self)
+        self.watches: Watches = Watches(self)
         self.stalled = False
         """The client reads more slowly than it is sent to."""
         self.loop = asyncio.get_running_loop()
         self.reader = WireReader(GREETING_BYTES_MAX)
         self._protocol_version = 0
         self._auth_method = ""
+        self._behind = ""
+        """For whom a proxy speaks, by its own account."""
         self._refreshes = False
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
@@ -119,6 +131,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._entered:
             self._entered = False
             self.options.leave(self._peer)
+        self._ended()
+        if not self.lost.done():
+            self.lost.set_result(None)
+        if self.identity is not None:
+            LOG.debug("client gone", peer=self.address, role=self.role, why=error or "closed")
+
+    def _ended(self) -> None:
+        """Nothing more is done for the client: what it had goes to others."""
         if self._expiry is not None:
             self._expiry.cancel()
         for task in (*self._requests, *self._tasks):
@@ -126,10 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         self._alive()  # whoever waits for a sign of life need not wait any more
         self.consumers.gone()
         self.producers.gone()
-        if not self.lost.done():
-            self.lost.set_result(None)
-        if self.identity is not None:
-            LOG.debug("client gone", peer=self.address, role=self.role, why=error or "closed")
+        self.watches.gone()
 
     def close(self, reason: Refused | None = None) -> None:
         """End it; the client is told why, if there is a reason."""
@@ -140,8 +157,35 @@ class Connection(asyncio.BufferedProtocol):
             self.send(commands.error(NO_REQUEST, reason))
         self.flush()
         self._closing = True
-        self._transport.close()
-        self.loop.call_later(LINGER_S, self.abort)
+        transport, known = self._transport, self.identity is not None
+        self._ended()
+        if known and transport.can_write_eof():
+            # To close while something of the client is unread would take back what it has not read yet.
+            transport.write_eof()
+            transport.resume_reading()
+            self._linger(self.loop.time() + LINGER_S)
+        else:
+            transport.close()
+            self.loop.call_later(LINGER_S, self.abort)
+
+    def _linger(self, until: float) -> None:
+        """Until the client closes, too, or knows why it should, or has had its time."""
+        if self._transport is None:
+            return
+        now = self.loop.time()
+        if now >= until or (now - self._heard > QUIET_S and not self._unread()):
+            self._transport.abort()
+        else:
+            self.loop.call_later(_LINGER_STEP_S, self._linger, until)
+
+    def _unread(self) -> bool:
+        """Is there anything that has not reached the client's machine?"""
+        assert self._transport is not None
+        waiting = self._transport.get_write_buffer_size()
+        with contextlib.suppress(OSError):
+            raw = fcntl.ioctl(self._transport.get_extra_info("socket"), termios.TIOCOUTQ, bytes(4))
+            waiting += struct.unpack("i", raw)[0]
+        return waiting > 0
 
     def abort(self) -> None:
         """End it now."""
@@ -168,6 +212,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         if self._closing:
+            self._heard = self.loop.time()
             return
         self._alive()
         self.producers.admit(count)
@@ -184,7 +229,8 @@ class Connection(asyncio.BufferedProtocol):
         before = frame.count
         items: list[Any] = []
         try:
-            items = list[Any](self.reader.feed(data, frame))
+            room = self.options.requests_max - len(self._requests)
+            items = list[Any](self.reader.feed(data, frame, max(0, room)))
         finally:  # whatever happens, every event that is in the frame has its future
             added = frame.count - before
             futures = iter(engine.added(added) if added else ())
@@ -208,7 +254,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._command(item[1], item[2])
         if self.reader.stalled:  # the frame of events was full: when it has left, there is room again
             self.pause("frame")
-            self.loop.call_soon(self._take_rest)
+            if "requests" not in self._pauses:  # else when some were answered
+                self.loop.call_soon(self._take_rest)
         if added and engine.behind:
             self.server.wait_for_room()
 
@@ -270,6 +317,8 @@ class Connection(asyncio.BufferedProtocol):
         del self._requests[task]
         if "requests" in self._pauses and len(self._requests) * 2 <= self.options.requests_max:
             self.go_on("requests")
+            if self.reader.stalled:
+                self.loop.call_soon(self._take_rest)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Work that ends with the connection, if not before."""
@@ -290,13 +339,14 @@ class Connection(asyncio.BufferedProtocol):
     def role(self) -> str:
         return "" if self.identity is None else self.identity.role
 
-    def authorize(self, action: Action, name: str, subscription: str = "") -> None:
-        """May this client do that?
+    def authorize(self, action: Action, name: str, subscription: str = "", behind: str = "") -> None:
+        """May this client do that? A proxy that says who is behind it, too: both must be allowed.
 
         Raises:
             Denied: it may not.
         """
-        self.options.authorize(self.role, action, name, subscription)
+        for role in {self.role: None, self._behind or self.role: None, behind or self.role: None}:
+            self.options.authorize(role, action, name, subscription)
 
     def _greet(self, kind: int, command: pb.BaseCommand) -> None:
         if kind != pb.BaseCommand.CONNECT or self._showing or self.reader.pending:
@@ -304,6 +354,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         greeting = command.connect
         self.client_version = greeting.client_version
+        self._behind = greeting.original_principal
         self._protocol_version = min(greeting.protocol_version, PROTOCOL_VERSION)
         self._refreshes = greeting.feature_flags.supports_auth_refresh
         shown = pb.AuthData(auth_method_name=greeting.auth_method_name, auth_data=greeting.auth_data)
@@ -392,6 +443,7 @@ class Connection(asyncio.BufferedProtocol):
         self.stalled = False
         self.go_on("writing")
         self.consumers.release()
+        self.watches.release()
 
     @property
     def url(self) -> str:
@@ -416,6 +468,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pauses.discard(why)
         if not self._pauses and self._transport is not None and not self._closing:
             self._heard = self.loop.time()
+            self._pinged = None
             self._transport.resume_reading()
 
     # -- is it alive? ----------------------------------------------------------------------------------
@@ -430,7 +483,9 @@ class Connection(asyncio.BufferedProtocol):
         elif self.stalled:
             self._look_at_writing(now)
         elif self._pauses:
-            pass  # it may have answered: nobody has looked
+            # It may have answered: nobody has looked. But who has gone is found out by sending to it.
+            if now - max(self._heard, self._pinged or 0.0) > self.options.keep_alive_s:
+                self._ping(now)
         elif self._pinged is not None:
             if now - self._pinged > self.options.keep_alive_s:
                 LOG.warning("client is silent", peer=self.address, seconds=now - self._heard)

@@ -11,9 +11,10 @@ from holdfast._core import AckIds
 from holdfast.broker.consumer import Start
 from holdfast.broker.dispatcher import Dispatcher, SubscriptionType
 from holdfast.broker.events import ConsumerJoin, ConsumerLeave, SubscriptionCreate, SubscriptionDelete
+from holdfast.broker.names import checked_name
 from holdfast.broker.state import SubscriptionState
 from holdfast.broker.topic import Topic
-from holdfast.errors import Busy, Exists, Misuse, NotFound, Unsupported
+from holdfast.errors import Busy, Exists, HoldfastError, Misuse, NotFound, Unsupported
 from holdfast.wire import commands, lookup, schemas
 from holdfast.wire.commands import Refused, id_of
 from holdfast.wire.proto import pulsar_pb2 as pb
@@ -65,10 +66,27 @@ class Consumers:
     async def subscribe(self, command: pb.CommandSubscribe) -> bytes | None:
         """SUBSCRIBE: join a subscription, which is made if it is new."""
         id = command.consumer_id  # noqa: A001
-        if id in self._joined:  # the client did not hear the answer
+        known = self._joined.get(id)
+        if known is not None:  # the client did not hear the answer
+            if (known.topic.name, known.subscription) != (
+                lookup.full_name(command.topic),
+                command.subscription,
+            ):
+                raise Refused(
+                    pb.NotAllowedError,
+                    f"consumer {id} of this connection has {known.subscription!r} of {known.topic.name}; "
+                    "close it first",
+                )
             return commands.success(command.request_id)
         if id in self._joining:
             raise Refused(pb.ServiceNotReady, f"consumer {id} is joining already")
+        most = self._on.options.consumers_max
+        if len(self._joined) + len(self._joining) >= most:
+            raise Refused(
+                pb.NotAllowedError,
+                f"this connection has {most} consumers, and no more are possible: close some, or use another "
+                "connection (limits.consumers_per_connection)",
+            )
         task = asyncio.current_task()
         assert task is not None
         self._joining[id] = task
@@ -151,6 +169,8 @@ class Consumers:
     async def _join_volatile(
         self, command: pb.CommandSubscribe, topic: Topic, type_: SubscriptionType
     ) -> WireConsumer:
+        checked_name(command.subscription, "a subscription")
+        checked_name(command.consumer_name, "a consumer")
         if command.subscription in topic.state.subscriptions:
             raise Misuse(
                 f"{topic.name} has a durable subscription {command.subscription!r}: take another name"
@@ -236,7 +256,11 @@ class Consumers:
             )
         self.drop(consumer)
         consumer.detach()
-        await self._on.broker.engine.submit(SubscriptionDelete(subscription.id, force=command.force))
+        try:
+            await self._on.broker.engine.submit(SubscriptionDelete(subscription.id, force=command.force))
+        except HoldfastError:  # somebody joined meanwhile: this one has left, and must come back
+            self._on.send(commands.close_consumer(consumer.id))
+            raise
         return commands.success(command.request_id)
 
     def drop(self, consumer: WireConsumer) -> None:

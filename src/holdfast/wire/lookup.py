@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
-from holdfast.broker.names import TopicName
+from holdfast.broker.names import TopicName, namespace_name
 from holdfast.broker.topic import Topic
-from holdfast.errors import Misuse, NotFound
+from holdfast.errors import Misuse, NotFound, Unsupported
 from holdfast.wire import commands
 from holdfast.wire.commands import Refused
+from holdfast.wire.patterns import TopicPattern, hash_of
 from holdfast.wire.proto import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
@@ -27,6 +29,14 @@ def full_name(name: str) -> str:
     """
     try:
         return str(TopicName.parse(name))
+    except Misuse as error:
+        raise Refused(pb.InvalidTopicName, str(error)) from error
+
+
+def require_namespace_name(name: str) -> None:
+    """Raises Refused where a client names no namespace."""
+    try:
+        namespace_name(name)
     except Misuse as error:
         raise Refused(pb.InvalidTopicName, str(error)) from error
 
@@ -54,7 +64,7 @@ async def topic_for(
 async def partitions(connection: Connection, command: pb.CommandPartitionedTopicMetadata) -> bytes:
     """PARTITIONED_METADATA: no topic has any yet. It makes none, either: who publishes or subscribes does."""
     full = full_name(command.topic)
-    connection.authorize("lookup", full)
+    connection.authorize("lookup", full, behind=command.original_principal)
     broker = connection.broker
     broker.require_namespace(full)
     wanted = broker.options.create_topics and command.metadata_auto_creation_enabled
@@ -83,7 +93,7 @@ async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> b
     (a container's port, a tunnel), that way is known to work.
     """
     full = full_name(command.topic)
-    connection.authorize("lookup", full)
+    connection.authorize("lookup", full, behind=command.original_principal)
     connection.broker.require_namespace(full)
     options = connection.options
     advertised = options.advertised
@@ -120,21 +130,25 @@ def no_broker(request: int, refused: Refused) -> bytes:
 
 
 async def topics(connection: Connection, command: pb.CommandGetTopicsOfNamespace) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE. Patterns are the client's to match: who sends one may send a costly one."""
+    """GET_TOPICS_OF_NAMESPACE. A pattern that cannot be matched here is the client's to match."""
+    require_namespace_name(command.namespace)
     connection.authorize("lookup", command.namespace)
     answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=command.request_id)
+    found: list[str] = []
     if command.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
         prefix = f"persistent://{command.namespace}/"
-        answer.topics.extend(
-            sorted(name for name in connection.broker.machine.state.names if name.startswith(prefix))
-        )
+        found = [name for name in connection.broker.machine.state.names if name.startswith(prefix)]
+    if command.HasField("topics_pattern"):
+        with contextlib.suppress(Misuse, Unsupported):
+            pattern = TopicPattern(command.topics_pattern)
+            found = await connection.server.watching.apart(pattern.select, found)
+            answer.filtered = True
+    answer.topics_hash = hash_of(found)
+    answer.changed = command.topics_hash != answer.topics_hash
+    if answer.changed:
+        answer.topics.extend(sorted(found))
     kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
     return commands.frame(pb.BaseCommand(type=kind, getTopicsOfNamespaceResponse=answer))
-
-
-async def no_watching(connection: Connection, command: pb.CommandWatchTopicList) -> bytes:
-    """WATCH_TOPIC_LIST: the handshake says that there is none; clients then ask from time to time."""
-    raise Refused(pb.NotAllowedError, "topic lists cannot be watched here; ask for them from time to time")
 
 
 def no_stats(request: int, refused: Refused) -> bytes:

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-Action = Literal["lookup", "produce", "consume"]
+Action = Literal["lookup", "produce", "consume", "stage"]
+"""What a client wants. `stage`: keep entries for a topic that it does not name yet."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,12 @@ class ServerOptions:
     """Called once for each that has entered, when it has gone."""
     requests_max: int = 1000
     """How many requests of one connection are under way; it is not read on beyond that."""
+    producers_max: int = 10_000
+    """How many producers one connection may have; one more is refused."""
+    consumers_max: int = 10_000
+    """The same for consumers, readers among them."""
+    watchers_max: int = 50
+    """The same for topic lists that are watched. Each keeps the names that its pattern matches."""
     handshake_s: float = 10.0
     """Who has not connected by then is closed."""
     keep_alive_s: float = 30.0

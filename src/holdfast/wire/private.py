@@ -64,6 +64,7 @@ def took(connection: Connection, size: int) -> None:
 
 async def stage_open(connection: Connection, command: pb.CommandStageOpen) -> bytes:
     """STAGE_OPEN: make a stage."""
+    connection.authorize("stage", "")
     await connection.broker.admit(0)
     await connection.broker.engine.submit(StageOpen(command.stage))
     return commands.success(command.request_id)
@@ -88,6 +89,7 @@ async def stage_append(connection: Connection, command: pb.CommandStageAppend) -
 
 async def stage_close(connection: Connection, command: pb.CommandStageClose) -> bytes:
     """STAGE_CLOSE: what the stage holds. Changes nothing: a commit refuses one that was appended to since."""
+    connection.authorize("stage", "")
     stage = require_stage(connection.broker.machine.state, command.stage)
     answer = pb.CommandStageReceipt(request_id=command.request_id)
     for topic, part in sorted(stage.topics.items()):
@@ -98,6 +100,7 @@ async def stage_close(connection: Connection, command: pb.CommandStageClose) -> 
 
 async def stage_drop(connection: Connection, command: pb.CommandStageDrop) -> bytes:
     """STAGE_DROP: give it up."""
+    connection.authorize("stage", "")
     await connection.broker.engine.submit(StageDrop(command.stage))
     return commands.success(command.request_id)
 
@@ -105,6 +108,7 @@ async def stage_drop(connection: Connection, command: pb.CommandStageDrop) -> by
 async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> bytes:
     """SINK_COMMIT: publish stages, in all their topics at once, once."""
     broker = connection.broker
+    connection.authorize("stage", "")
     for topic_id in {part.topic_id for part in command.parts}:
         state = broker.machine.state.topics.get(topic_id)
         if state is not None:  # else the event refuses it
@@ -112,7 +116,8 @@ async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> 
     if not command.key:
         raise Misuse("a sink has a key that is not empty")
     # Keys are a role's own: nobody can make another's batches look as if they were committed.
-    key = f"{connection.role}:{command.key}" if connection.role else command.key
+    role = connection.role.replace("%", "%25").replace(":", "%3A")
+    key = f"{role}:{command.key}" if role else command.key
     await broker.admit(0)
     parts = [(part.stage, part.topic_id, part.count, part.digest) for part in command.parts]
     done = await broker.engine.submit(SinkCommit(key, command.batch, parts))

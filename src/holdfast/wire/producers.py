@@ -15,6 +15,7 @@ from holdfast._core import encode_receipts
 from holdfast.broker.events import ProducerClose, ProducerOpen, Published
 from holdfast.broker.topic import Topic
 from holdfast.errors import Busy, Closed, Fenced, HoldfastError, NoSpace, Terminated
+from holdfast.ingest.place import NAME as INGEST
 from holdfast.ledger.ids import MessageId
 from holdfast.wire import commands, lookup, schemas
 from holdfast.wire.commands import Refused, refusal
@@ -109,9 +110,21 @@ class Producers:
         """PRODUCER: begin a session."""
         known = self._open.get(command.producer_id)
         if known is not None:  # the client did not hear the answer
+            if known.topic.name != lookup.full_name(command.topic):
+                raise Refused(
+                    pb.NotAllowedError,
+                    f"producer {known.id} of this connection is open for {known.topic.name}; close it first",
+                )
             return self._success(command, known, -1)
         if command.producer_id in self._opening:
             raise Refused(pb.ServiceNotReady, f"producer {command.producer_id} is being opened already")
+        most = self._on.options.producers_max
+        if len(self._open) + len(self._opening) >= most:
+            raise Refused(
+                pb.NotAllowedError,
+                f"this connection has {most} producers, and no more are possible: close some, or use another "
+                "connection (limits.producers_per_connection)",
+            )
         task = asyncio.current_task()
         assert task is not None
         self._opening[command.producer_id] = task
@@ -123,9 +136,16 @@ class Producers:
 
     async def _opened(self, command: pb.CommandProducer) -> bytes | None:
         broker = self._on.broker
+        if command.producer_name.startswith(INGEST):
+            raise Refused(
+                pb.NotAllowedError, f"names that begin with {INGEST} are those of local ingest; take another"
+            )
+        if command.initial_subscription_name:  # it keeps what is published: that is a consumer's to decide
+            full = lookup.full_name(command.topic)
+            self._on.authorize("consume", full, command.initial_subscription_name)
         topic = await lookup.topic_for(self._on, command.topic, "produce")
         broker.store.admit(0)  # who cannot publish is told so at once
-        if command.HasField("initial_subscription_name") and command.initial_subscription_name:
+        if command.initial_subscription_name:
             await broker.ensure_subscription(topic, command.initial_subscription_name, "earliest")
         schema_version = b""
         if command.HasField("schema"):

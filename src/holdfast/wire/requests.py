@@ -39,8 +39,10 @@ REQUESTS: dict[int, Request] = {
     ),
     pb.BaseCommand.LOOKUP: Request("lookupTopic", lookup.broker_of, lookup.no_broker),
     pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: Request("getTopicsOfNamespace", lookup.topics),
-    pb.BaseCommand.WATCH_TOPIC_LIST: Request("watchTopicList", lookup.no_watching),
-    pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE: Request("watchTopicListClose", lookup.no_watching),
+    pb.BaseCommand.WATCH_TOPIC_LIST: Request("watchTopicList", lambda on, message: on.watches.open(message)),
+    pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE: Request(
+        "watchTopicListClose", lambda on, message: on.watches.close(message)
+    ),
     pb.BaseCommand.PRODUCER: Request(
         "producer", lambda on, message: on.producers.open(message), codes={Busy: pb.ProducerBusy}
     ),

@@ -11,14 +11,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import holdfast
 from holdfast.broker.broker import Broker
 from holdfast.errors import BadConfiguration, HoldfastError
-from holdfast.wire.access import Access, http_options, server_options
+from holdfast.wire.access import Access, http_options, is_loopback, server_options
 from holdfast.wire.config import Config
 from holdfast.wire.flight.link import Setup
 from holdfast.wire.flight.process import FlightProcess
@@ -29,7 +29,6 @@ from holdfast.wire.private import HANDLERS
 from holdfast.wire.server import Server
 from holdfast.wire.settings import Settings
 
-_LOOPBACK = ("127.", "::1", "localhost")
 _CREDENTIAL_KEYS = (
     *("tls.key", "authentication.token.secret_file", "authentication.basic.users_file"),
 )  # files that only the server should read
@@ -70,11 +69,12 @@ class _Running:
         assert config.data is not None
         self._catch_signals()
         log.info("starting", version=holdfast.__version__, pid=os.getpid(), data=config.data)
-        files = raise_descriptor_limit()
+        self._files = raise_descriptor_limit()
         access = Access(config)
         self._access = access
-        self._warn(files)
+        self._warn(self._settings)
         broker = await Broker.start(config.data, config.broker)
+        access.authorizer.admins = lambda tenant: _admins(broker, tenant)
         ended = asyncio.get_running_loop().create_task(self._watch(broker))
         try:
             async with contextlib.AsyncExitStack() as parts:
@@ -126,7 +126,13 @@ class _Running:
         assert config.data is not None
         size, topics = config.ingest.queue_bytes, config.ingest.topics
         try:
-            ingest = Ingest(broker, config.data, capacity=size, topics_max=topics)
+            ingest = Ingest(
+                broker,
+                config.data,
+                capacity=size,
+                topics_max=topics,
+                message_bytes_max=config.limits.message_bytes,
+            )
             await ingest.start()
         except (HoldfastError, OSError) as error:
             log.warning("nobody can publish through shared memory", why=error)
@@ -151,10 +157,10 @@ class _Running:
         log.info("ready", seconds=seconds, **shown)
         _notify("READY=1")
 
-    def _warn(self, files: int) -> None:
+    def _warn(self, settings: Settings) -> None:
         """Things that work, and that somebody may not have meant."""
-        config = self._config
-        if not config.listen.host.startswith(_LOOPBACK):
+        config, files = settings.config, self._files
+        if not is_loopback(config.listen.host):
             if not config.authentication.methods:
                 log.warning("everybody who reaches this address is let in", host=config.listen.host)
             elif config.listen.port is not None or config.listen.http_port is not None:
@@ -163,7 +169,9 @@ class _Running:
             log.warning("everybody who is let in may do everything", key="authorization.enabled")
         if files < config.limits.connections + 1024:
             log.warning("few open files are allowed", limit=files, connections=config.limits.connections)
-        for key, path in _credential_files(config):
+        if config.authorization.grants and not config.authorization.enabled:
+            log.warning("nobody goes by the grants", key="authorization.enabled")
+        for key, path in _credential_files(settings):
             with contextlib.suppress(OSError):
                 if path.stat().st_mode & 0o007:
                     log.warning("everybody on this machine can read a secret", key=key, file=path)
@@ -202,6 +210,7 @@ class _Running:
             again = self._flight.stop(for_good=False)
             self._renewing = asyncio.get_running_loop().create_task(again, name="flight-renew")
         log.info("read anew: certificates, keys, users, grants")
+        self._warn(fresh)
         if others:
             log.warning("other settings changed, and need a restart", sections=", ".join(others))
 
@@ -242,10 +251,18 @@ def _path(path: Path | None) -> str:
     return "" if path is None else str(path.absolute())
 
 
-def _credential_files(config: Config) -> list[tuple[str, Path]]:
+def _admins(broker: Broker, tenant: str) -> Collection[str]:
+    found = broker.machine.state.namespaces.tenants.get(tenant)
+    return () if found is None else found.admin_roles
+
+
+def _credential_files(settings: Settings) -> list[tuple[str, Path]]:
     found = []
+    key = "authentication.token.secret"
+    if settings.file is not None and settings.origin(key).startswith(f"{settings.file}:"):
+        found.append((key, settings.file))
     for key in _CREDENTIAL_KEYS:
-        value: Any = config
+        value: Any = settings.config
         for part in key.split("."):
             value = getattr(value, part)
         if value is not None:

@@ -31,7 +31,12 @@ async def get(connection: Connection, command: pb.CommandGetSchema) -> bytes:
     known = topic.state.schemas
     version = len(known) - 1
     if command.HasField("schema_version") and command.schema_version:
-        version = int.from_bytes(command.schema_version, "big")
+        version = int.from_bytes(command.schema_version[:VERSION_BYTES], "big")
+        if len(command.schema_version) != VERSION_BYTES:
+            raise Refused(
+                pb.MetadataError,
+                f"a schema's version has {VERSION_BYTES} bytes, not {len(command.schema_version)}",
+            )
     if not 0 <= version < len(known):
         raise Refused(pb.TopicNotFound, f"{topic.name} has no schema of version {max(version, 0)}")
     answer = pb.CommandGetSchemaResponse(

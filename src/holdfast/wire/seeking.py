@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 
+BATCH_WORDS_MAX = (1 << 24) // 64
+"""Of an ack set: as many as the largest batch has messages."""
+
 
 async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
     """SEEK: every consumer of the subscription is closed, then it is reset, then the client is told.
@@ -26,11 +29,15 @@ async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
     """
     consumer = connection.consumers.require(command.consumer_id)
     dispatcher, topic, broker = consumer.dispatcher, consumer.topic, connection.broker
+    if len(command.message_id.ack_set) > BATCH_WORDS_MAX:
+        raise Refused(
+            pb.MetadataError, f"an ack set of more than {BATCH_WORDS_MAX} words: no batch is so large"
+        )
+    open_ = commands.bits_of(command.message_id.ack_set)
     target = await broker.place(topic, _target(command))
     for each in list(connection.server.attached.get(dispatcher, ())):
         each.expel(keep=True)
     await dispatcher.reset(target, broker.options.reset_timeout_s)
-    open_ = commands.bits_of(command.message_id.ack_set)
     if open_ and target < topic.visible:  # into a batch: what stands before is not wanted
         await dispatcher.narrow(target, open_)
     connection.consumers.answer(command.consumer_id, commands.success(command.request_id))

@@ -23,6 +23,7 @@ from holdfast.wire.producers import WireProducer
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import Request
 from holdfast.wire.sink import WireConsumer
+from holdfast.wire.watching import Watching
 
 READ_BYTES = 256 << 10
 """The most that is read from a connection at once."""
@@ -61,6 +62,8 @@ class Server:
         """By session."""
         self.attached: dict[Dispatcher, list[WireConsumer]] = {}
         """The consumers of each subscription."""
+        self.watching = Watching(broker)
+        """Who is told of the topics that come and go."""
         self.buffer = memoryview(bytearray(READ_BYTES))
         """What was read last, of whichever connection."""
         self.port: int | None = None
@@ -150,6 +153,7 @@ class Server:
             timer.cancel()
         if self._room is not None:
             self._room.cancel()
+        self.watching.stop()
         self.broker.watchers.remove(self._settled)
 
     def _unlisten(self) -> None:
@@ -229,6 +233,7 @@ class Server:
     # -- what the broker tells -------------------------------------------------------------------------
 
     def _settled(self, applied: Applied) -> None:
+        self.watching.settled(applied)
         for notice in applied.notices:
             if isinstance(notice, ProducerGone):
                 producer = self.producers.get(notice.session)

@@ -12,7 +12,7 @@ import math
 import re
 import tomllib
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -25,6 +25,9 @@ FILE_VARIABLE = "HOLDFAST_CONFIG"
 
 Way: TypeAlias = tuple[str | int, ...]
 """A key in its parts; a number is a place in a list of tables."""
+
+_OF_SERVICES = re.compile(r".+?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+"""What Kubernetes and Docker tell of services whose names begin with ours: `holdfast-http`, say."""
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SPANS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -93,6 +96,12 @@ def load(
     return reading.settings(file)
 
 
+def _of_a_service(name: str, text: str) -> bool:
+    """Not ours: a service called holdfast-http makes $HOLDFAST_HTTP_PORT, with an address in it."""
+    found = _OF_SERVICES.fullmatch(name)
+    return found is not None and (found[1] != "PORT" or "://" in text)
+
+
 class _Reading:
     """Values by their keys as they come in; the later ones win."""
 
@@ -140,8 +149,7 @@ class _Reading:
             leaf = by_variable.get(name)
             if leaf is not None:
                 self._read_text(f"${name}", leaf, text)
-            elif any(name.startswith(section) for section in sections):
-                # Others may begin with our name: Kubernetes sets some for a service called holdfast.
+            elif any(name.startswith(section) for section in sections) and not _of_a_service(name, text):
                 near = difflib.get_close_matches(name, by_variable, n=1, cutoff=0.6)
                 hint = f"; did you mean ${near[0]}?" if near else ""
                 self.problems.append(f"${name}: there is no such setting{hint}")
@@ -230,33 +238,61 @@ def _key(way: Way) -> str:
     return parts.removeprefix(".")
 
 
-def _has(table: Any, way: Way) -> bool:
-    for part in way:
-        if isinstance(part, int):
-            if not isinstance(table, list) or part >= len(table):
-                return False
-        elif not isinstance(table, dict) or part not in table:
-            return False
-        table = table[part]
-    return True
-
-
 def _locate(text: str, ways: set[Way]) -> dict[Way, int]:
-    """The line of each key. The parser knows none, but tells in how many lines the key has appeared."""
-    lines, found, begin = text.splitlines(keepends=True), dict.fromkeys(ways, 1), 1
-    missing = set(ways)
-    for count in range(1, len(lines) + 1):
-        if not missing:
-            break
+    """The line of each key. The parser knows none, so it is given one statement at a time: a line, and those
+    behind it that its value needs.
+    """
+    places = _Places()
+    begin, statement = 1, ""
+    for number, line in enumerate(text.split("\n"), 1):
+        statement += f"{line}\n"
         try:
-            table = tomllib.loads("".join(lines[:count]))
+            found = tomllib.loads(statement)
         except tomllib.TOMLDecodeError:
             continue  # in the middle of a value
-        for way in [way for way in missing if _has(table, way)]:
-            found[way] = begin
-            missing.discard(way)
-        begin = count + 1
-    return found
+        if statement.lstrip().startswith("["):
+            places.enter(found, begin)
+        else:
+            places.note(places.table, found, begin)
+        begin, statement = number + 1, ""
+    return {way: places.lines.get(way, 1) for way in ways}
+
+
+class _Places:
+    """Where each key stands, from the statements of a file in their order."""
+
+    def __init__(self) -> None:
+        self.lines: dict[Way, int] = {}
+        self.table: Way = ()
+        """That which was opened last."""
+        self._lengths: dict[Way, int] = {}
+        """Of lists of tables."""
+
+    def enter(self, head: Any, line: int) -> None:
+        """A statement `[a.b]` or `[[a.b]]`, as the parser understands it by itself."""
+        way: Way = ()
+        while head:
+            ((name, head),) = head.items()
+            way = (*way, name)
+            self.lines.setdefault(way, line)
+            if isinstance(head, list):
+                self._lengths[way] = self._lengths.get(way, 0) + 1
+                head = head[0]
+            if way in self._lengths:  # what follows is in the last of them
+                way = (*way, self._lengths[way] - 1)
+                self.lines.setdefault(way, line)
+        self.table = way
+
+    def note(self, way: Way, value: Any, line: int) -> None:
+        """A value, and all that is in it."""
+        parts: Iterable[tuple[str | int, Any]] = ()
+        if isinstance(value, dict):
+            parts = value.items()
+        elif isinstance(value, list):
+            parts = enumerate(value)
+        for name, part in parts:
+            self.lines.setdefault((*way, name), line)
+            self.note((*way, name), part, line)
 
 
 def _toml_words(path: Path, error: Exception) -> str:

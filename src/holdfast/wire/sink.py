@@ -140,8 +140,9 @@ class WireConsumer:
 
     def flow(self, permits: int) -> None:
         """The client can take that many more messages."""
-        self.permits = min(self.permits + permits, PERMITS_MAX)
-        if not self.connection.stalled:
+        permits = min(permits, PERMITS_MAX - self.permits)
+        self.permits += permits
+        if permits and not self.connection.stalled:
             self.dispatcher.flow(self.ticket, permits)
 
     def hold(self) -> None:

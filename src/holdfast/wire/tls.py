@@ -30,8 +30,10 @@ def load(context: ssl.SSLContext, config: Tls) -> None:
     Raises:
         BadConfiguration: a file cannot be read, or does not hold what it should.
     """
-    assert config.certificate is not None
-    assert config.key is not None
+    if config.certificate is None or config.key is None:  # gone from the settings that are read anew
+        raise BadConfiguration(
+            "tls.certificate, tls.key: a TLS port is open, and needs both; set them, or restart"
+        )
     _require("tls.certificate", config.certificate)
     _require("tls.key", config.key)
     try:

@@ -14,6 +14,8 @@ from holdfast.wire.config import Tokens
 
 TOKEN_BYTES_MAX = 16 << 10
 SECRET_BYTES_MIN = 32
+FOREVER_S = 10**11
+"""Since the epoch. Whatever expires later, in numbers that need not fit anywhere, does not in our time."""
 _HASHES = {"HS256": SECRET_BYTES_MIN, "HS384": 48, "HS512": 64}
 """Each is as strong as its key, up to so many bytes."""
 
@@ -74,7 +76,9 @@ class TokenCheck:
         if not isinstance(role, str) or not role:
             raise AuthenticationFailed(f"the token names no role in {self._config.role_claim!r}")
         expires = claims.get("exp")
-        return Claims(role, None if expires is None else int(expires) + self._config.leeway_s)
+        if expires is None:
+            return Claims(role, None)
+        return Claims(role, min(int(expires), FOREVER_S) + self._config.leeway_s)
 
 
 def _words(algorithms: Sequence[str]) -> str:
@@ -89,12 +93,31 @@ def _read_key(config: Tokens) -> tuple[Any, tuple[str, ...]]:
     else:
         assert config.secret is not None
         secret, where = config.secret.reveal().encode(), "authentication.token.secret"
+    if _is_asymmetric(secret):
+        # Whoever has the public key, which is everybody, could sign with it.
+        raise BadConfiguration(f"{where}: is a key with two halves, not a secret; say public_key_file")
     if len(secret) < SECRET_BYTES_MIN:
         raise BadConfiguration(
             f"{where}: a secret of {len(secret)} bytes can be guessed; use {SECRET_BYTES_MIN} or more, such "
             "as `holdfast token secret FILE` makes"
         )
     return secret, tuple(name for name, size in _HASHES.items() if len(secret) >= size)
+
+
+def _is_asymmetric(data: bytes) -> bool:
+    """A key or a certificate, in PEM or DER: nothing that only the two sides know."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_der_private_key, load_der_public_key
+
+    if b"-----BEGIN" in data:
+        return True
+    for load in (load_der_public_key, lambda each: load_der_private_key(each, None)):
+        try:
+            load(data)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            continue
+        return True
+    return False
 
 
 def read_secret(path: Path) -> bytes:

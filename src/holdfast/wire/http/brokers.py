@@ -65,7 +65,7 @@ async def status(call: Call) -> web.Response:
 def _require_alive(call: Call) -> None:
     ended = call.broker.engine.ended
     if ended is not None:
-        raise Refusal(503, f"the broker cannot go on: {ended}; restart it")
+        raise Refusal(503, "the broker cannot go on; its log says why")
 
 
 # -- where is it ---------------------------------------------------------------------------------------

@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import sys
+import termios
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from holdfast.errors import HoldfastError
 from holdfast.wire.http.refusals import Refusal
+from holdfast.wire.logs import Log
 
 if TYPE_CHECKING:
     from holdfast.wire.http.server import HttpServer
+
+
+log = Log("holdfast.http")
+
+
+class Requests(web.RequestHandler):
+    """aiohttp's own protocol, which is told what to say of bytes that are no request."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Without what was sent, which may have credentials in it, and without a traceback in the log, which
+        anybody could fill.
+        """
+        if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
+            return super().handle_error(request, status, exc, message)
+        log.debug("not a request", peer=request.remote, why=type(exc).__name__)
+        refused = Refusal(status, "this is not a request of HTTP that can be read").response()
+        refused.headers["Server"] = "holdfast"
+        refused.force_close()
+        return refused
 
 
 class HttpConnection(asyncio.Protocol):
@@ -25,6 +58,8 @@ class HttpConnection(asyncio.Protocol):
         self._address = ""
         self._entered = False
         self._busy = False
+        self._unread = (0, 0.0)
+        """How much waited to be sent, and since when it is so much."""
         self._since: float | None = self._loop.time()
         """Since when it has been saying what it wants; None: it has said it, or is silent."""
 
@@ -84,10 +119,29 @@ class HttpConnection(asyncio.Protocol):
         self._busy = False
 
     def look(self) -> None:
-        """Does it take too long?"""
-        if self._since is not None and self._loop.time() - self._since > self._server.options.head_s:
+        """Does it take too long to say what it wants, or to read what it was answered?"""
+        now, options = self._loop.time(), self._server.options
+        if self._since is not None and now - self._since > options.head_s:
             self.close()
+        elif self._transport is not None:
+            size = _unsent(self._transport)
+            if not size or size != self._unread[0]:
+                self._unread = (size, now)
+            elif now - self._unread[1] > options.keep_alive_s:
+                self.close()
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+def _unsent(transport: asyncio.Transport) -> int:
+    """What waits to be sent; if anything does, with what the system has taken and the client has not: that is
+    what a slow reader empties first."""
+    size = transport.get_write_buffer_size()
+    if size:
+        queued = bytearray(4)
+        with contextlib.suppress(OSError, AttributeError):
+            fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queued)
+        size += int.from_bytes(queued, sys.byteorder)
+    return size

@@ -61,6 +61,9 @@ class HttpOptions:
     authorize: Authorize = anybody
     challenge: str = 'Bearer realm="holdfast"'
     """`WWW-Authenticate` of a refusal: how somebody can show who it is."""
+    local_names: bool = False
+    """Only who calls this machine by an address or as localhost is answered: where everybody on it may come
+    in, and a web page in somebody's browser must not."""
     enter: Callable[[str], None] = welcome
     """Called with the address (no port) of who connects; raises a HoldfastError if it is one too many."""
     leave: Callable[[str], None] = welcome

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import ipaddress
 import logging
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -21,7 +22,7 @@ from holdfast.errors import HoldfastError, Misuse
 from holdfast.wire.handshakes import after_handshake
 from holdfast.wire.http import brokers, flight, messages, namespaces, policies, subscriptions, topics
 from holdfast.wire.http.answers import LookupAnswer
-from holdfast.wire.http.connection import HttpConnection
+from holdfast.wire.http.connection import HttpConnection, Requests
 from holdfast.wire.http.openapi import description
 from holdfast.wire.http.options import HttpOptions
 from holdfast.wire.http.refusals import Refusal, refusal_of
@@ -54,6 +55,8 @@ _SUBJECTS = (
     messages.route,
     subscriptions.route,
 )
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)?(?::\d{1,5})?", re.ASCII)
+
 ROUTES: list[Route] = [route for subject in _SUBJECTS for route in subject.all]
 """All there are, in the order in which a path is compared with them."""
 
@@ -119,13 +122,7 @@ class HttpServer:
             raise Misuse("an HTTP server without a port; give it one, with TLS or without")
         if options.https_port is not None and options.tls is None:
             raise Misuse("a port for HTTPS and no certificate; give both or none")
-        self._runner = web.AppRunner(
-            self.application,
-            access_log=None,
-            keepalive_timeout=options.keep_alive_s,
-            auto_decompress=False,  # a small body must not become a large one
-            lingering_time=1.0,
-        )
+        self._runner = web.AppRunner(self.application, access_log=None)
         await self._runner.setup()
         try:
             self.port = await self._listen(options.port, None)
@@ -152,7 +149,15 @@ class HttpServer:
     def _connect(self) -> HttpConnection:
         assert self._runner is not None
         assert self._runner.server is not None
-        return HttpConnection(self, self._runner.server())
+        requests = Requests(
+            self._runner.server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # there is none; so AppRunner hands it on
+            keepalive_timeout=self.options.keep_alive_s,
+            auto_decompress=False,  # a small body must not become a large one
+            lingering_time=1.0,
+        )
+        return HttpConnection(self, requests)
 
     async def stop(self, grace_s: float = 10.0) -> None:
         """Take no more requests, answer those under way, and let the clients go."""
@@ -216,7 +221,10 @@ class HttpServer:
         Raises:
             Refusal: there is no such listener, or no binary protocol at all.
         """
-        host = request.url.host or "127.0.0.1"
+        host = host_of(request)
+        if not host:
+            own = request.transport and request.transport.get_extra_info("sockname")
+            host = own[0] if own else "127.0.0.1"
         host = f"[{host}]" if ":" in host else host
         url, tls_url = self._binary(host, listener)
         return LookupAnswer(
@@ -259,7 +267,7 @@ class HttpServer:
     def _serve(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
             try:
-                call = Call(self, route, request)
+                call = await self._call(route, request)
                 role = await self.options.authorize(request, route.action, call.resource)
                 self._roles[id(request)] = role
                 await call.read_body()
@@ -279,6 +287,14 @@ class HttpServer:
 
         return serve
 
+    async def _call(self, route: Route, request: web.Request) -> Call:
+        """The request as it is understood. Who is not known is not told what is wrong with it."""
+        try:
+            return Call(self, route, request)
+        except (HoldfastError, Refusal):
+            await self.options.authorize(request, "describe", "broker")
+            raise
+
     @web.middleware
     async def _guard(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -292,6 +308,7 @@ class HttpServer:
             if self._under_way > self.options.requests_max or self.stopping:
                 why = "the server stops" if self.stopping else f"{self._under_way - 1} requests are under way"
                 raise Refusal(503, f"{why}; come again", {"Retry-After": "1"})
+            self._require_own_name(request)
             _require_same_site(request)
             async with asyncio.timeout(self.options.request_s):
                 response = await handler(request)
@@ -318,6 +335,15 @@ class HttpServer:
         self._note(request, response)
         return response
 
+    def _require_own_name(self, request: web.Request) -> None:
+        """A page of elsewhere can have its own name lead here (DNS rebinding), and is of the same site then.
+        It has no credentials; where nobody needs any, it is known by that name.
+        """
+        name = host_of(request)  # which every browser says
+        if name and self.options.local_names and not is_local(name):
+            why = f"{name!r} is not a name of this machine alone"
+            raise Refusal(403, f"{why}; say localhost, or have authentication.methods")
+
     def _note(self, request: web.Request, response: web.StreamResponse) -> None:
         fields: dict[str, Any] = {"method": request.method, "path": request.path, "status": response.status}
         fields |= {"peer": request.remote, "role": self._roles.pop(id(request), None)}
@@ -325,6 +351,36 @@ class HttpServer:
             log.debug("asked", **fields)
         else:
             log.info("administered", **fields)
+
+
+def host_of(request: web.Request) -> str:
+    """The name or the address by which a client calls us; empty: it has not said it.
+
+    Raises:
+        Refusal: what it has said is none.
+    """
+    given = request.headers.get("Host", "")
+    found = _HOST.fullmatch(given)
+    if found is None:
+        raise Refusal(400, "the header Host does not look like name:port")
+    return found[1].strip("[]") if found[1] else ""
+
+
+def is_local(name: str) -> bool:
+    """An address, or a name that leads to this machine wherever it is looked up.
+
+    Example:
+        >>> [is_local(each) for each in ("127.0.0.1", "10.0.0.7", "::1", "localhost", "evil.example", "")]
+        [True, True, True, True, False, False]
+    """
+    name = name.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 async def _sign(request: web.Request, response: web.StreamResponse) -> None:
@@ -337,7 +393,8 @@ def _require_same_site(request: web.Request) -> None:
     if request.method == "GET":
         return
     origin = request.headers.get("Origin")
-    foreign = origin is not None and urlsplit(origin).netloc.lower() != request.host.lower()
+    here = request.headers.get("Host", "").lower()
+    foreign = origin is not None and origin.lower().partition("://")[2] != here
     if foreign or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
         raise Refusal(403, "this comes from a web page of another site; ask without a browser")
 

@@ -1,0 +1,111 @@
+"""Patterns of names against Python's `re`, and against what makes `re` run for years."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from holdfast import HoldfastError, Misuse, Unsupported
+from holdfast._core import NamePattern
+from holdfast.wire.patterns import TopicPattern
+
+ATOMS = [
+    *("a", "b", "-", "\\.", "é", ".", "\\d", "\\w", "\\W", "\\S", "_", "]", "}"),
+    *("[a-c]", "[^a]", "[\\d-]", "[a\\-b]", "[^\\w]", "[é-ü.]", "\\Qa.b\\E", "[-a]", "[a^]"),
+]
+REPEATS = ["*", "+", "?", "{2}", "{0,2}", "{1,}", "*?", "+?", "{3,4}?", "{0}"]
+
+
+def made(rnd: random.Random, depth: int = 0) -> str:
+    """A pattern of any kind; not too deep, since `re` has to match it, too."""
+    kind = rnd.random()
+    if depth > 2 or kind < 0.35:
+        return rnd.choice(ATOMS)
+    if kind < 0.6:
+        return made(rnd, depth + 1) + made(rnd, depth + 1)
+    if kind < 0.68:
+        return f"({made(rnd, depth + 1)}|{made(rnd, depth + 1)})"
+    if kind < 0.75:
+        return f"(?:{made(rnd, depth + 1)}|)"
+    if kind < 0.8:
+        return rnd.choice("^$") + made(rnd, depth + 1)
+    if kind < 0.83:
+        return made(rnd, depth + 1) + "$"
+    return f"({made(rnd, depth + 1)}){rnd.choice(REPEATS)}"
+
+
+def test_it_is_as_re() -> None:
+    rnd = random.Random(5)
+    for _ in range(4000):
+        text = made(rnd)
+        same = re.sub(r"\\Q(.*?)\\E", lambda found: re.escape(found[1]), text)
+        expected = re.compile(same, re.ASCII | re.DOTALL)
+        names = ["".join(rnd.choices("ab-.1é_ü", k=rnd.randrange(7))) for _ in range(20)]
+        assert NamePattern(text).select(names) == [each for each in names if expected.fullmatch(each)], text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("(", "a)", "[", "[]", "[^]", "a**", "x{2,1}", "\\", "[z-a]", "+", "{2}", "a{,3}", "a{2", "x{"),
+        *("[a-", "[a-[b]]", "[\\d-z]", "|*"),
+        "x" * 1025,
+    ],
+)
+def test_what_is_no_pattern(text: str) -> None:
+    with pytest.raises(Misuse):
+        NamePattern(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("(?=a)", "(?<n>a)", "(?i)a", "(a)\\1", "a*+", "[a&&b]", "[[:alpha:]]", "\\bq", "\\pL", "[\\Qa\\E]"),
+        *("a{1001}", "((a{100}){100}){100}", "(((){1000}){1000}){1000}", "(" * 100 + ")" * 100),
+    ],
+)
+def test_what_cannot_be_had(text: str) -> None:
+    with pytest.raises(Unsupported):
+        NamePattern(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["(a+)+b", "(a|a)*b", "(a*)*b", "(a?){30}a{30}b", "(.*.*.*x){5}", "((a*)*)*b"]
+)
+def test_what_takes_others_years(text: str) -> None:
+    assert NamePattern(text).select(["a" * 1000, "aaaa"]) == []
+
+
+def test_too_many_ways() -> None:
+    """A name may cost so many steps and no more: the pattern is refused, whatever its answer would be."""
+    pattern = NamePattern("(a|a|a|a|a|a|a|a)*" * 50 + "b")
+    assert pattern.select(["ab", "x"]) == ["ab"]
+    with pytest.raises(Unsupported, match="too many ways"):
+        pattern.select(["a" * 1000])
+
+
+def test_noise() -> None:
+    """Whatever it is: a pattern, or an error that says why not."""
+    rnd = random.Random(9)
+    reasons = []
+    for _ in range(20_000):
+        text = "".join(rnd.choices("ab(|)[]{}*+?.^$\\-,:&dwQE019é", k=rnd.randrange(20)))
+        try:
+            NamePattern(text).select(["", "ab", "aab-é", "a" * 30])
+        except HoldfastError as error:
+            reasons.append(str(error))
+    assert 1000 < len(reasons) < 20_000
+    assert all(reasons)
+
+
+def test_names_of_topics() -> None:
+    names = [f"persistent://public/default/{each}" for each in ("orders", "orders-partition-3", "bills")]
+    orders = names[:2]
+    assert TopicPattern("public/default/ord.*").select(names) == orders
+    assert TopicPattern("persistent://public/default/orders").select(names) == orders
+    assert TopicPattern("^persistent://public/default/orders$").select(names) == orders
+    assert TopicPattern("\\Qpersistent://public/default/\\E.*").select(names) == names
+    assert TopicPattern("orders").select(names) == []
+    assert TopicPattern("non-persistent://.*").select(names) == []
