@@ -41,7 +41,7 @@ test: ## everything: environment, build, linters, explorer slice, all tests
 pytest: build/.built
 	@$(BIN)/python -m pytest
 
-demo: build ## the queue at work while its processes are being killed
+demo: build ## a rig, a broker and Spark at work while all of them are being killed
 	@$(BIN)/holdfast demo
 
 lint: venv ## ruff, clang-format and mypy --strict; changes nothing
