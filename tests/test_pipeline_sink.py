@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,29 @@ def test_an_old_checkpoint_is_noticed(spark: SparkSession, server: Served, tmp_p
     assert len(values(server, "stream")) == 4
     stream(lines(spark, folder), server, tmp_path / "other", topic="stream")
     assert len(values(server, "stream")) == 8, "another checkpoint is another query"
+
+
+def test_the_subscription_catches_up(spark: SparkSession, server: Served, data: Path, tmp_path: Path) -> None:
+    """I140: what a life has not told, the next one tells first, also when there is nothing new."""
+    write(spark.sql(ALL), server, topic="in")
+    rows = spark.readStream.format("holdfast").option("path", str(data)).option("service.url", server.url)
+    rows = (
+        rows.option("topic", "in")
+        .option("predefinedSubscription", "late")
+        .option("startingOffsets", "earliest")
+    )
+    to = rows.load().writeStream.format("holdfast").option("service.url", server.url).option("topic", "out")
+    to = to.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with Client(server.url) as client:
+        query = to.trigger(processingTime="30 days").start()
+        while query.lastProgress is None:  # then its first batch is in the commit log
+            assert query.isActive, query.exception()
+            time.sleep(0.05)
+        query.stop()
+        assert client.progress("in", "late").acked_to == 0
+        to.trigger(availableNow=True).start().awaitTermination()
+        assert client.progress("in", "late").acked_to == 10
+    assert len(values(server, "out")) == 10
 
 
 @pytest.mark.parametrize(
