@@ -41,6 +41,7 @@ def test_the_declared_pipeline_calls_the_functions(tmp_path: Path) -> None:
     }
     spec = (tmp_path / "declarative/spark-pipeline.yml").read_text()
     (pattern,) = re.findall(r"include: (\S+)", spec)
+    assert f"storage: file://{tmp_path}/declarative/storage" in spec
     (source,) = (tmp_path / "declarative").glob(f"{pattern}/*.py")
     called = {
         node.attr

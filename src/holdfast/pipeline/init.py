@@ -18,6 +18,7 @@ FILES = {
 """By name: the folder it stands in, here and there."""
 _HERE_ONLY = "  # type: ignore[import-not-found]"
 """In this repository the project's modules are no modules; in the project they are."""
+_PROJECT = "file://PROJECT/"
 
 
 def write_project(directory: str | Path) -> list[str]:
@@ -36,7 +37,8 @@ def write_project(directory: str | Path) -> list[str]:
         for name, folder in FILES.items():
             text = (TEMPLATE / folder / name).read_text(encoding="utf-8")
             (target / folder).mkdir(parents=True, exist_ok=True)
-            (target / folder / name).write_text(text.replace(_HERE_ONLY, ""), encoding="utf-8")
+            text = text.replace(_HERE_ONLY, "").replace(_PROJECT, f"file://{target.absolute()}/")
+            (target / folder / name).write_text(text, encoding="utf-8")
     except OSError:
         if made:
             shutil.rmtree(target, ignore_errors=True)
