@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from holdfast import Broker, Corrupt, NotFound
@@ -17,6 +18,7 @@ from holdfast.pipeline.batch import SPLIT_BYTES_MIN, BatchReader, FilteringBatch
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.offsets import DataLoss
 from holdfast.pipeline.options import OPTIONS, parse, table
+from holdfast.pipeline.reading import FilePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -195,6 +197,8 @@ def test_one_way_to_name_topics(data: str, broker: BlockingBroker) -> None:
     fill(broker, 1)
     with pytest.raises(BadConfiguration, match="both topic and topicsPattern"):
         reader(data, topicsPattern=".*")
+    with pytest.raises(BadConfiguration, match="predefinedSubscription is for streams"):
+        reader(data, predefinedSubscription="s")
     with pytest.raises(BadConfiguration, match="told nothing"):
         BatchReader(parse({"path": data}, "source"), None)  # type: ignore[arg-type]
 
@@ -308,6 +312,31 @@ def test_corrupt_blocks_are_named_or_left_out_and_counted(
     made = reader(data, ("value", "position", "corrupt"), mode="permissive")
     rows = [row for row in read_all(made) if row["corrupt"] is not None]
     assert [(row["position"], row["value"]) for row in rows] == [(15, None)]
+    topic = FilePlace(data).open(ORDERS)
+    topic.plan()
+    assert topic._time(15, 40)[1] == 16, "a search by time goes around it"
+
+
+def test_a_ledger_that_was_written_anew_is_no_damage(data: str, broker: BlockingBroker) -> None:
+    """What cannot be read is looked for again, under the table of now."""
+    fill(broker, 5)
+    topic: Any = FilePlace(data).open(ORDERS)
+    files, table_of_now = topic._files, topic._table
+
+    class OldFile:
+        def read(self, *_: Any) -> None:
+            topic._files = files
+            topic._table = msgspec.structs.replace(table_of_now, version=table_of_now.version - 1)
+            raise Corrupt("what a failed sync left behind")
+
+    topic._files = OldFile()
+    topic._table = msgspec.structs.replace(table_of_now, version=table_of_now.version - 1)
+    assert len(topic.run(0, 5)) == 5
+    topic._files = OldFile()
+    topic._table = table_of_now
+    topic._files.read = lambda *_: (_ for _ in ()).throw(Corrupt("damage"))
+    with pytest.raises(Corrupt, match="position 0: damage"):
+        topic.run(0, 5)
 
 
 def test_a_range_ends_where_it_was_planned(data: str, broker: BlockingBroker) -> None:

@@ -35,6 +35,9 @@ class MemoryTopic:
     def plan(self) -> tuple[int, int]:
         return FIRST, FIRST + len(self.offsets)
 
+    def locate(self, ordinal: int) -> tuple[int, int]:
+        return LEDGER, ordinal - FIRST
+
     def run(self, start: int, stop: int) -> Entries:
         if start in self.damaged:
             raise Corrupt(f"position {start} is damaged")

@@ -14,9 +14,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.errors import NotFound
+from holdfast.errors import BadConfiguration, NotFound
 from holdfast.pipeline.filters import Filters
-from holdfast.pipeline.json_values import decode_values
 from holdfast.pipeline.offsets import (
     DataLoss,
     Selection,
@@ -78,6 +77,11 @@ class BatchReader(DataSourceReader):
         self._schema = schema
         self._selection = Selection(options)
         self._filters = Filters()
+        if options["predefinedSubscription"] is not None:
+            raise BadConfiguration(
+                "predefinedSubscription is for streams: a batch has no progress to move it by; "
+                "give startingOffsets instead"
+            )
 
     def partitions(self) -> list[Split]:
         """What there is to read, planned once.
@@ -145,6 +149,10 @@ def read_split(
 
 
 def _decoded(batches: Iterator[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    from holdfast.pipeline.json_values import (
+        decode_values,  # brings Arrow's functions, which others need not load
+    )
+
     place = wanted.get_field_index("value")
     for batch in batches:
         columns = batch.columns

@@ -96,7 +96,7 @@ class Decoding:
             try:
                 run = self._topic.run(self.at, self._stop)
             except Corrupt as error:
-                self._leave_out(0, 0, self.at, str(error), error)
+                self._leave_out(*self._topic.locate(self.at), self.at, str(error), error)
                 self.at += 1
                 continue
             except NotFound:

@@ -83,6 +83,9 @@ class TopicReader(Protocol):
 class EntryReader(TopicReader, Protocol):
     """One whose entries are here."""
 
+    def locate(self, ordinal: int) -> tuple[int, int]:
+        """The ledger and the entry of an ordinal that `plan` gave."""
+
     def run(self, start: int, stop: int) -> Entries:
         """The first entries of a range that `plan` gave: some, in one ledger.
 
@@ -170,12 +173,28 @@ class FileTopic:
         low, high = first, visible
         while low < high:  # log time never goes back
             middle = (low + high) // 2
-            entry, _ = self._at(middle, visible)
-            if self._files.time(entry.file, middle - entry.first, entry.generation) < wanted:
-                low = middle + 1
+            time_ns, place = self._time(middle, high)
+            if time_ns < wanted:
+                low = place + 1
             else:
                 high = middle
         return low
+
+    def _time(self, ordinal: int, stop: int) -> tuple[int, int]:
+        """The time of an entry, and which one it is: the next that is whole, if it is damaged."""
+        for place in range(ordinal, min(stop, ordinal + 64)):
+            entry, _ = self._at(place, stop)
+            try:
+                return self._files.time(entry.file, place - entry.first, entry.generation), place
+            except Corrupt:
+                if place + 1 == min(stop, ordinal + 64):
+                    raise
+        raise NotFound(f"{self.name}: entry {ordinal} was trimmed; plan again")
+
+    def locate(self, ordinal: int) -> tuple[int, int]:
+        """As EntryReader."""
+        entry, _ = self._at(ordinal, ordinal + 1)
+        return entry.id, ordinal - entry.first
 
     def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
         """As TopicReader; from the indexes, which are a hint, as this is."""

@@ -110,6 +110,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._selection = Selection(options)
         if options["endingOffsets"] != "latest" or options["endingTimestamp"] is not None:
             raise BadConfiguration("a stream has no end: leave out endingOffsets and endingTimestamp")
+        if options["filterPushdown"]:
+            raise BadConfiguration("filterPushdown is for batches: Spark hands a stream no filters")
         self._subscription: Subscription | None = None
         if (name := options["predefinedSubscription"]) is not None:
             address = Address.beside(options, "predefinedSubscription")

@@ -1,0 +1,64 @@
+"""The pipeline's benchmark: its forms are the same rows, and it judges by what it measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.bench import pipeline
+from holdfast.bench.pipeline import FORMS, Figures, goals_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SIZE, COUNT = 100, 10_000
+
+
+def figures(cores: int, **slower: float) -> Figures:
+    """A second for every form, times what is told."""
+    taken = {f"{SIZE} {form}": [[slower.get(form, 1.0), 1.0]] * 3 for form in FORMS}
+    taken |= {f"{SIZE} archive": [[slower.get("archive", 10.0), 1.0]]}
+    taken |= {f"trigger {name}": [[slower.get(name, 0.2), 0.0]] for name in ("holdfast", "rate")}
+    scale = {"one ledger": 2.0, "300 ledgers": slower.get("ledgers", 2.1), "half": 1.0}
+    taken |= {f"scale {name}": [[seconds, 1.0]] for name, seconds in scale.items()}
+    return Figures(cores, {SIZE: COUNT}, taken)
+
+
+def missed(*found: Figures) -> list[str]:
+    return [goal.text for goal in goals_of(list(found)) if not goal.met]
+
+
+def test_goals() -> None:
+    single = figures(1, batches=2.0)
+    assert missed(single, figures(2)) == []
+    assert len(missed(single, figures(2, alone=1.2, batches=1.2))) == 2, "beside the one from memory"
+    assert len(missed(single, figures(2, alone=1.5))) == 2, "and beside Parquet"
+    assert "archive" in missed(figures(2, archive=4.0))[0]
+    assert "rate source" in missed(figures(2, holdfast=0.25))[0]
+    assert "300 ledgers" in missed(figures(2, ledgers=2.5))[0]
+    assert "more cores" in missed(figures(1), figures(2))[0]
+
+
+def test_tables() -> None:
+    about = {"cpu": "x", "cores": 2, "kernel": "6", "python": "3", "others_share": 0.5}
+    told = pipeline.text([figures(2)], about, 3)
+    assert "others used 50% of the cores" in told
+    assert "10.0 k [10.0 k–10.0 k]" in told
+    assert "met   " in told
+
+
+@pytest.mark.timeout(300)
+def test_all_forms_are_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    from holdfast.bench.pipeline_world import MemorySource, World, cpu_seconds
+
+    spark.dataSource.register(MemorySource)
+    world = World(tmp_path, SIZE, COUNT)
+    before = cpu_seconds()
+    world.make(spark, 2)
+    digest = ["count(*)", "bit_xor(xxhash64(cast(value as string)))"]
+    digests = {form: world.frame(spark, form).selectExpr(*digest).first() for form in FORMS}
+    assert {row[0] for row in digests.values() if row} == {COUNT}
+    assert len(set(digests.values())) == 1
+    assert cpu_seconds() > before

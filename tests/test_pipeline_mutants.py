@@ -1,0 +1,158 @@
+"""Mutants of the source: each breaks one thing that matters, and the checks must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast import Broker
+from holdfast.errors import Corrupt
+from holdfast.pipeline import decoding, offsets, packing, reading, stream
+from holdfast.pipeline.columns import COLUMNS
+from holdfast.pipeline.decoding import Decoding, Wish
+from test_pipeline_stream import ORDERS, Stream, Told, send
+from topic_bytes import FIRST, Maker, MemoryTopic, compress
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def check_ranges() -> None:
+    """Ranges cut anywhere are the rows that were sent."""
+    made = Maker(100)
+    made.any(80)
+    topic: Any = MemoryTopic(made.entries)
+    edges = [*range(FIRST, FIRST + len(made.entries), 5), FIRST + len(made.entries)]
+    found = []
+    for low, high in pairwise(edges):
+        for batch in Decoding(topic, low, high, Wish([*COLUMNS, "encryption"])).batches():
+            found += batch.to_pylist()
+    assert found == made.rows
+
+
+def check_sizes() -> None:
+    """Compressed bytes that are shorter than they say are refused."""
+    for compression in (1, 2, 3, 4):
+        with pytest.raises(packing.Unpackable):
+            packing.unpack(compression, 1001, compress(compression, b"x" * 1000))
+
+
+def check_damage() -> None:
+    """A damaged block is told."""
+    made = Maker(3)
+    made.any(10)
+    topic: Any = MemoryTopic(made.entries)
+    topic.damaged = {FIRST + 4}
+    with pytest.raises(Corrupt):
+        list(Decoding(topic, FIRST, FIRST + len(made.entries), Wish(["value"])).batches())
+
+
+def check_resets(tmp: str) -> None:
+    """A reset begins at its target; what is done is told under its own number."""
+    with Broker.open(tmp) as broker:
+        send(broker, 20)
+        told: Any = Told()
+        given = {"service.url": "holdfast://127.0.0.1:1", "predefinedSubscription": "billing"}
+        running = Stream(tmp, told, maxOffsetsPerTrigger=5, **given)
+        assert running.batch() == [10, 11, 12, 13, 14]
+        told.number, told.acked = 4, 2
+        assert running.batch() == [2, 3, 4, 5, 6]
+        assert told.done[-1] == {ORDERS: (3, 15)}
+        assert running.batch() == [7, 8, 9, 10, 11]
+
+
+def check_trims(tmp: str) -> None:
+    """What was trimmed is data loss."""
+    with Broker.open(tmp, roll_entries=5, housekeeping_s=3600) as broker:
+        send(broker, 30)
+        running = Stream(tmp)
+        broker.admin.create_subscription("orders", "done", "latest")
+        broker.admin.trim("orders")
+        with pytest.raises(offsets.DataLoss):
+            running.batch()
+
+
+def check_visible(tmp: str) -> None:
+    """A plan ends at what is visible, and a stream goes on exactly there."""
+    with Broker.open(tmp) as broker:
+        send(broker, 10)
+        running = Stream(tmp)
+        assert running.batch() == list(range(10))
+        send(broker, 10)
+        assert running.batch() == list(range(10, 20))
+
+
+def no_look_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Decoding, "_look_back", lambda self: decoding._Chunks())
+
+
+def chunks_in_any_order(patch: pytest.MonkeyPatch) -> None:
+    def note(self: decoding._Chunks, uuid: bytes, chunk: int, ordinal: int) -> None:
+        self.open.setdefault(uuid, []).insert(0, ordinal)
+
+    patch.setattr(decoding._Chunks, "note", note)
+
+
+def believe_the_size(patch: pytest.MonkeyPatch) -> None:
+    def exact(codec: str, size: int, payload: bytes, told: int) -> Any:
+        return pa.Codec(codec).decompress(payload, size)
+
+    patch.setattr(packing, "_exact", exact)
+
+
+def damage_is_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Decoding, "_leave_out", lambda *_: None)
+
+
+def resets_unseen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Told, "at", lambda self, topic: _progress(3, self.acked))
+
+
+def _progress(number: int, acked: int) -> Any:
+    from holdfast.client import Progress
+
+    return Progress(b"", number, acked, 0, 0)
+
+
+def from_the_old_position(patch: pytest.MonkeyPatch) -> None:
+    def begins(name: str, start: Any, end: Any) -> int:
+        return int(start.get(name, {"position": end["from"]})["position"])
+
+    patch.setattr(stream, "begins", begins)
+
+
+def loss_is_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream, "after_loss", lambda name, start, first, fail: max(start, first))
+
+
+def one_too_few(patch: pytest.MonkeyPatch) -> None:
+    real = reading.FileTopic.plan
+    patch.setattr(reading.FileTopic, "plan", lambda self: (real(self)[0] + 1, real(self)[1]))
+
+
+MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
+    (no_look_back, check_ranges),
+    (chunks_in_any_order, check_ranges),
+    (believe_the_size, check_sizes),
+    (damage_is_the_end, check_damage),
+    (resets_unseen, check_resets),
+    (from_the_old_position, check_resets),
+    (loss_is_nothing, check_trims),
+    (one_too_few, check_visible),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each[0].__name__)
+def test_mutants_are_noticed(
+    mutant: tuple[Patch, Callable[..., None]], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I150, I152, I155, I156."""
+    break_it, check = mutant
+    needs = check.__code__.co_argcount
+    check(*[str(tmp_path / "sound")][:needs])
+    break_it(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception, Corrupt)):
+        check(*[str(tmp_path / "broken")][:needs])
