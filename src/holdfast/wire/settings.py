@@ -150,7 +150,9 @@ class _Reading:
             if leaf is not None:
                 self._read_text(f"${name}", leaf, text)
             elif any(name.startswith(section) for section in sections) and not _of_a_service(name, text):
-                near = difflib.get_close_matches(name, by_variable, n=1, cutoff=0.6)
+                ends = "_" + name.removeprefix(VARIABLE_PREFIX)  # its section was left out
+                near = [each for each in by_variable if each.endswith(ends)]
+                near = near or difflib.get_close_matches(name, by_variable, n=1, cutoff=0.6)
                 hint = f"; did you mean ${near[0]}?" if near else ""
                 self.problems.append(f"${name}: there is no such setting{hint}")
 
