@@ -198,6 +198,23 @@ def test_data_loss_fails_or_is_left_out(data: str, broker: BlockingBroker) -> No
     assert lenient.batch() == []
 
 
+def test_a_stream_lives_longer_than_a_broker(data: str) -> None:
+    """Also one that had to write its views anew."""
+    with Broker.open(data) as broker:
+        send(broker, 10)
+        stream = Stream(data)
+        assert len(stream.batch()) == 10
+    assert stream.batch() == []
+    with Broker.open(data) as broker:
+        send(broker, 10)
+        assert len(stream.batch()) == 10
+    (view,) = (Path(data) / "topics").glob("*.view")
+    view.write_bytes(b"lost power")
+    with Broker.open(data) as broker:
+        send(broker, 10)
+        assert len(stream.batch()) == 10
+
+
 def test_behind_latest(data: str, broker: BlockingBroker) -> None:
     send(broker, 30, "orders-partition-0")
     send(broker, 10, "orders-partition-1")

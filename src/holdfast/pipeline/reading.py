@@ -110,7 +110,7 @@ class FilePlace:
 
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory)
-        self._incarnation = directory_incarnation(self.directory)
+        directory_incarnation(self.directory)  # it is a broker's
         self._names: dict[str, str] = {}
         """By the table's file: a file is for one name for good."""
         self._open: dict[str, FileTopic] = {}
@@ -129,15 +129,12 @@ class FilePlace:
 
     def open(self, name: str) -> FileTopic:
         """The topic; the same one again as long as it is not another one under its name."""
-        held = self._open.get(name)
-        if held is not None:
-            try:
-                held.plan()
-                return held
-            except NotFound:
-                del self._open[name]
-        self._open[name] = topic = FileTopic(self.directory, name, self._incarnation)
-        return topic
+        held = self._open.pop(name, None)
+        if held is None or held.moved():
+            incarnation = directory_incarnation(self.directory)
+            held = FileTopic(self.directory, name, incarnation)
+        self._open[name] = held
+        return held
 
 
 class FileTopic:
@@ -153,6 +150,13 @@ class FileTopic:
         self._files = LedgerFiles(os.fspath(directory), incarnation, 64)
         self.name = name
         self.incarnation = self._table.incarnation
+
+    def moved(self) -> bool:
+        """Another topic has its name by now, or another file its view: open it again."""
+        if self._view.moved():
+            return True
+        incarnation, _, _, _, state = self._view.read()
+        return state == "gone" or incarnation != self.incarnation
 
     def plan(self) -> tuple[int, int]:
         """As TopicReader. Raises NotFound: the topic was deleted, or is another one under its name."""
