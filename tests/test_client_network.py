@@ -301,7 +301,7 @@ def test_a_server_that_does_not_read(tmp_path: Path) -> None:
 
 def test_threads_do_not_wait_for_one_that_connects() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf, contextlib.ExitStack() as ending:
-        client = ending.enter_context(Client(url_of(deaf.getsockname()[1]), timeout=1.0))
+        client = ending.enter_context(Client(url_of(deaf.getsockname()[1]), timeout=0.5))
         told: list[Exception] = []
 
         def ask() -> None:
@@ -310,14 +310,14 @@ def test_threads_do_not_wait_for_one_that_connects() -> None:
             except Timeout as error:
                 told.append(error)
 
-        threads = [threading.Thread(target=ask) for _ in range(8)]
+        threads = [threading.Thread(target=ask) for _ in range(20)]
         begin = time.monotonic()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(TIMEOUT_S)
-        assert len(told) == 8
-        assert time.monotonic() - begin < 7.0, "one after another"
+        assert len(told) == 20
+        assert time.monotonic() - begin < 8.0, "one after another"
 
 
 # -- forks, asyncio -----------------------------------------------------------------------------------
@@ -442,7 +442,7 @@ def test_a_server_that_dies_at_every_step_of_a_batch(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     steps = [
         f"{name}:{passes}"
-        for passes in range(6)
+        for passes in range(4)
         for name in ("journal_written", "journal_synced", "round_done")
     ]
     lives = iter(steps)

@@ -14,11 +14,22 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Closed, Corrupt, HoldfastError, Misuse, NoSpace, Queue, Terminated
+from holdfast import (
+    Closed,
+    Corrupt,
+    HoldfastError,
+    LayoutMismatch,
+    Misuse,
+    NoSpace,
+    Queue,
+    Terminated,
+    TooManyParticipants,
+)
 from holdfast._core import encode_messages
 from holdfast.ingest.account import PAGE, Account
 from holdfast.ingest.place import Names
 from holdfast.wire import ingest as ingesting
+from holdfast.wire import segment as draining
 from ingest_world import World, serving
 from processes import PATIENCE_S, until
 
@@ -259,6 +270,52 @@ def test_any_page_of_a_queue_may_be_overwritten(data: Path, runtime_directory: P
         for number in range(pages):
             assert world.stored(f"t{number}")[0] == b"before"
     assert "Corrupt" in refused
+
+
+def test_the_broker_finds_a_place_however_many_producers_there_are(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is killed, and producers take whatever place they can get meanwhile."""
+    monkeypatch.setattr(draining, "PARTICIPANTS", 5)
+    with serving(data) as world:
+        crowd = [holdfast.Producer("orders") for _ in range(3)]
+        with pytest.raises(TooManyParticipants, match="the last place is for the broker"):
+            holdfast.Producer("orders")
+        (segment,) = world.ingest._segments.values()
+        assert segment.queue is not None
+        names = segment.queue_name
+        world.runner(world.ingest.stop())
+        late = Queue.open(names)  # has taken the place that the broker had
+        assert late.slot == 0
+        for n, p in enumerate(crowd):
+            p.put(b"%d" % n)
+        world.ingest = world.runner(world._start(data))
+        for p in crowd:
+            p.close(PATIENCE_S)
+        late.detach()
+        assert sorted(world.stored("orders")) == [b"0", b"1", b"2"]
+
+
+def test_a_queue_that_cannot_be_taken_over_is_left(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another version, say: it is named, it stays, and everybody else is served."""
+    with serving(data):
+        p = holdfast.Producer("orders")
+    p.put(b"for a broker that can read it")
+    real = Queue.open
+
+    def refuse(name: str, **options: Any) -> Queue:
+        if name == p._queue.name:
+            raise LayoutMismatch("made by another version")
+        return real(name, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Queue, "open", refuse)
+        with serving(data) as world:
+            works(world)
+            assert world.ingest.topics == ["persistent://public/default/others"]
+    with serving(data) as world:
+        p.close(PATIENCE_S)
+        assert world.stored("orders") == [b"for a broker that can read it"]
 
 
 def test_no_room_in_the_runtime_directory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

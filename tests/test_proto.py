@@ -155,7 +155,8 @@ def test_the_core_reads_what_the_client_sends(recorded: list[bytes]) -> None:
             s.entry for s in sent if s.entry
         ]
         spans = [span for each in stored for _, span, _ in each.entries]
-        assert spans == [1, 1, 1, 1, 0, 0, 1]  # the last chunk of three stands for all of them
+        # A batch has as many numbers as messages; the last chunk of three stands for all of them.
+        assert spans == [1, 1, 7, 3, 0, 0, 1]
         others = [each.command for each, c in zip(sent, commands, strict=True) if c.type not in (6, 10, 11)]
         assert [item[2] for item in items if item[0] == 0] == others
         acks = [each.ack for each in commands if each.type == pb.BaseCommand.ACK]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import time
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,10 +138,16 @@ def test_hostile_acknowledgements_cost_little(raw: Raw, topic: str) -> None:
     raw.messages(1)
     ledger = ids[0].ledgerId
     part = pb.MessageIdData(ledgerId=ledger, entryId=0, ack_set=[1], batch_size=1 << 24)
-    begun = time.monotonic()
+    begun = processor_s(server().pid)
     raw.ack(*[part] * 40_000, request=9)
-    raw.expect(Type.ACK_RESPONSE)
-    assert time.monotonic() - begun < 2.0
+    raw.expect(Type.ACK_RESPONSE, 60.0)
+    assert processor_s(server().pid) - begun < 3.0  # it takes a tenth of that, whoever else is busy
+
+
+def processor_s(pid: int) -> float:
+    """The time of a processor that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_acknowledging_what_does_not_exist(raw: Raw, topic: str) -> None:

@@ -110,6 +110,19 @@ def test_an_id_that_is_in_use(raw: Raw, topic: str) -> None:
     raw.messages(1)
 
 
+def test_who_asks_twice_is_told_the_same(topic: str) -> None:
+    """With deduplication it numbers on from what it is told: from −1 all that it sends would be dropped."""
+    with Raw(server(deduplication=True).url) as raw:
+        named: dict[str, Any] = {"producer_name": "till", "user_provided_producer_name": True}
+        raw.produce(topic, **named)
+        for sequence in range(6):
+            raw.send(sequence, b"x")
+            raw.expect(Type.SEND_RECEIPT)
+        raw.ask(Type.CLOSE_PRODUCER, producer_id=1)
+        assert raw.produce(topic, **named).last_sequence_id == 5
+        assert raw.produce(topic, **named).last_sequence_id == 5
+
+
 # -- consumers ----------------------------------------------------------------------------------------
 
 

@@ -184,6 +184,7 @@ def test_watches_of_one_pattern_are_one(raw: Raw, topic: str) -> None:
         watch(raw, pattern, 2)
         assert admin.watched() == 1
         assert watch(raw, ".*", 2, Type.ERROR).error == pb.NotAllowedError  # the id is in use
+        assert not watch(raw, pattern, 2).topic  # the same again is answered again
         admin.create_topic(full(topic))
         assert {raw.expect(Type.WATCH_TOPIC_UPDATE).watcher_id for _ in range(2)} == {1, 2}
         other.expect(Type.WATCH_TOPIC_UPDATE)

@@ -157,6 +157,13 @@ class Producer:
                 account.close()
                 pause()
                 continue
+            if self._queue.slot >= account.info.get("participants", 256) - 1:
+                self._queue.detach()
+                account.close()
+                raise TooManyParticipants(
+                    f"{topic} has as many producers here as there can be; the last place is for the "
+                    "broker: share producers between threads, or publish over the network"
+                )
             self._account = account
             return
         raise Timeout(f"the queue of {topic} is taken away again and again; is somebody deleting the topic?")

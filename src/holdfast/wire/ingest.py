@@ -25,6 +25,7 @@ from holdfast.errors import (
     Misuse,
     NotFound,
     Stale,
+    TooManyParticipants,
 )
 from holdfast.ingest.account import Account
 from holdfast.ingest.place import NAME, Announcement, Names, boot, directory_of, put_file, read_own
@@ -36,6 +37,7 @@ LOG = logging.getLogger("holdfast.ingest")
 
 RETRY_S = 0.2
 """A door that cannot be had is tried again so often."""
+ADOPT_TRIES = 100
 ANSWER_S = 10.0
 """How long one request may take; others wait behind it."""
 REPLY_S = 60.0
@@ -155,7 +157,10 @@ class Ingest:
             self.broker.meters.remove(self._counts)
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await asyncio.gather(*(segment.stop() for segment in self._segments.values()))
+        ends = (segment.stop() for segment in self._segments.values())
+        for failed in await asyncio.gather(*ends, return_exceptions=True):
+            if failed is not None:
+                LOG.error("an ingest queue was not left in order: %r", failed)
         self._segments.clear()
         for bell in self._bells:
             bell.close()
@@ -220,15 +225,31 @@ class Ingest:
                 await self._discard(path, error)
                 continue
             try:
-                segment.adopt()
+                await self._adopt(segment)
                 if topic.state.incarnation.hex() != info["incarnation"]:
                     raise NotFound(f"{topic.name} was deleted, and made anew")
             except (NotFound, Stale, Corrupt) as error:
                 LOG.warning("what was not confirmed of the ingest of %s is lost: %s", topic.name, error)
                 await segment.end(error)
                 continue
+            except HoldfastError as error:  # of another version or user: who can read it may come back
+                LOG.warning(
+                    "the ingest queue %s is left there, and not drained: %s", segment.queue_name, error
+                )
+                segment.leave()
+                continue
             self._segments[topic.state.id] = segment
             segment.start(left_behind=True)
+
+    async def _adopt(self, segment: Segment) -> None:
+        """Somebody may have the last place for a moment, until it finds that it is not for producers."""
+        for _ in range(ADOPT_TRIES):
+            try:
+                segment.adopt()
+                return
+            except TooManyParticipants:
+                await asyncio.sleep(RETRY_S / 4)
+        segment.adopt()
 
     async def _discard(self, path: Path, error: Exception) -> None:
         """The account of a topic that is gone, or none at all: its queue goes with it."""

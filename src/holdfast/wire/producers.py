@@ -55,6 +55,7 @@ class WireProducer:
         "failed",
         "id",
         "last",
+        "last_sequence",
         "messages_in",
         "metadata",
         "name",
@@ -73,6 +74,8 @@ class WireProducer:
         self.name = name
         self.session = session
         self.epoch = -1
+        self.last_sequence = -1
+        """Of what was stored under this name before: its client numbers on from there."""
         self.access: Access = _ACCESS[command.producer_access_mode]
         self.metadata = {each.key: each.value for each in command.metadata}
         self.opened_ns = connection.broker.clock.now_ns()
@@ -115,7 +118,7 @@ class Producers:
                     pb.NotAllowedError,
                     f"producer {known.id} of this connection is open for {known.topic.name}; close it first",
                 )
-            return self._success(command, known, -1)
+            return self._success(command, known, known.last_sequence)
         if command.producer_id in self._opening:
             raise Refused(pb.ServiceNotReady, f"producer {command.producer_id} is being opened already")
         most = self._on.options.producers_max
@@ -158,7 +161,7 @@ class Producers:
             opened = await broker.admitted(opened)
         if opened.session not in broker.machine.state.sessions:
             raise Fenced(f"another producer has taken {topic.name} over meanwhile")
-        producer.epoch = opened.epoch
+        producer.epoch, producer.last_sequence = opened.epoch, opened.last_sequence
         self._open[producer.id] = producer
         self._on.server.producers[producer.session] = producer
         self._take(producer)

@@ -49,6 +49,8 @@ LAST_S = 5.0
 """How long a segment that is left waits for what is under way to the disk."""
 STALL_S = 1.0
 """A living producer that is stopped in the middle of a put delays the others by this at most."""
+PARTICIPANTS = 256
+"""Producers of one topic, and the broker: the last place is never a producer's."""
 _HEADER, _GRANULE = 32, 64  # of a block in the queue
 _TRANSIENT = (NoSpace, NoQuorum, Busy, Fenced, Full, Timeout)
 
@@ -91,6 +93,7 @@ class Segment:
             "topic": self.topic.name,
             "incarnation": self.topic.state.incarnation.hex(),
             "identity": self.identity,
+            "participants": PARTICIPANTS,
             "message_bytes_max": min(MESSAGE_BYTES, message_bytes_max, capacity // 2 - _HEADER),
         }
         self._largest = int(info["message_bytes_max"])
@@ -100,7 +103,7 @@ class Segment:
             self.queue = Queue.create(
                 self.queue_name,
                 capacity=capacity,
-                participants=256,
+                participants=PARTICIPANTS,
                 stall_limit=STALL_S,
                 directory=str(directory),
             )
@@ -113,9 +116,12 @@ class Segment:
 
         Raises:
             NotFound, Stale, Corrupt: there is nothing to take over.
+            TooManyParticipants: try again.
+            Denied, LayoutMismatch: it is somebody else's.
         """
         names = self._ingest.names
-        self.account = Account.open(names.account(self.identity), writable=True)
+        if self.account is None:
+            self.account = Account.open(names.account(self.identity), writable=True)
         self.account.mend()
         self._largest = min(MESSAGE_BYTES, int(self.account.info["message_bytes_max"]))
         self.queue = Queue.open(self.queue_name, directory=str(names.directory))
@@ -132,7 +138,7 @@ class Segment:
             if (self.closing or self.withdraw()) and self._unused():
                 await self.end(Closed("the broker has stopped, and nobody used the queue; open it again"))
                 return
-        self._leave()
+        self.leave()
         with contextlib.suppress(HoldfastError):  # it has ended: so has the session
             await self._close_session()
 
@@ -171,8 +177,8 @@ class Segment:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def _leave(self) -> None:
-        """Call it once."""
+    def leave(self) -> None:
+        """Everything stays as it is."""
         if self._bell is not None:
             self._bell.users -= 1
             self._bell = None
@@ -196,7 +202,7 @@ class Segment:
 
     async def _remove(self) -> None:
         names = self._ingest.names
-        self._leave()
+        self.leave()
         with contextlib.suppress(HoldfastError):
             Queue.unlink(self.queue_name, directory=str(names.directory))
         names.account(self.identity).unlink(missing_ok=True)

@@ -143,7 +143,10 @@ class Server:
                     await asyncio.sleep(0.001)
         reason = Refused(pb.ServiceNotReady, "the broker stops; connect again")
         leaving = list(self.connections)
-        await asyncio.gather(*(connection.shut(reason) for connection in leaving), return_exceptions=True)
+        if leaving:  # not gather, which waits for whoever does not heed its cancellation
+            loop = asyncio.get_running_loop()
+            shutting = [loop.create_task(connection.shut(reason)) for connection in leaving]
+            await asyncio.wait(shutting, timeout=max(0.0, deadline - loop.time()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await asyncio.gather(*(connection.lost for connection in leaving))

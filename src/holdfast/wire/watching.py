@@ -233,13 +233,12 @@ class Watches:
     def __len__(self) -> int:
         return len(self._watches)
 
-    async def open(self, command: pb.CommandWatchTopicList) -> bytes | None:
+    async def open(self, command: pb.CommandWatchTopicList) -> bytes:
         """WATCH_TOPIC_LIST: answered with the topics of now; to who knows them, with their hash alone."""
         on, id = self._on, command.watcher_id  # noqa: A001
-        if id in self._watches:
-            raise Refused(
-                pb.NotAllowedError, f"watcher {id} of this connection watches already; close it first"
-            )
+        known = self._watches.get(id)
+        if known is not None:
+            return self._answer(command, self._answered_before(command, known))
         if len(self._watches) >= on.options.watchers_max:
             raise Refused(
                 pb.NotAllowedError,
@@ -258,14 +257,30 @@ class Watches:
             on.server.watching.leave(watch)
             raise Refused(pb.NotAllowedError, f"watcher {id} was closed before it was answered")
         watch.told = subject.topics
+        return self._answer(command, subject)
+
+    def _answered_before(self, command: pb.CommandWatchTopicList, known: Watch) -> Subject:
+        """What it watches, if the client did not hear the answer and asks for the same again."""
+        if (known.namespace, known.pattern) != (command.namespace, command.topics_pattern):
+            raise Refused(
+                pb.NotAllowedError,
+                f"watcher {known.id} of this connection has {known.pattern!r}; close it first",
+            )
+        subject = self._on.server.watching.subject(known)
+        if known.told is None or subject is None:
+            raise Refused(pb.ServiceNotReady, f"watcher {known.id} is being opened already")
+        known.told = subject.topics
+        return subject
+
+    @staticmethod
+    def _answer(command: pb.CommandWatchTopicList, subject: Subject) -> bytes:
         answer = pb.CommandWatchTopicListSuccess(
-            request_id=command.request_id, watcher_id=id, topics_hash=subject.hash
+            request_id=command.request_id, watcher_id=command.watcher_id, topics_hash=subject.hash
         )
         if command.topics_hash != subject.hash:
             answer.topic.extend(sorted(subject.topics))
         kind = pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS
-        on.send(commands.frame(pb.BaseCommand(type=kind, watchTopicListSuccess=answer)))
-        return None
+        return commands.frame(pb.BaseCommand(type=kind, watchTopicListSuccess=answer))
 
     async def close(self, command: pb.CommandWatchTopicListClose) -> bytes:
         """WATCH_TOPIC_LIST_CLOSE."""
