@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import threading
@@ -60,9 +61,17 @@ ROOT = token("root")
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For copies."""
+    path = tmp_path_factory.mktemp("filled") / "data"
+    fill(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, filled: Path) -> World:
     made = make_world(tmp_path_factory.mktemp("flight"))
-    fill(made.directory / "data")
+    shutil.copytree(filled, made.directory / "data")
     return made
 
 
@@ -438,10 +447,9 @@ def test_a_read_that_nobody_wants_any_more_gives_its_place_back(server: Served) 
 
 
 @pytest.mark.usefixtures("narrow")
-def test_server_killed_and_restarted_in_the_middle(world: World, tmp_path: Path) -> None:
+def test_server_killed_and_restarted_in_the_middle(filled: Path, tmp_path: Path) -> None:
     """Its Flight process ends with it; the reader waits, and goes on where it was."""
-    data = tmp_path / "data"
-    fill(data)
+    data = shutil.copytree(filled, tmp_path / "data")
     with served(data, http=True) as first:
         port = str(first.ready["http_port"])
         far = by_url(first, "large", timeout_s=60)
@@ -465,10 +473,9 @@ def test_server_killed_and_restarted_in_the_middle(world: World, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("narrow")
-def test_trimmed_meanwhile(tmp_path: Path) -> None:
+def test_trimmed_meanwhile(filled: Path, tmp_path: Path) -> None:
     """What was trimmed is told as by path, with how far the rows went; another topic of its name, too."""
-    data = tmp_path / "data"
-    fill(data)
+    data = shutil.copytree(filled, tmp_path / "data")
     with served(data, "--set", "broker.snapshot_s=0.2", http=True) as server:
         far = by_url(server, "large")
         admin = f"{server.http_url}/admin/v2/{PREFIX.replace('://', '/')}"
