@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -123,7 +127,31 @@ def test_errors_in_short() -> None:
     assert in_short(ValueError("mine")) is None
 
 
-def test_progress_is_for_terminals_only(capsys: Capture) -> None:
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Tracker:
+    """Of a session with a stage that is half done."""
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802  # Spark's name
+        return [7]
+
+    def getStageInfo(self, stage: int) -> Any:  # noqa: N802
+        return SimpleNamespace(numTasks=4, numCompletedTasks=2) if stage == 7 else None
+
+
+def test_progress_is_for_terminals_only(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     with Steps() as steps:
         steps("write", "20 entries")
     assert capsys.readouterr().err == ""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Steps() as steps:
+        steps.spark = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=Tracker))  # type: ignore[assignment]
+        steps("write", "20 entries")
+        while "writing 20 entries" not in terminal.getvalue():
+            time.sleep(0.01)
+    assert "███████████████░░░░░░░░░░░░░░░  2 of 4 tasks" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\033[K")
