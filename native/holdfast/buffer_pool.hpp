@@ -16,6 +16,8 @@ class BufferPool {
     static constexpr std::size_t kWorth = std::size_t{64} << 10;  // smaller ones are not kept
     static constexpr std::size_t kTotalMax = std::size_t{16} << 20;
 
+    explicit BufferPool(std::size_t total_max = kTotalMax) : total_max_(total_max) {}
+
     // An empty buffer with room for `size` bytes.
     ByteBuffer get(std::size_t size) {
         ByteBuffer out = size < kWorth ? ByteBuffer() : find(size);
@@ -28,7 +30,7 @@ class BufferPool {
         ByteBuffer taken = std::move(buffer);
         taken.cut(0);
         const std::lock_guard lock(mutex_);
-        if (taken.capacity() > kTotalMax - total_) return;
+        if (taken.capacity() > total_max_ - total_) return;
         total_ += taken.capacity();
         free_.push_back(std::move(taken));
     }
@@ -54,6 +56,7 @@ class BufferPool {
 
     std::mutex mutex_;
     std::vector<ByteBuffer> free_;
+    const std::size_t total_max_;
     std::size_t total_ = 0;
 };
 

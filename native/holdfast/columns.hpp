@@ -220,6 +220,9 @@ class ColumnDecoder {
             out_->topic.push(row, topic_);
         for (std::size_t row = 0; row < out_->rows && wants(Column::partition); ++row)
             out_->partition.push(row, partition_);
+        // The next batch will be like this one; more than it needs is memory that nobody else can have.
+        rows_ = std::min(limits_.rows_max,
+                         std::max<std::size_t>(kRowsFew, out_->rows + out_->rows / 8));
         std::shared_ptr<ColumnData> made = std::move(out_);
         begin();
         return made;
@@ -229,6 +232,13 @@ class ColumnDecoder {
     static constexpr std::size_t kKeep = std::size_t{4} << 20;
     static constexpr u64 kNone = ~u64{0};
     static constexpr u32 kPartsMax = 4096;
+    static constexpr std::size_t kRowsFew = 4096;
+
+    // One for all decoders of the process, one after another: memory that was touched once is worth keeping.
+    static const std::shared_ptr<BufferPool>& shared_pool() {
+        static const auto pool = std::make_shared<BufferPool>(std::size_t{32} << 20);
+        return pool;
+    }
     static constexpr u64 kOffsetMax = std::numeric_limits<i32>::max();
 
     static constexpr u32 bit(Column column) { return u32{1} << static_cast<u32>(column); }
@@ -238,7 +248,7 @@ class ColumnDecoder {
     void begin() {
         out_ = std::make_shared<ColumnData>(pool_);
         out_->columns = columns_;
-        const std::size_t rows = limits_.rows_max, few = 4096;
+        const std::size_t rows = rows_, few = 4096;
         const auto open = [&](Column column, BytesColumn& to, std::size_t bytes) {
             to.begin(*pool_, wants(column) ? rows : 0, wants(column) ? bytes : 0);
         };
@@ -458,7 +468,8 @@ class ColumnDecoder {
     const i32 partition_;
     const RowFilter filter_;
     const ColumnLimits limits_;
-    const std::shared_ptr<BufferPool> pool_ = std::make_shared<BufferPool>();
+    const std::shared_ptr<BufferPool> pool_ = shared_pool();
+    std::size_t rows_ = std::min(limits_.rows_max, kRowsFew);  // how many are expected
     std::shared_ptr<ColumnData> out_;
     std::size_t bytes_ = 0;  // about what the rows take
     Walk walk_;
