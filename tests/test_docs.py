@@ -23,13 +23,19 @@ def python_blocks(page: Path) -> list[str]:
 def run_example(runtime_dir: Path, *arguments: str) -> str:
     environment = os.environ | {"HOLDFAST_RUNTIME_DIR": str(runtime_dir)}
     done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert not list(runtime_dir.iterdir()), "the example leaves a segment behind"
     return done.stdout
 
 
+@pytest.mark.timeout(400)
 def test_example_of_the_readme(tmp_path: Path) -> None:
     queue, broker, spark = python_blocks(ROOT / "README.md")
     assert len(queue.splitlines()) <= 12

