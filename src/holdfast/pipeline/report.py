@@ -36,11 +36,10 @@ section { padding: 18px 20px; margin: 0 0 18px; }
 .verdict { color: #fff; border: 0; display: flex; align-items: center; gap: 14px; }
 .verdict.good { background: #2e7d4f; } .verdict.bad { background: #b3261e; }
 .verdict b { font-size: 22px; } .verdict span { opacity: .92; }
-.tiles { display: grid; gap: 12px; margin: 0 0 18px; }
-.tiles { grid-template-columns: repeat(auto-fit, minmax(132px, 1fr)); }
-.tile { padding: 12px 14px; }
+.tiles { display: flex; flex-wrap: wrap; gap: 12px; margin: 0 0 18px; }
+.tile { padding: 12px 14px; flex: 1 1 auto; }
 .tile i { display: block; font-style: normal; color: #5b6773; font-size: 13px; }
-.tile b { font-size: 22px; font-variant-numeric: tabular-nums; } .tile.bad b { color: #b3261e; }
+.tile b { font-size: 20px; font-variant-numeric: tabular-nums; } .tile.bad b { color: #b3261e; }
 figure { margin: 0; } figure svg { width: 100%; height: auto; display: block; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
