@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Broker
-from holdfast.bench.pipeline_world import MemorySource, World, cpu_seconds
+from holdfast.bench.pipeline_world import TRIGGER_ROWS, MemorySource, World, cpu_seconds
 from holdfast.pipeline import session
 from holdfast.pipeline.java import ensure_java
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMS = ("alone", "batches", "memory", "parquet", "text")
-TRIGGER_ROWS = 1000
 
 
 def noop(frame: DataFrame) -> None:
@@ -102,8 +101,9 @@ class Worker:
             .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", TRIGGER_ROWS // 100).load()
         )  # fmt: skip
         rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", TRIGGER_ROWS).load()
+        memory = spark.readStream.format(MemorySource.name()).schema("value binary").load()
         for turn in range(2):
-            for name, frame in (("holdfast", ours), ("rate", rate)):
+            for name, frame in (("holdfast", ours), ("rate", rate), ("memory", memory)):
                 check = str(self._folder / f"check-{name}-{turn}")
                 writer = frame.writeStream.format("noop").option("checkpointLocation", check)
                 query = writer.trigger(processingTime="0 seconds").start()

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from holdfast import Broker
@@ -20,6 +25,7 @@ from holdfast.pipeline.reading import FilePlace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+TRIGGER_ROWS = 1000
 _BATCHES: dict[str, list[pa.RecordBatch]] = {}
 """What a Python worker has in memory: Spark uses workers again, so it is loaded once."""
 
@@ -41,8 +47,28 @@ class MemoryReader(DataSourceReader):
         return iter(_BATCHES[path])
 
 
+class MemoryStream(DataSourceStreamReader):
+    """A batch of rows per trigger, the same one again and again: as little as a stream in Python can do."""
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        return {"at": start["at"] + 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(end["at"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        values = pa.array([b"x" * 100] * TRIGGER_ROWS, pa.binary())
+        return iter([pa.record_batch([values], names=["value"])])
+
+
 class MemorySource(DataSource):
     """The same record batches as ours, from memory: the bar to be measured against."""
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return MemoryStream()
 
     @classmethod
     def name(cls) -> str:
