@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.client import Client
 from holdfast.errors import Corrupt, Locked, Misuse
-from holdfast.pipeline.archive import archive
+from holdfast.pipeline.archive import archive, read_archive
 from holdfast.pipeline.archived import ArchiveDirectory
 from holdfast.pipeline.replay import _alone, replay
 from pipeline_world import Fed, topic_rows
@@ -144,6 +145,29 @@ def test_killed_between_pieces(
     assert again() == 0
     assert values(spark, data, topic) == [b"%d" % n for n in range(12)]
     assert set(clock.waits) == {0.0, 2.0}  # four are due in two seconds
+
+
+def test_an_archive_over_the_network(spark: SparkSession, tmp_path: Path, data: Path, server: Served) -> None:
+    """Neither the directory nor its files: reads by HTTP address, the subscription by the binary one."""
+    with Client(server.url) as client:
+        stage = client.stage()
+        stage.append("far", [b"a", b"b", b"c"])
+        client.sink_commit("test", 1, [stage.close()])
+        done = archive(
+            spark,
+            topics=["far"],
+            to=tmp_path,
+            url=server.http_url,
+            broker=server.url,
+            subscription="s",
+        )
+        assert client.progress("far", "s").acked_to == 3
+    assert [(each.rows, each.acked_to) for each in done.topics] == [(3, 3)]
+    assert [bytes(row["value"]) for row in read_archive(spark, tmp_path).orderBy("position").collect()] == [
+        b"a",
+        b"b",
+        b"c",
+    ]
 
 
 def test_what_cannot_be_replayed(spark: SparkSession, tmp_path: Path) -> None:
