@@ -32,6 +32,8 @@ ATTACK_S = 0.8
 """Between two attacks, about."""
 TAME_S = {"broker": 4.0, "spark": 5.0, "sensor": 0.5, "gateway": 1.0, "consumer": 0.5}
 """Whoever has just come back is left alone so long: else nothing would get on."""
+START_S = 240.0
+"""How long Spark may take to begin."""
 REST_S = 120.0
 """How long the rig may take to come to rest."""
 AUDIT_S = 900.0
@@ -159,10 +161,11 @@ class Show:
     def run(self) -> None:
         """Until the time is over. Ctrl-C ends it early, and the account is made all the same."""
         scene = self.scene
-        scene.phase = "running"
-        end = scene.began + self.settings.seconds
-        attack_at = scene.began + 3.0
         try:
+            self._begin()
+            scene.phase = "running"
+            begin = time.monotonic()
+            end, attack_at = begin + self.settings.seconds, begin + 1.0
             while (now := time.monotonic()) < end:
                 self._keep_up(now)
                 if self.settings.chaos and now >= attack_at:
@@ -172,6 +175,18 @@ class Show:
                 time.sleep(TICK_S)
         except KeyboardInterrupt:
             scene.tell("interrupted: coming to rest")
+
+    def _begin(self) -> None:
+        """Until Spark, which takes longest, has done its first batch: then there is something to break."""
+        until = time.monotonic() + START_S
+        while not self.places.sign.exists():
+            if time.monotonic() > until:
+                self.faults.append(f"the Spark stream has done nothing in {START_S:.0f} s")
+                return
+            self._keep_up(time.monotonic())
+            self._look()
+            time.sleep(TICK_S)
+        self.scene.tell("Spark's stream has done its first batch")
 
     def _keep_up(self, now: float) -> None:
         for part in self.scene.parts:
