@@ -66,7 +66,7 @@ def _lines(scene: Scene) -> list[str]:
     return [
         "holdfast demo: sensors in shared memory and Pulsar clients ─► broker ─► consumers, and Spark"
         + (", and kill -9 for all of them" if settings.chaos else ""),
-        f"{scene.phase}, {scene.elapsed:.1f} s of {settings.seconds:.0f} s",
+        f"{scene.phase}, {scene.elapsed:.1f} s",
         "",
         f"  stored       {scene.stored:>12,}   entries, {scene.stored_rate:,.0f}/s",
         f"  calibrated   {scene.calibrated:>12,}   by the Spark stream, exactly once",
