@@ -282,8 +282,8 @@ def test_a_reset_is_obeyed_between_batches(data: str, broker: BlockingBroker) ->
     assert stream.offset == before
 
 
-def test_a_reset_while_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
-    """With a real broker: seek back, and everything from there comes again, once."""
+def test_a_named_subscription_moves_behind_what_is_done(spark: SparkSession, tmp_path: Path) -> None:
+    """With a real broker and Spark: begun where it is, moved when the next start knows that all is done."""
     data = tmp_path / "data"
     with served(data, http=False) as server, Client(server.url) as client:
         stage = client.stage()
