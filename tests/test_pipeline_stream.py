@@ -296,6 +296,24 @@ def test_a_named_subscription_moves_behind_what_is_done(spark: SparkSession, tmp
         assert run.available_now() == []
         at = client.progress("orders", "billing")
         assert at.acked_to == 20, "the next start knows that it is done"
+        reset(server.url, "orders", "billing")
+        assert client.progress("orders", "billing").acked_to == 0
+        assert run.available_now() == [], "nothing that was not there before ..."
+        again = [int(row["value"]) for row in spark.read.parquet(str(tmp_path / "done/out")).collect()]
+        assert sorted(again) == sorted([*range(20), *range(20)]), (
+            "... but all of it once more, as was asked for"
+        )
+        assert run.available_now() == []
+        assert client.progress("orders", "billing").acked_to == 20, "and it is done under the new number"
+
+
+def reset(url: str, topic: str, subscription: str) -> None:
+    """To the beginning, by the official client, as an operator does."""
+    import pulsar
+
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client.subscribe(topic, subscription).seek(pulsar.MessageId.earliest)
+    client.close()
 
 
 # -- with Spark ----------------------------------------------------------------------------------------
