@@ -46,11 +46,20 @@ class Answer:
         return reason
 
 
+class Elsewhere:
+    """Flight, as far as HTTP needs it; the real one is in tests/test_flight.py."""
+
+    host = ""
+
+    async def port(self, tls: bool) -> int:
+        return 8081
+
+
 class HttpWorld:
     """Everything that a test of HTTP needs; its loop runs in a thread."""
 
     def __init__(self, http: HttpOptions | None = None, wire: bool = False, **options: Any) -> None:
-        self._http = http or HttpOptions(port=0, broker_url="pulsar://127.0.0.1:6650")
+        self._http = http or HttpOptions(port=0, broker_url="pulsar://127.0.0.1:6650", flight=Elsewhere())
         self._wire = wire
         small: dict[str, Any] = {"reserve_bytes": 1 << 20, "journal_bytes": 1 << 20, "sync": "os"}
         self._options = BrokerOptions(**{**small, "require_namespaces": True, **options})

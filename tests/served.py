@@ -24,10 +24,10 @@ class Served:
         self,
         *arguments: str,
         environment: dict[str, str] | None = None,
-        command: Sequence[str] = (COMMAND,),
+        command: Sequence[str] = (),
     ) -> None:
         self.process = subprocess.Popen(
-            [*command, "serve", "--json", *arguments],
+            [*(command or (COMMAND,)), "serve", "--json", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

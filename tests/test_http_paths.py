@@ -88,6 +88,10 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
         Request("/status.html", 200, expect=says("OK")),
         Request("/status.htm", 404, expect="/openapi.json"),
     ),
+    ("GET", "/holdfast/v1/flight"): (
+        Request("/holdfast/v1/flight", 200, expect=has("url", "brokerUrl")),
+        Request("/holdfast/v1/flights", 404, expect="/openapi.json"),
+    ),
     ("GET", "/metrics"): (
         Request("/metrics", 200, expect=says("pulsar_topics_count")),
         Request("/metrics", 405, method="PUT", expect="GET"),
