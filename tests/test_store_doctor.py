@@ -111,11 +111,17 @@ def test_damage_of_each_kind_is_named(world: SystemWorld) -> None:
 
 
 def test_damage_in_the_journal(world: SystemWorld) -> None:
-    world.live(work, close=False)
+    async def rounds(life: Life) -> None:
+        for n in range(8):
+            life.mixture(n)
+            await life.store.flush()  # a round each
+
+    world.live(rounds, close=False)
     numbers = sorted(path for path in (world.path / JOURNAL).iterdir() if not path.name.startswith("spare"))
     path = numbers[-1]
     content = path.read_bytes()
     places = [at for at in range(PAGE, len(content), PAGE) if content[at : at + 4] == b"HF\3\1"]
+    assert len(places) == 8
     flip(path, places[-4])
     file, offset = only_fault(examine(world.path))
     assert (file, offset) == (f"{JOURNAL}/{path.name}", places[-4])
