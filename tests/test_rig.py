@@ -31,7 +31,7 @@ COMMAND = str(Path(sys.executable).parent / "holdfast")
 @pytest.mark.timeout(600)
 def test_everything_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
     done = subprocess.run(
-        [COMMAND, "demo", "--minutes", "0.5", "--rate", "1000", "--json", "--to", str(tmp_path)],
+        [COMMAND, "demo", "--minutes", "0.25", "--rate", "1000", "--json", "--to", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=580,
