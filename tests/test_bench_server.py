@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from command import run
-from holdfast.bench import server, server_report
+from holdfast.bench import server, server_plain, server_report
 from holdfast.bench.server_figures import OURS, Idle, Key, Report, Sample, goals_of
 from holdfast.bench.server_load import Pattern
 from holdfast.bench.server_ours import Frames
@@ -54,6 +54,7 @@ def report() -> Report:
     made.idle[OURS] = [Idle(0.4, 0.3, 50_000_000, 0.001)]
     made.latencies[OURS] = [(500.0, 2900.0)]
     made.syncs = [(200.0, 1000.0)]
+    made.plain = [(300.0, 1500.0)]
     return made
 
 
@@ -70,6 +71,11 @@ def test_goals() -> None:
     text = server_report.text(report())
     assert "MISSED" in text
     assert "2.10 µs" in text
+    assert "a plain program 1.5×" in text
+
+
+def test_a_plain_program_answers_each_once(tmp_path: Path) -> None:
+    assert len(server_plain.latencies(tmp_path, 2000, 0.2)) == 400
 
 
 @pytest.mark.parametrize("step", [1, 3, 7, 1000])

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from holdfast.bench import server_plain
 from holdfast.bench import server_report as printed
 from holdfast.bench.broker import file_system
 from holdfast.bench.broker_stations import percentiles_us
@@ -89,6 +90,8 @@ class Run:
         for turn in range(self.options.rounds):
             if "latency" in self.parts:
                 report.syncs.append(self.syncs())
+                plain = server_plain.latencies(self.directory, RATE, self.options.seconds)
+                report.plain.append(percentiles_us(plain))
             for kind in random.sample(chosen, len(chosen)):
                 if kind.name not in report.failed:
                     self.say(f"round {turn + 1} of {self.options.rounds}: {kind.name}")

@@ -82,6 +82,9 @@ class Report:
     syncs: list[tuple[float, float]] = field(default_factory=list)
     """µs of one fdatasync at the same pace on the same disk, median and p99 of each round."""
 
+    plain: list[tuple[float, float]] = field(default_factory=list)
+    """The same of a program that receives, writes, syncs and answers, and nothing else."""
+
     def add(self, key: Key, sample: Sample) -> None:
         self.samples.setdefault(key, []).append(sample)
 
@@ -148,5 +151,8 @@ def _latency(report: Report) -> Iterator[Goal]:
             f"{ours / sync:.1f}×: p99 {number(ours)} µs to {number(sync)} µs;"
             f" medians {number(middle)} µs to {number(sync50)} µs"
         )
+        if report.plain:
+            plain = statistics.median(p99 for _, p99 in report.plain)
+            told += f"; a plain program {plain / sync:.1f}×"
         text = f"publish p99 within {SYNC_TIMES:.0f}× of one fdatasync's, at 1,000 messages a second"
         yield Goal(text, told, ours <= SYNC_TIMES * sync)

@@ -58,6 +58,8 @@ def latency_table(report: Report) -> list[str]:
     rows = [[name, *_times(times)] for name, times in report.latencies.items()]
     if report.syncs:
         rows.append(["one fdatasync", *_times(report.syncs)])
+    if report.plain:
+        rows.append(["a plain program: receive, write, fdatasync, answer", *_times(report.plain)])
     return table(["1,000 messages a second, 100 B, µs until confirmed", "p50", "p99"], rows)
 
 
@@ -115,5 +117,6 @@ def as_json(report: Report) -> dict[str, Any]:
         "idle": {name: [asdict(each) for each in found] for name, found in report.idle.items()},
         "latencies_us": report.latencies,
         "fdatasync_us": report.syncs,
+        "plain_us": report.plain,
         "goals": [asdict(goal) for goal in goals_of(report)],
     }
