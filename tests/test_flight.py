@@ -52,6 +52,7 @@ from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.reading import FilePlace, open_place
 from holdfast.pipeline.remote import RemotePlace
 from holdfast.wire.flight.asking import Read
+from holdfast.wire.http import HttpOptions
 from http_world import HttpWorld
 from processes import until
 from served import Served, served
@@ -557,7 +558,8 @@ def test_the_server_ends_while_flight_starts(tmp_path: Path, number: signal.Sign
 
 
 def test_switched_off_it_says_so() -> None:
-    with HttpWorld() as http, pytest.raises(Unsupported, match=r"switched off here; set flight\.enabled"):
+    off = HttpOptions(port=0)
+    with HttpWorld(off) as http, pytest.raises(Unsupported, match=r"switched off here; set flight\.enabled"):
         RemotePlace(http.server.url).topics()
 
 

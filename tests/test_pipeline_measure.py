@@ -9,7 +9,14 @@ import pytest
 
 from holdfast.errors import Misuse
 from holdfast.pipeline.archive import archive
-from holdfast.pipeline.measure import Fields, Windows, dropped, measure, measure_stream
+from holdfast.pipeline.measure import (
+    Fields,
+    Windows,
+    dropped,
+    measure,
+    measure_stream,
+    require_figures,
+)
 from holdfast.pipeline.numbered import encode_json
 from pipeline_world import Fed, publish
 
@@ -87,3 +94,23 @@ def test_what_is_no_span() -> None:
     for wrong in ("10", "ten seconds", "10 parsecs", "-1 second", ""):
         with pytest.raises(Misuse, match="no span of time"):
             Windows(wrong)
+
+
+@pytest.mark.parametrize("what", ["_holdfast", "topic=a", "lock"])
+def test_nothing_else_is_replaced(tmp_path: Path, what: str) -> None:
+    """An archive, a broker's directory, somebody's folder."""
+    require_figures(tmp_path / "new")
+    require_figures(tmp_path)
+    for name in (
+        "part-0-x.parquet",
+        ".part-0-x.parquet.crc",
+        "_SUCCESS",
+        "._SUCCESS.crc",
+    ):
+        (tmp_path / name).touch()
+    require_figures(tmp_path)
+    (tmp_path / what).mkdir()
+    with pytest.raises(Misuse, match=f"holds {what}, which is none of the figures"):
+        require_figures(tmp_path)
+    with pytest.raises(Misuse, match="is a file"):
+        require_figures(tmp_path / "_SUCCESS")

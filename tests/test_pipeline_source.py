@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,12 @@ import pytest
 
 from holdfast import Broker, Corrupt, NotFound
 from holdfast.broker.blocking import BlockingBroker
-from holdfast.errors import BadConfiguration
+from holdfast.errors import BadConfiguration, HoldfastError
 from holdfast.pipeline.batch import SPLIT_BYTES_MIN, BatchReader, FilteringBatchReader, Split, cut
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.offsets import DataLoss
 from holdfast.pipeline.options import OPTIONS, parse, table
-from holdfast.pipeline.reading import FilePlace
+from holdfast.pipeline.reading import FilePlace, FileTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -352,3 +353,39 @@ def test_a_range_ends_where_it_was_planned(data: str, broker: BlockingBroker) ->
     rows = [row for split in splits for batch in made.read(split) for row in batch.to_pylist()]
     assert [row["position"] for row in rows] == list(range(15))
     assert list(made.read(Split("", "", 0, 0))) == []
+
+
+def test_what_is_published_while_it_is_planned_is_no_loss(
+    data: str, broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two looks at the topic it grows; only a number can ask for what is not there."""
+    fill(broker, 10)
+    plan = FileTopic.plan
+
+    def growing(self: FileTopic) -> tuple[int, int]:
+        found = plan(self)
+        fill(broker, 1)
+        return found
+
+    monkeypatch.setattr(FileTopic, "plan", growing)
+    made = reader(data)
+    splits = made.partitions()
+    monkeypatch.undo()
+    assert sum(split.stop - split.start for split in splits) >= 10
+    with pytest.raises(DataLoss, match="endingOffsets asks for 1000"):
+        reader(data, endingOffsets='{"orders": {"0": 1000}}').partitions()
+
+
+def test_trouble_of_the_machine_is_no_damage(data: str, broker: BlockingBroker) -> None:
+    """Too many open files, for example: what is sound must not be left out for it in permissive mode."""
+    fill(broker, 20)
+    topic = FilePlace(Path(data)).open(ORDERS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(HoldfastError) as trouble:
+            topic.run(0, 10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not isinstance(trouble.value, Corrupt)
+    assert len(topic.run(0, 10)) == 10

@@ -22,7 +22,7 @@ from holdfast.rig.closing import Account
 from holdfast.rig.parts import Part
 from holdfast.rig.records import Record, confirmed
 from holdfast.rig.settings import CALIBRATED, TOPIC, Places, Settings
-from holdfast.rig.show import Outcome, Scene
+from holdfast.rig.show import Outcome, Scene, tidy
 from holdfast.rig.view import account_lines
 
 COMMAND = str(Path(sys.executable).parent / "holdfast")
@@ -115,6 +115,17 @@ def test_nobody_kills_who_has_done_nothing_yet(tmp_path: Path) -> None:
     assert not each.ripe(time.monotonic())
     each.end()
     assert not each.ripe(time.monotonic())
+
+
+def test_nothing_stays_but_the_report_and_the_account(tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    for folder in (places.data, places.archive, places.records):
+        folder.mkdir()
+        (folder / "file").touch()
+    for file in (places.report, places.account, places.sign):
+        file.touch()
+    tidy(places)
+    assert sorted(tmp_path.iterdir()) == sorted([places.report, places.account])
 
 
 # -- the account --------------------------------------------------------------------------------------

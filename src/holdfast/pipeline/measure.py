@@ -144,6 +144,7 @@ def measure(
 ) -> MeasureReport:
     """Figures of everything that is there now, as Parquet; what was in `to` before is replaced."""
     began = time.monotonic()
+    require_figures(to)
     if archive is not None and not topics:
         messages = read_archive(spark, archive)
     elif archive is not None:
@@ -155,6 +156,25 @@ def measure(
     told("measure", str(to))
     aggregates(measurements(messages, fields), windows).write.mode("overwrite").parquet(str(to))
     return report(spark, to, 0, began)
+
+
+def require_figures(to: str | Path) -> None:
+    """What is replaced is what an earlier run has written, and nothing else.
+
+    Raises:
+        Misuse: there is something that Spark did not write as a table: an archive, a broker's directory.
+    """
+    there = Path(to)
+    if "://" in str(to) or not there.exists():
+        return
+    if not there.is_dir():
+        raise Misuse(f"{there} is a file; name a directory for the figures")
+    for each in there.iterdir():
+        if each.is_dir() or not each.name.lstrip("._").startswith(("part-", "SUCCESS")):
+            raise Misuse(
+                f"{there} holds {each.name}, which is none of the figures that are replaced here; "
+                "name a new directory"
+            )
 
 
 def measure_stream(

@@ -258,6 +258,8 @@ class FileTopic:
                         f"{self.name}: entry {start} was trimmed while it was read; the oldest is {first}"
                     ) from error
                 if version == self._table.version:
+                    if not isinstance(error, (Corrupt, NotFound)):
+                        raise  # the machine's trouble, and no damage: too many open files, no memory
                     raise Corrupt(f"{self.name}, position {start}: {error}") from error
 
     def _at(self, ordinal: int, stop: int) -> tuple[TableEntry, int]:

@@ -335,7 +335,14 @@ def run(settings: Settings, view: View) -> Outcome:
         show.end()
     outcome = Outcome(account, show.scene, show.faults, places)
     if outcome.good and not settings.keep:
-        for each in places.root.iterdir():
-            if each not in (places.report, places.account):
-                shutil.rmtree(each)
+        tidy(places)
     return outcome
+
+
+def tidy(places: Places) -> None:
+    """Nothing stays but the report and the account."""
+    for each in places.root.iterdir():
+        if each.is_dir():
+            shutil.rmtree(each)
+        elif each not in (places.report, places.account):
+            each.unlink()
