@@ -379,7 +379,7 @@ def test_what_is_published_while_it_is_planned_is_no_loss(
 def test_trouble_of_the_machine_is_no_damage(data: str, broker: BlockingBroker) -> None:
     """Too many open files, for example: what is sound must not be left out for it in permissive mode."""
     fill(broker, 20)
-    topic = FilePlace(Path(data)).open(ORDERS)
+    topic = FilePlace(data).open(ORDERS)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
