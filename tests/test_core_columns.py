@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from entry_bytes import METADATA, SINGLE, Fields, batch_payload, crc32c, encode, entry, pair
-from holdfast import Corrupt, Misuse
+from holdfast import Corrupt, Misuse, NotFound
 from holdfast._core import Columns, lz4_size, parse_run
 from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.decoding import Decoding, Wish
@@ -194,6 +194,29 @@ def test_damaged_blocks_are_named_or_left_out_and_counted() -> None:
     assert decoding.damaged == 2
     rows = rows_of(topic, *topic.plan(), Wish(["value", "corrupt", "position"], permissive=True))
     assert [row["position"] for row in rows if row["corrupt"]] == [FIRST + 3, FIRST + 9]
+
+
+def test_a_beginning_that_is_trimmed_meanwhile_takes_nothing_along() -> None:
+    """It was seen before the range; when the message is joined it is gone. The others of the range are not."""
+    fields: Fields = [(1, b"p"), (2, 0), (3, 1)]
+    chunked = [*fields, (METADATA["uuid"], b"u"), (METADATA["num_chunks_from_msg"], 2)]
+    parts = [entry([*chunked, (METADATA["chunk_id"], i)], b"part") for i in range(2)]
+    plain = [entry(fields, b"%d" % i) for i in range(5)]
+
+    class Trimmed(MemoryTopic):
+        runs = 0
+
+        def run(self, start: int, stop: int) -> Any:
+            if start == FIRST:
+                self.runs += 1
+                if self.runs > 1:
+                    raise NotFound("it was trimmed")
+            return super().run(start, stop)
+
+    topic = Trimmed([parts[0], *plain, parts[1], entry(fields, b"end")], run_entries=3)
+    rows = rows_of(topic, FIRST + 1, FIRST + 8)
+    assert topic.runs > 1
+    assert [row["value"] for row in rows] == [b"0", b"1", b"2", b"3", b"4", b"end"]
 
 
 def test_a_chunked_message_without_its_beginning_is_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -159,18 +159,21 @@ class Decoding:
         if chunk != chunks - 1:
             return None
         parts = self._chunks.open.pop(uuid, [])
-        if len(parts) != chunks:
+        found, total = [], len(payload)
+        for part in parts[:-1] if len(parts) == chunks else ():
+            try:
+                found.append(packed_entry(self._topic.run(part, part + 1), 0)[5])
+            except NotFound:  # trimmed since it was seen: this message is hit, no other
+                break
+            total += len(found[-1])
+            if total > SIZE_MAX:
+                raise Unpackable(f"its parts together have more than {SIZE_MAX} bytes")
+        if len(found) != chunks - 1:
             log.warning(
                 "%s, position %d: the beginning of this chunked message is gone, and it is left out",
                 self._topic.name, ordinal,
             )  # fmt: skip
             return None
-        found, total = [], len(payload)
-        for part in parts[:-1]:
-            found.append(packed_entry(self._topic.run(part, part + 1), 0)[5])
-            total += len(found[-1])
-            if total > SIZE_MAX:
-                raise Unpackable(f"its parts together have more than {SIZE_MAX} bytes")
         return b"".join([*found, payload])
 
     def _recall(self, uuid: bytes) -> None:
