@@ -197,7 +197,7 @@ def test_damaged_blocks_are_named_or_left_out_and_counted() -> None:
 
 
 def test_a_beginning_that_is_trimmed_meanwhile_takes_nothing_along() -> None:
-    """It was seen before the range; when the message is joined it is gone. The others of the range are not."""
+    """It was seen before the range; when the message is joined it is gone. No other of the range is."""
     fields: Fields = [(1, b"p"), (2, 0), (3, 1)]
     chunked = [*fields, (METADATA["uuid"], b"u"), (METADATA["num_chunks_from_msg"], 2)]
     parts = [entry([*chunked, (METADATA["chunk_id"], i)], b"part") for i in range(2)]
