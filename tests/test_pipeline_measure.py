@@ -55,6 +55,17 @@ def test_a_batch_counts_each_once(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
+def test_what_has_no_number_counts_for_itself_and_topics_are_told_apart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    plain = [b'{"key": "k", "value": %d, "sent_ns": %d}' % (i, (BEGAN_S + 1) * 10**9) for i in range(3)]
+    publish(data, "a", [*plain, reading(0, 1, 5.0)])
+    publish(data, "b", [reading(0, 1, 7.0), reading(0, 1, 7.0)])
+    measure(spark, to=tmp_path / "w", topics=["a", "b"], path=str(data))
+    assert windows(spark, tmp_path / "w") == [(0, "k", 5, 0.0, 3.0)]
+
+
 def test_fields_of_another_name(spark: SparkSession, tmp_path: Path) -> None:
     """Where the time is missing, the message's own counts."""
     rows = [{"value": b'{"id": %d, "room": "a b", "deg C": 2.5}' % n} for n in (1, 2, 2)]

@@ -10,6 +10,8 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,12 +93,20 @@ class MeasureReport:
         return "\n".join([*text_table(head, rows), f"{total}; {self.seconds:.1f} s"])
 
 
+COLUMNS = ("value", "topic", "messageId", "eventTime", "publishTime")
+"""Of the source, that are needed here."""
+
+
 def measurements(messages: DataFrame, fields: Fields = Fields()) -> DataFrame:  # noqa: B008  # immutable
     """The typed measurements of messages: key, value, at, identity. What is none is left out."""
     from pyspark.sql import functions as F  # noqa: N812
 
     parsed = messages.select(
-        F.from_json(F.col("value").cast("string"), fields.ddl()).alias("m"), "eventTime", "publishTime"
+        F.from_json(F.col("value").cast("string"), fields.ddl()).alias("m"),
+        "topic",
+        "messageId",
+        "eventTime",
+        "publishTime",
     )
     at = F.coalesce(F.timestamp_micros(F.expr(f"m.`{fields.time_ns}` DIV 1000")), "eventTime", "publishTime")
     identity: list[Column] = [F.col(f"m.`{name}`") for name in fields.identity]
@@ -104,7 +114,10 @@ def measurements(messages: DataFrame, fields: Fields = Fields()) -> DataFrame:  
         F.col(f"m.`{fields.key}`").alias("key"),
         F.col(f"m.`{fields.value}`").alias("value"),
         at.alias("at"),
-        F.to_json(F.struct(*identity)).alias("identity"),
+        # Numbers count within a topic; what has none is itself.
+        F.when(reduce(and_, (each.isNotNull() for each in identity)), F.to_json(F.struct("topic", *identity)))
+        .otherwise(F.to_json(F.struct("topic", "messageId")))
+        .alias("identity"),
     )
     return typed.where("value IS NOT NULL AND at IS NOT NULL")
 
@@ -150,9 +163,7 @@ def measure(
     elif archive is not None:
         raise Misuse("measure reads either an archive or topics")
     else:
-        messages = Origin(path, url, token).messages(
-            spark, topics, columns=("value", "eventTime", "publishTime")
-        )
+        messages = Origin(path, url, token).messages(spark, topics, columns=COLUMNS)
     told("measure", str(to))
     aggregates(measurements(messages, fields), windows).write.mode("overwrite").parquet(str(to))
     return report(spark, to, 0, began)
