@@ -104,6 +104,10 @@ def test_a_range_and_a_filter_in_order_once(
     (to / "_holdfast/replays/first.done").unlink()
     assert replay(spark, **asked).rows == 8  # type: ignore[arg-type]
     assert values(spark, data, "again-one") == wanted
+    # Another archive may use the same name: it is another replay.
+    other = {**asked, "archive": kept(spark, tmp_path / "b"), "to": "third-*"}
+    assert replay(spark, **other).sent == 8  # type: ignore[arg-type]
+    assert values(spark, data, "third-one") == wanted
 
 
 @pytest.mark.parametrize("step", ["plan", "send", "sent"])

@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -66,6 +67,8 @@ class Plan(msgspec.Struct, frozen=True):
     runs: list[str]
     """Of the archive: those that were there when it was planned."""
     pieces: list[Piece]
+    unique: str
+    """Made with it: another archive may have a replay of the same name, and the broker tells them apart."""
 
     @property
     def asked(self) -> tuple[str | None, ...]:
@@ -213,7 +216,7 @@ def _plan(
 
     to, since, until, where = asked
     runs = [run.id for run in there.current()]
-    plan = Plan(ident, str(to), since, until, where, runs, [])
+    plan = Plan(ident, str(to), since, until, where, runs, [], uuid.uuid4().hex)
     most = PIECE_ROWS if rate is None else max(1, min(PIECE_ROWS, int(rate * PIECE_S)))
     size = max(1, min(SLICE, most // 4))
     start = F.col("position") - F.col("position") % size
@@ -251,6 +254,11 @@ def _write(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())  # after a power cut it may be one piece behind, and not more
     new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)  # a plan that was lost would be made anew, and sent again
+    finally:
+        os.close(folder)
 
 
 def _folder(there: ArchiveDirectory) -> Path:
@@ -307,7 +315,7 @@ def _send(rows: DataFrame, piece: Piece, plan: Plan, number: int, broker: str, t
         ordered.select("value", "key", "properties", "eventTime", _target_column(plan.to).alias("topic"))
         .write.format("holdfast")
         .option("service.url", broker)
-        .option("sinkName", f"replay-{plan.id}")
+        .option("sinkName", f"replay-{plan.id}-{plan.unique}")
         .option("batchId", number)
     )
     (writer if token is None else writer.option("token", token)).mode("append").save()
