@@ -18,6 +18,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
@@ -193,7 +194,7 @@ def calls(client: flight.FlightClient, options: flight.FlightCallOptions) -> lis
         lambda: client.get_flight_info(described, options),
         lambda: client.get_schema(described, options),
         lambda: client.do_get(ticket, options).read_all(),
-        lambda: client.do_put(described, pytest.importorskip("pyarrow").schema([]), options)[0].close(),
+        lambda: client.do_put(described, pa.schema([]), options)[0].close(),
         lambda: client.do_exchange(described, options)[1].read_all(),
     ]
 
