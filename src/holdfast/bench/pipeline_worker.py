@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import Broker
 from holdfast.bench.pipeline_world import TRIGGER_ROWS, MemorySource, World, cpu_seconds
 from holdfast.pipeline import session
+from holdfast.pipeline.archive import archive
 from holdfast.pipeline.java import ensure_java
 
 if TYPE_CHECKING:
@@ -55,10 +56,18 @@ class Worker:
             self.archive(world, cases[f"{size} batches"])
 
     def archive(self, world: World, frame: DataFrame) -> None:
-        """Into Parquet: how much of the time is the source's."""
+        """Into Parquet, plainly and by `archive`; and the source's own work, without Spark."""
         for number in range(max(2, self._job["rounds"] // 2)):
-            to = str(world.folder / f"archive-{number}")
-            self._timed(f"{world.size} archive", lambda place=to: frame.write.parquet(place))
+            plain, whole = (str(world.folder / f"{name}-{number}") for name in ("plain", "archive"))
+            self._timed(f"{world.size} parquet written", lambda to=plain: frame.write.parquet(to))
+            self._timed(
+                f"{world.size} archive",
+                lambda to=whole: archive(self._spark, topics=["batches"], to=to, path=world.data),
+            )
+            cpu, start = time.process_time(), time.monotonic()
+            world.decode()
+            own = [time.monotonic() - start, time.process_time() - cpu]
+            self.figures.setdefault(f"{world.size} own", []).append(own)
 
     def scale(self, count: int) -> None:
         """The same rows in one ledger and in hundreds; half of them, and all."""
