@@ -76,6 +76,38 @@ def test_filters_are_exact() -> None:
     assert rows_of(topic, *topic.plan(), Wish(["value"], keys=())) == []
 
 
+def test_how_a_key_travels_and_the_key_of_order() -> None:
+    """What a replay needs to write a message as it was."""
+    must: Fields = [(METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1)]
+    must.append((METADATA["publish_time"], 1))
+
+    def keyed(numbers: dict[str, int]) -> list[Fields]:
+        key, flag, order = (
+            numbers[name] for name in ("partition_key", "partition_key_b64_encoded", "ordering_key")
+        )
+        return [
+            [(key, b"YWI="), (flag, 1), (order, b"\xff")],
+            [(key, b"YWI=")],
+            [(key, b"?"), (flag, 1)],  # says that it is base64, and is none
+            [(order, b"")],
+            [],
+        ]
+
+    alone = [entry([*must, *each], b"v") for each in keyed(METADATA)]
+    payload = batch_payload([(each, b"v") for each in keyed(SINGLE)])
+    batch = entry([*must, (METADATA["num_messages_in_batch"], 5)], payload)
+    topic = MemoryTopic([*alone, batch])
+    rows = rows_of(topic, *topic.plan(), Wish(["orderingKey", "key", "keyEncoding"]))
+    expected = [
+        (b"ab", "base64", b"\xff"),
+        (b"YWI=", None, None),
+        (b"?", None, None),
+        (None, None, b""),
+        (None, None, None),
+    ]
+    assert [(row["key"], row["keyEncoding"], row["orderingKey"]) for row in rows] == expected * 2
+
+
 def test_batches_end_within_a_clients_batch() -> None:
     parts: list[Any] = [([], b"%d" % i) for i in range(1000)]
     fields: Fields = [(1, b"p"), (2, 0), (3, 1), (METADATA["num_messages_in_batch"], 1000)]
@@ -271,5 +303,5 @@ def test_misuse() -> None:
     run = parse_run(1, 0, 0, b"", MemoryTopic([b"no entry"]).data)
     assert Columns(["key"], "t", 0).take(run, 0) == (0, "unsound")
     assert Columns(["key"], "t", 0).take(run, 5) == (5, "end")
-    assert set(EXTRA) == {"encryption", "corrupt"}
+    assert set(EXTRA) == {"encryption", "corrupt", "keyEncoding", "orderingKey"}
     assert SINGLE["payload_size"] == 3

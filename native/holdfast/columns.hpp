@@ -39,10 +39,13 @@ enum class Column : u32 {
     position,
     encryption,
     corrupt,
+    key_encoding,
+    ordering_key,
 };  // the order of kColumnNames
-inline constexpr std::array<std::string_view, 13> kColumnNames = {
-    "key",      "value",      "topic",      "partition", "messageId",  "publishTime", "eventTime",
-    "producer", "sequenceId", "properties", "position",  "encryption", "corrupt"};
+inline constexpr std::array<std::string_view, 15> kColumnNames = {
+    "key",         "value",      "topic",    "partition",   "messageId",
+    "publishTime", "eventTime",  "producer", "sequenceId",  "properties",
+    "position",    "encryption", "corrupt",  "keyEncoding", "orderingKey"};
 
 inline constexpr i64 kNoTime = std::numeric_limits<i64>::min();
 
@@ -73,8 +76,9 @@ class ColumnData {
     explicit ColumnData(std::shared_ptr<BufferPool> from) : pool(std::move(from)) {}
     ColumnData(const ColumnData&) = delete;
     ~ColumnData() {
-        for (BytesColumn* each : {&key, &value, &topic, &producer, &property_names,
-                                  &property_values, &encryption, &corrupt}) {
+        for (BytesColumn* each :
+             {&key, &value, &topic, &producer, &property_names, &property_values, &encryption,
+              &corrupt, &key_encoding, &ordering_key}) {
             pool->put(std::move(each->data()));
             pool->put(std::move(each->offsets()));
         }
@@ -86,7 +90,8 @@ class ColumnData {
 
     std::shared_ptr<BufferPool> pool;
     std::size_t rows = 0;
-    BytesColumn key, value, topic, producer, property_names, property_values, encryption, corrupt;
+    BytesColumn key, value, topic, producer, property_names, property_values, encryption, corrupt,
+        key_encoding, ordering_key;
     FixedColumn<i64> ledger, entry, publish_time, event_time, sequence, position;
     FixedColumn<i32> partition, batch_index, property_ends;  // property_ends: offsets of the map
     std::vector<Column> columns;
@@ -131,6 +136,10 @@ class ColumnData {
                 return fixed(name, "l", position);
             case Column::encryption:
                 return bytes(name, "z", encryption);
+            case Column::key_encoding:
+                return bytes(name, "u", key_encoding);
+            case Column::ordering_key:
+                return bytes(name, "z", ordering_key);
             case Column::corrupt:
                 break;
         }
@@ -206,6 +215,8 @@ class ColumnDecoder {
         if (wants(Column::sequence)) out_->sequence.push(row, 0, false);
         if (wants(Column::properties)) close_map(row, false);
         if (wants(Column::encryption)) out_->encryption.push(row, {}, false);
+        if (wants(Column::key_encoding)) out_->key_encoding.push(row, {}, false);
+        if (wants(Column::ordering_key)) out_->ordering_key.push(row, {}, false);
         push_place(row, ledger, entry, -1, ordinal);
         if (wants(Column::corrupt)) {
             utf8::append(out_->corrupt.data(), words);
@@ -260,6 +271,8 @@ class ColumnDecoder {
         open(Column::properties, out_->property_values, few);
         open(Column::encryption, out_->encryption, 0);
         open(Column::corrupt, out_->corrupt, 0);
+        open(Column::key_encoding, out_->key_encoding, 0);
+        open(Column::ordering_key, out_->ordering_key, 0);
         const auto fix = [&](Column column, auto& to, std::size_t width) {
             if (wants(column)) to.values() = pool_->get(width * (rows + 1));
         };
@@ -412,6 +425,13 @@ class ColumnDecoder {
             close_map(row, true);
         }
         if (wants(Column::encryption)) out_->encryption.push(row, encryption, !encryption.empty());
+        if (wants(Column::key_encoding)) {
+            const bool base64 =
+                has_key && fields.key_base64 && from_base64(fields.partition_key, key_);
+            out_->key_encoding.push(row, base64 ? "base64" : "", base64);
+        }
+        if (wants(Column::ordering_key))
+            out_->ordering_key.push(row, fields.ordering_key, fields.has_ordering_key);
         if (wants(Column::corrupt)) out_->corrupt.push(row, {}, false);
         bytes_ += metadata.size();
         push_place(row, run.ledger(), run.first_entry() + at, batch_index,

@@ -24,9 +24,10 @@ COLUMNS = {
     "position": "bigint",
 }
 """What is read unless the user gives a schema. `position`: the number of the entry in its topic, dense."""
-EXTRA = {"encryption": "binary", "corrupt": "string"}
+EXTRA = {"encryption": "binary", "corrupt": "string", "keyEncoding": "string", "orderingKey": "binary"}
 """Only when asked for. `encryption`: an encrypted message's MessageMetadata, with the keys and all that its
 reader needs. `corrupt`: what is wrong with a damaged entry, which is a row of its own then (mode=permissive).
+`keyEncoding`: `base64` where the producer's key is bytes, which travel so, and clients tell that from text.
 """
 
 
