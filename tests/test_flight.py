@@ -127,6 +127,8 @@ def test_the_same_rows_by_url_as_by_path(server: Served, data: Path) -> None:
         first, visible = near.plan()
         assert (far.plan(), far.incarnation) == ((first, visible), near.incarnation)
         assert far.weights(first, visible) == near.weights(first, visible)
+        for stop in choose.sample(range(first, visible), 5):
+            assert far.open_chunks(first, stop, []) == near.open_chunks(first, stop, [])
         for moment in (0, 1 << 50, int(time.time() * 1000) - 1000):
             assert far.at_time(moment) == near.at_time(moment)
         every = [*COLUMNS, "encryption"]
@@ -353,7 +355,7 @@ def test_hostile_tickets_get_an_error_and_nothing_else(server: Served) -> None:
             client.do_get(flight.Ticket(ticket), options).read_all()
         kind = json.loads(refused.value.extra_info)["kind"]
         assert kind in ("Misuse", "NotFound"), (ticket[:100], refused.value)
-        for action in ("plan", "time", "weights"):
+        for action in ("plan", "time", "weights", "chunks"):
             with pytest.raises(flight.FlightError) as refused:
                 list(client.do_action(flight.Action(action, ticket), options))
             assert json.loads(refused.value.extra_info)["kind"] in ("Misuse", "NotFound")

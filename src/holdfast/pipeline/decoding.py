@@ -18,13 +18,12 @@ import pyarrow as pa
 
 from holdfast._core import Columns, Entries, chunks_in, packed_entry
 from holdfast.errors import Corrupt, NotFound
+from holdfast.pipeline.open_chunks import LOOK_BACK_BYTES
 from holdfast.pipeline.packing import SIZE_MAX, Unpackable, unpack
 from holdfast.pipeline.reading import EntryReader, topic_and_partition
 
 log = logging.getLogger(__name__)
 
-LOOK_BACK_BYTES = 1 << 30
-"""How far before its range a reader looks for the beginning of a chunked message."""
 _LOOK_BACK_ENTRIES = 1024
 
 

@@ -25,6 +25,7 @@ from holdfast.ledger.publication import (
     read_table_file,
     view_path,
 )
+from holdfast.pipeline.open_chunks import OpenChunks, scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 RUN_BYTES = 1 << 20
 """What is read at once: it fits into the processor's cache, and is decoded there."""
-_PARTITION = re.compile(r"(.*)-partition-(\d+)")
+_PARTITION = re.compile(r"(.*)-partition-(0|[1-9][0-9]{0,8})")  # 007 is no number of a partition
 
 
 def topic_and_partition(name: str) -> tuple[str, int]:
@@ -75,6 +76,9 @@ class TopicReader(Protocol):
 
     def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
         """(ordinal, bytes before it) for some ordinals of the range, both its ends included."""
+
+    def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
+        """The chunked messages that are open at `stop`, given those at `start`."""
 
     def decoding(self, start: int, stop: int, wish: Wish) -> Rows:
         """A range that `plan` gave, as rows: decoded here, or where the topic is."""
@@ -224,6 +228,10 @@ class FileTopic:
             return stem.with_name(stem.name + ".data").stat().st_size
         except OSError:
             return 0
+
+    def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
+        """As TopicReader."""
+        return scan(self, start, stop, before)
 
     def decoding(self, start: int, stop: int, wish: Wish) -> Rows:
         """As TopicReader."""

@@ -17,6 +17,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -28,7 +29,8 @@ import pyarrow.flight as flight
 from holdfast import errors
 from holdfast.errors import BadConfiguration, Closed, HoldfastError, Misuse, Timeout, TooManyConnections
 from holdfast.pipeline.decoding import Wish
-from holdfast.wire.flight.asking import AtTime, Extent, InRange, Mark, OfTopic, Read, Trouble
+from holdfast.pipeline.open_chunks import OpenChunks
+from holdfast.wire.flight.asking import AtTime, Chunks, Extent, InRange, Mark, OfTopic, Read, Trouble
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ CALL_S = 30.0
 """How long one question may take."""
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 ANSWER_BYTES_MAX = 1 << 20
+PIECE_BYTES = 256 << 20
+"""What is looked through for chunked messages in one question."""
 _CHANNEL = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.keepalive_time_ms", 310_000),  # what a server allows a silent client; a machine that fell silent
@@ -294,6 +298,14 @@ class RemoteTopic:
         asked = InRange(self.name, self.incarnation.hex(), start=start, stop=stop)
         return self.place.call("weights", asked, list[tuple[int, int]])
 
+    def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
+        """As TopicReader; a piece at a time, each within the time of a question."""
+        for (low, _), (high, _) in pairwise(_pieces(self.weights(start, stop))):
+            told = [(each.uuid, each.first, each.newest) for each in before]
+            asked = Chunks(self.name, self.incarnation.hex(), start=low, stop=high, before=told)
+            before = self.place.call("chunks", asked, list[OpenChunks])
+        return before
+
     def decoding(self, start: int, stop: int, wish: Wish) -> RemoteDecoding:
         """As `decoding.Decoding`, done over there."""
         return RemoteDecoding(self, start, stop, wish)
@@ -346,6 +358,15 @@ class RemoteDecoding:
             publish_max_us=wish.publish_max_us,
             keys=None if wish.keys is None else list(wish.keys),
         )
+
+
+def _pieces(weights: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Of those edges as many as keep a piece at about PIECE_BYTES; a ledger is not cut."""
+    edges = [weights[0]]
+    for before, each in pairwise(weights):
+        if each[1] - edges[-1][1] > PIECE_BYTES and before != edges[-1]:
+            edges.append(before)
+    return [*edges, weights[-1]] if weights[-1] != edges[-1] else edges
 
 
 def _trouble(error: Exception) -> HoldfastError | None:

@@ -43,6 +43,13 @@ class InRange(OfTopic, kw_only=True):
     stop: Number
 
 
+class Chunks(InRange, kw_only=True):
+    """The body of `chunks`. Answered: which chunked messages are open at `stop`."""
+
+    before: list[tuple[bytes, Number, Number]] = []
+    """Those that are open at `start`: uuid, its first part, its newest."""
+
+
 class Read(InRange, kw_only=True):
     """A ticket: rows of the entries from `start` up to, without, `stop`."""
 

@@ -35,9 +35,11 @@ from holdfast.errors import (
 from holdfast.ledger.publication import directory_incarnation
 from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.decoding import Decoding, Wish
+from holdfast.pipeline.open_chunks import OpenChunks
 from holdfast.pipeline.reading import FilePlace, FileTopic
 from holdfast.wire.flight.asking import (
     AtTime,
+    Chunks,
     Extent,
     InRange,
     Mark,
@@ -167,6 +169,7 @@ class Reads:
             "plan": self._plan,
             "time": self._time,
             "weights": self._weights,
+            "chunks": self._chunks,
         }
 
     def act(self, header: str | None, action: Any) -> Any:
@@ -203,6 +206,13 @@ class Reads:
         topic = self._open(header, asked)
         require_inside(asked, *topic.plan())
         return topic.weights(asked.start, asked.stop)
+
+    def _chunks(self, header: str | None, body: bytes) -> list[OpenChunks]:
+        """Which chunked messages have begun in a range, and not ended."""
+        asked = parsed(body, Chunks)
+        topic = self._open(header, asked)
+        require_inside(asked, *topic.plan())
+        return topic.open_chunks(asked.start, asked.stop, [OpenChunks(*each) for each in asked.before])
 
     def rows(self, header: str | None, ticket: bytes) -> tuple[pa.Schema, Iterator[Any]]:
         """The rows that a ticket names, each batch with a mark."""
