@@ -8,6 +8,7 @@ import os
 import pickle
 import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from holdfast import (
     Timeout,
 )
 from holdfast.client import Client
+from holdfast.pipeline.subscriptions import DirectorySubscriptions
 from holdfast.wire import private
 from ingest_world import stored
 from served import Served, served
@@ -114,6 +116,49 @@ def test_progress(client: Client) -> None:
     with pytest.raises(Misuse):
         client.advance("e", "s", 11, at.reset_number)
     assert client.progress("e", "s").acked_to == 4
+
+
+def delete_topic(server: Served, name: str) -> None:
+    url = f"{server.http_url}/admin/v2/persistent/public/default/{name}?force=true"
+    with urllib.request.urlopen(urllib.request.Request(url, method="DELETE")):
+        pass
+
+
+def test_progress_is_of_one_topic(tmp_path: Path) -> None:
+    """Positions of a topic are not told to another one that was made under its name."""
+    with served(tmp_path / "data", http=True) as server, Client(server.url, timeout=10.0) as client:
+
+        def fill(batch: int) -> None:
+            stage = client.stage()
+            stage.append("e", [b"%d" % i for i in range(10)])
+            client.sink_commit("e", batch, [stage.close()])
+
+        fill(1)
+        old = client.progress("e", "s", create=True, start="earliest")
+        moved = client.advance("e", "s", 4, old.reset_number, old.incarnation)
+        assert (moved.acked_to, moved.incarnation) == (4, old.incarnation)
+        delete_topic(server, "e")
+        for gone in (old.incarnation, b""):
+            with pytest.raises(NotFound):
+                client.advance("e", "s", 6, old.reset_number, gone)
+        with pytest.raises(NotFound):
+            client.progress("e", "s", create=True, incarnation=old.incarnation)
+        with pytest.raises(NotFound):
+            client.progress("e", "s")
+        fill(2)
+        new = client.progress("e", "s", create=True, start="earliest")
+        assert new.incarnation != old.incarnation
+        with pytest.raises(NotFound, match="deleted and made again"):
+            client.advance("e", "s", 6, new.reset_number, old.incarnation)
+        with pytest.raises(NotFound, match="deleted and made again"):
+            client.progress("e", "s", incarnation=old.incarnation)
+        assert client.progress("e", "s", incarnation=new.incarnation) == new, "nothing was changed"
+    holder = DirectorySubscriptions(str(tmp_path / "data"))
+    with pytest.raises(NotFound, match="deleted and made again"):
+        holder.advance("e", "s", 6, new.reset_number, old.incarnation)
+    with pytest.raises(NotFound, match="deleted and made again"):
+        holder.progress("e", "s", create=True, incarnation=old.incarnation)
+    assert holder.advance("e", "s", 6, new.reset_number, new.incarnation).acked_to == 6
 
 
 def test_threads_share_a_client(client: Client) -> None:

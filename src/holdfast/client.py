@@ -166,25 +166,42 @@ class Client:
         *,
         create: bool = False,
         start: Literal["earliest", "latest"] = "latest",
+        incarnation: bytes = b"",
     ) -> Progress:
         """How far a subscription is; with `create` it is made, beginning at `start`, if it is not there.
 
+        With `incarnation`, as an earlier `Progress` told it: of that topic, and no topic is made.
+
         Raises:
-            NotFound: there is no such topic or subscription.
+            NotFound: there is no such topic or subscription, or the topic is another one by now.
         """
         command = pb.CommandProgress(
-            topic=topic, subscription=subscription, create=create, earliest=start == "earliest"
+            topic=topic,
+            subscription=subscription,
+            create=create,
+            earliest=start == "earliest",
+            incarnation=incarnation,
         )
         return _progress(self._call("progress", command))
 
-    def advance(self, topic: str, subscription: str, to: int, reset_number: int) -> Progress:
+    def advance(
+        self, topic: str, subscription: str, to: int, reset_number: int, incarnation: bytes = b""
+    ) -> Progress:
         """Acknowledge everything below `to`; a subscription that is further stays where it is.
+
+        With `incarnation`, as `Progress` told it: of that topic, and not of another one that was made under
+        its name since.
 
         Raises:
             CursorModifying: the subscription was reset since `reset_number` was seen; nothing was changed.
+            NotFound: there is no such topic or subscription, or the topic is another one by now.
         """
         command = pb.CommandProgressAdvance(
-            topic=topic, subscription=subscription, to=to, reset_number=reset_number
+            topic=topic,
+            subscription=subscription,
+            to=to,
+            reset_number=reset_number,
+            incarnation=incarnation,
         )
         return _progress(self._call("progress_advance", command))
 

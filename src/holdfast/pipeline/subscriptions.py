@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast.broker.names import topic_name
-from holdfast.client import Client, Progress
+from holdfast.client import Progress
 from holdfast.errors import Locked, Misuse, NotFound
+from holdfast.pipeline.connecting import Address
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.broker.state import SubscriptionState
     from holdfast.broker.topic import Topic
+
+
+TIMEOUT_S = 60.0
+"""How long a broker that is away is asked again."""
 
 
 class Subscriptions(Protocol):
@@ -27,15 +32,21 @@ class Subscriptions(Protocol):
         *,
         create: bool = False,
         start: Literal["earliest", "latest"] = "latest",
+        incarnation: bytes = b"",
     ) -> Progress: ...
 
-    def advance(self, topic: str, subscription: str, to: int, reset_number: int) -> Progress: ...
+    def advance(
+        self, topic: str, subscription: str, to: int, reset_number: int, incarnation: bytes = b""
+    ) -> Progress: ...
 
 
-def subscriptions(path: str | None, broker: str | None, token: str | None = None) -> Subscriptions:
-    """Through the server at `broker`; without one, in the data directory, which no server may hold then."""
+def subscriptions(
+    path: str | None, broker: str | None, options: Mapping[str, Any] | None = None
+) -> Subscriptions:
+    """Through the server at `broker`, with what the options say of who this is and whom to believe; without
+    one, in the data directory, which no server may hold then."""
     if broker is not None:
-        return Client(broker, token=token)
+        return Address.of({**(options or {}), "service.url": broker}, "a subscription").client(TIMEOUT_S)
     if path is None:
         raise Misuse("a subscription is moved by a broker; say broker, such as holdfast://localhost:6650")
     return DirectorySubscriptions(path)
@@ -54,18 +65,23 @@ class DirectorySubscriptions:
         *,
         create: bool = False,
         start: Literal["earliest", "latest"] = "latest",
+        incarnation: bytes = b"",
     ) -> Progress:
         async def ask(broker: Broker) -> Progress:
+            _require_incarnation(broker, topic, incarnation)
             if create and subscription not in broker.admin.subscriptions(topic):
                 await broker.admin.create_subscription(topic, subscription, start)
             return _progress(broker, topic, subscription)
 
         return self._with_broker(ask)
 
-    def advance(self, topic: str, subscription: str, to: int, reset_number: int) -> Progress:
+    def advance(
+        self, topic: str, subscription: str, to: int, reset_number: int, incarnation: bytes = b""
+    ) -> Progress:
         async def move(broker: Broker) -> Progress:
             from holdfast.broker.events import Advance
 
+            _require_incarnation(broker, topic, incarnation)
             _, found = _found(broker, topic, subscription)
             await broker.engine.submit(Advance(found.id, reset_number, to=to))
             return _progress(broker, topic, subscription)
@@ -94,6 +110,12 @@ def _progress(broker: Broker, topic: str, subscription: str) -> Progress:
     return Progress(
         where.state.incarnation, found.reset_number, found.acks.acked_to, where.first, where.visible
     )
+
+
+def _require_incarnation(broker: Broker, topic: str, wanted: bytes) -> None:
+    """Positions of one topic are none of another that was made under its name."""
+    if wanted and broker.topic(topic_name(topic)).state.incarnation != wanted:
+        raise NotFound(f"{topic} was deleted and made again; ask for its progress anew")
 
 
 def _found(broker: Broker, topic: str, name: str) -> tuple[Topic, SubscriptionState]:

@@ -132,9 +132,9 @@ async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> 
 
 async def progress(connection: Connection, command: pb.CommandProgress) -> bytes:
     """PROGRESS: how far a subscription is; it can be made."""
-    topic = await lookup.topic_for(
-        connection, command.topic, "consume", command.subscription, create=command.create
-    )
+    make = command.create and not command.incarnation  # who knows the topic wants it, and no new one
+    topic = await lookup.topic_for(connection, command.topic, "consume", command.subscription, create=make)
+    _require_incarnation(topic, command.incarnation)
     if command.create:
         start: Any = "earliest" if command.earliest else "latest"
         await connection.broker.ensure_subscription(topic, command.subscription, start)
@@ -147,12 +147,22 @@ async def progress(connection: Connection, command: pb.CommandProgress) -> bytes
 async def progress_advance(connection: Connection, command: pb.CommandProgressAdvance) -> bytes:
     """PROGRESS_ADVANCE: acknowledge all below a position, unless the subscription was reset meanwhile."""
     topic = await lookup.topic_for(connection, command.topic, "consume", command.subscription, create=False)
+    _require_incarnation(topic, command.incarnation)
     subscription = _subscription(topic, command.subscription)
     if command.to > topic.visible:
         raise Misuse(f"{topic.name} is visible up to {topic.visible}; {command.to} lies behind that")
     event = Advance(subscription.id, command.reset_number, to=command.to)
     revised = await connection.broker.engine.submit(event)
     return _response(command.request_id, topic, revised.reset_number, revised.target)
+
+
+def _require_incarnation(topic: Topic, wanted: bytes) -> None:
+    """Positions of one topic are none of another that was made under its name."""
+    if wanted and wanted != topic.state.incarnation:
+        raise NotFound(
+            f"{topic.name} was deleted and made again: positions in the old one mean nothing in the new one; "
+            "ask for its progress anew"
+        )
 
 
 def _subscription(topic: Topic, name: str) -> SubscriptionState:

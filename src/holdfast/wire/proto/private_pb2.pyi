@@ -99,18 +99,20 @@ class CommandSinkCommitted(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., committed: _Optional[bool] = ..., batch: _Optional[int] = ...) -> None: ...
 
 class CommandProgress(_message.Message):
-    __slots__ = ("request_id", "topic", "subscription", "create", "earliest")
+    __slots__ = ("request_id", "topic", "subscription", "create", "earliest", "incarnation")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     CREATE_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     topic: str
     subscription: str
     create: bool
     earliest: bool
-    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., create: _Optional[bool] = ..., earliest: _Optional[bool] = ...) -> None: ...
+    incarnation: bytes
+    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., create: _Optional[bool] = ..., earliest: _Optional[bool] = ..., incarnation: _Optional[bytes] = ...) -> None: ...
 
 class CommandProgressResponse(_message.Message):
     __slots__ = ("request_id", "incarnation", "reset_number", "acked_to", "first", "visible")
@@ -129,15 +131,17 @@ class CommandProgressResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., incarnation: _Optional[bytes] = ..., reset_number: _Optional[int] = ..., acked_to: _Optional[int] = ..., first: _Optional[int] = ..., visible: _Optional[int] = ...) -> None: ...
 
 class CommandProgressAdvance(_message.Message):
-    __slots__ = ("request_id", "topic", "subscription", "reset_number", "to")
+    __slots__ = ("request_id", "topic", "subscription", "reset_number", "to", "incarnation")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     RESET_NUMBER_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     topic: str
     subscription: str
     reset_number: int
     to: int
-    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., reset_number: _Optional[int] = ..., to: _Optional[int] = ...) -> None: ...
+    incarnation: bytes
+    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., reset_number: _Optional[int] = ..., to: _Optional[int] = ..., incarnation: _Optional[bytes] = ...) -> None: ...
