@@ -127,7 +127,9 @@ class Holder:
     def progress(self, topic: str, subscription: str, **_: Any) -> Progress:
         return Progress(self.incarnation, 3, 0, 0, 1)
 
-    def advance(self, topic: str, subscription: str, to: int, reset_number: int) -> Progress:
+    def advance(
+        self, topic: str, subscription: str, to: int, reset_number: int, incarnation: bytes = b""
+    ) -> Progress:
         assert reset_number == 3
         self.advanced.append(to)
         raise CursorModifying("reset")
