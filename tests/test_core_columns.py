@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from entry_bytes import METADATA, SINGLE, Fields, batch_payload, crc32c, encode, entry, pair
-from holdfast import Corrupt, Misuse, NotFound
+from holdfast import Corrupt, DataLoss, Misuse, NotFound
 from holdfast._core import Columns, lz4_size, parse_run
 from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.decoding import Decoding, Wish
@@ -249,6 +249,25 @@ def test_a_beginning_that_is_trimmed_meanwhile_takes_nothing_along() -> None:
     rows = rows_of(topic, FIRST + 1, FIRST + 8)
     assert topic.runs > 1
     assert [row["value"] for row in rows] == [b"0", b"1", b"2", b"3", b"4", b"end"]
+
+
+def test_a_beginning_that_was_trimmed_is_a_loss_to_whoever_had_a_right_to_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A reader that began at `whole` misses what was trimmed behind that, and nothing before it."""
+    fields: Fields = [(1, b"p"), (2, 0), (3, 1)]
+    chunked = [*fields, (METADATA["uuid"], b"u"), (METADATA["num_chunks_from_msg"], 3)]
+    parts = [entry([*chunked, (METADATA["chunk_id"], i)], b"part") for i in range(3)]
+    end = entry(fields, b"end")
+    cut = MemoryTopic([parts[1], parts[2], end])
+    with pytest.raises(DataLoss, match=f"position {FIRST + 1}: .* below {FIRST} were trimmed"):
+        rows_of(cut, *cut.plan(), Wish(["value"], whole=FIRST - 1))
+    for whole in (None, FIRST, FIRST + 5):
+        assert [row["value"] for row in rows_of(cut, *cut.plan(), Wish(["value"], whole=whole))] == [b"end"]
+    torn = MemoryTopic([parts[0], parts[2], end])  # its producer never sent it whole: nothing was lost here
+    assert [row["value"] for row in rows_of(torn, *torn.plan(), Wish(["value"], whole=0))] == [b"end"]
+    assert [row["value"] for row in rows_of(torn, FIRST + 1, FIRST + 3, Wish(["value"], whole=0))] == [b"end"]
+    assert caplog.text.count("and it is left out") == 5
 
 
 def test_a_chunked_message_without_its_beginning_is_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -67,6 +67,10 @@ class NotFound(HoldfastError, FileNotFoundError):
     """There is no segment, topic, subscription or message of that name."""
 
 
+class DataLoss(NotFound):
+    """What was to be read is gone: trimmed, or with its topic. Option failOnDataLoss=false reads on."""
+
+
 class NoSpace(HoldfastError, OSError):
     """The file system cannot hold the segment; nothing was made."""
 
@@ -137,6 +141,7 @@ __all__ = [
     "Closed",
     "Corrupt",
     "CursorModifying",
+    "DataLoss",
     "Denied",
     "Empty",
     "Exists",

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast._core import Columns, Entries, chunks_in, packed_entry
-from holdfast.errors import Corrupt, NotFound
+from holdfast.errors import Corrupt, DataLoss, NotFound
 from holdfast.pipeline.open_chunks import LOOK_BACK_BYTES
 from holdfast.pipeline.packing import SIZE_MAX, Unpackable, unpack
 from holdfast.pipeline.reading import EntryReader, topic_and_partition
@@ -36,6 +36,9 @@ class Wish:
     publish_min_us: int | None = None
     publish_max_us: int | None = None
     keys: tuple[bytes, ...] | None = None
+    whole: int | None = None
+    """What was trimmed behind this position is missed: a chunked message without its beginning is a loss
+    (DataLoss). None: it is left out, with a warning."""
 
     def decoder(self, name: str) -> Columns:
         """A new decoder for a topic of this full name."""
@@ -69,7 +72,7 @@ class _Chunks:
         elif parts is not None and chunk == len(parts):
             parts.append(ordinal)
         elif parts is not None and chunk > len(parts):
-            del self.open[uuid]  # one is missing: it will never be whole
+            self.open[uuid] = []  # one is missing: it will never be whole
 
 
 class Decoding:
@@ -84,6 +87,8 @@ class Decoding:
         self._chunks = _Chunks()
         self._before: _Chunks | None = None
         """What the look back has found; None: not needed so far."""
+        self._looked_at_all = False
+        """It went back to the first entry that is kept."""
         self.damaged = 0
         """Entries that were left out."""
         self.at = start
@@ -157,23 +162,36 @@ class Decoding:
         self._chunks.note(uuid, chunk, ordinal)
         if chunk != chunks - 1:
             return None
-        parts = self._chunks.open.pop(uuid, [])
+        parts = self._chunks.open.pop(uuid, None)
+        trimmed = parts is None and self._looked_at_all
         found, total = [], len(payload)
-        for part in parts[:-1] if len(parts) == chunks else ():
+        for part in parts[:-1] if parts is not None and len(parts) == chunks else ():
             try:
                 found.append(packed_entry(self._topic.run(part, part + 1), 0)[5])
             except NotFound:  # trimmed since it was seen: this message is hit, no other
+                trimmed = True
                 break
             total += len(found[-1])
             if total > SIZE_MAX:
                 raise Unpackable(f"its parts together have more than {SIZE_MAX} bytes")
         if len(found) != chunks - 1:
-            log.warning(
-                "%s, position %d: the beginning of this chunked message is gone, and it is left out",
-                self._topic.name, ordinal,
-            )  # fmt: skip
+            self._beheaded(ordinal, trimmed)
             return None
         return b"".join([*found, payload])
+
+    def _beheaded(self, ordinal: int, trimmed: bool) -> None:
+        """A message whose beginning is not to be found.
+
+        Raises:
+            DataLoss: it was trimmed, and whoever reads had a right to it.
+        """
+        words = f"{self._topic.name}, position {ordinal}: the beginning of this chunked message is gone"
+        first, _ = self._topic.plan()
+        if trimmed and self._wish.whole is not None and first > self._wish.whole:
+            raise DataLoss(
+                f"{words}: entries below {first} were trimmed; set failOnDataLoss=false to go on without it"
+            )
+        log.warning("%s, and it is left out", words)
 
     def _recall(self, uuid: bytes) -> None:
         """Parts that stand before the range."""
@@ -199,6 +217,7 @@ class Decoding:
                 size += run.space
                 at += len(run)
             stop = start
+        self._looked_at_all = stop <= first
         out = _Chunks()
         for ordinal, uuid, chunk in sorted(seen):
             out.note(uuid, chunk, ordinal)

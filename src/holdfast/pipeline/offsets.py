@@ -8,7 +8,8 @@ import re
 from typing import Any
 
 from holdfast.broker.names import topic_name
-from holdfast.errors import BadConfiguration, NotFound
+from holdfast.errors import BadConfiguration
+from holdfast.errors import DataLoss as DataLoss
 from holdfast.pipeline.options import EARLIEST, LATEST, Positions
 from holdfast.pipeline.reading import Place, TopicReader, topic_and_partition
 

@@ -356,6 +356,7 @@ class RemoteDecoding:
             permissive=wish.permissive,
             publish_min_us=wish.publish_min_us,
             publish_max_us=wish.publish_max_us,
+            whole=wish.whole,
             keys=None if wish.keys is None else list(wish.keys),
         )
 

@@ -58,6 +58,7 @@ class Read(InRange, kw_only=True):
     publish_min_us: Bound | None = None
     publish_max_us: Bound | None = None
     keys: list[bytes] | None = None
+    whole: Number | None = None
     skip: Number = 0
     """Rows of the beginning that are there already: an entry may be many."""
 

@@ -231,6 +231,7 @@ class Reads:
             asked.publish_min_us,
             asked.publish_max_us,
             None if asked.keys is None else tuple(asked.keys),
+            asked.whole,
         )
         empty = pa.record_batch(wish.decoder(topic.name).finish()).select(asked.columns)
         return empty.schema, self._stream(topic, asked, wish, empty)
