@@ -17,10 +17,6 @@ log = logging.getLogger(__name__)
 _WAYS = ("topic", "topics", "topicsPattern", "subscribe", "subscribePattern")
 
 
-class DataLoss(NotFound):
-    """Entries that were to be read are gone; option failOnDataLoss=false reads on behind them."""
-
-
 class Selection:
     """The topics that the options name."""
 
