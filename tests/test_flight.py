@@ -179,7 +179,8 @@ def test_rules_are_those_of_http(server: Served) -> None:
         looker.open(f"{PREFIX}/orders")
     with pytest.raises(Denied):
         looker.open(f"{PREFIX}/there-is-none")
-    assert RemotePlace(server.http_url, token("stranger")).topics() == []
+    with pytest.raises(Denied, match="the role 'stranger' may not consume from any topic"):
+        RemotePlace(server.http_url, token("stranger")).topics()
     for bad in ("nonsense", token("root", "another" * 8), token("root", exp=time.time() - 5), None):
         with pytest.raises(AuthenticationFailed):
             RemotePlace(server.http_url, bad, timeout_s=60).topics()
@@ -221,13 +222,14 @@ def test_nothing_is_answered_before_authentication(server: Served) -> None:
 
     password = b"Basic " + base64.b64encode(f"anna:{PASSWORD}".encode())
     known = flight.FlightCallOptions(headers=[(b"authorization", password)], timeout=20)
-    assert len(list(client.list_actions(known))) == 4
+    told = {each.type for each in client.list_actions(known)}
+    assert told == {"topics", "plan", "time", "weights", "chunks"}
     for call in calls(client, known)[3:]:
         with pytest.raises(
             Exception, match=r"no action|not what|Unimplemented|NotImplemented|Not implemented"
-        ) as told:
+        ) as refused:
             call()
-        assert not isinstance(told.value, flight.FlightUnauthenticatedError)
+        assert not isinstance(refused.value, flight.FlightUnauthenticatedError)
 
 
 def test_http_tells_who_is_known_where_it_is(server: Served) -> None:
@@ -369,11 +371,9 @@ def test_hostile_tickets_get_an_error_and_nothing_else(server: Served) -> None:
 def test_beyond_visible_is_not_read(server: Served) -> None:
     far = by_url(server, "orders", ROOT)
     _, visible = far.plan()
-    for start, stop in ((0, visible + 1), (visible, visible + 1), (5, 4)):
+    for start, stop in ((0, visible + 1), (visible, visible + 1)):
         with pytest.raises(Misuse, match="no range below"):
             table(far, start, stop)
-        with pytest.raises(Misuse, match="no range below"):
-            far.weights(start, stop)
 
 
 # -- damage --------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def reads(
     monkeypatch.setattr(service, "FileTopic", lambda *_: topic)
     monkeypatch.setattr(decoding, "Columns", functools.partial(Columns, rows_max=rows_max))
     setup = Setup(str(directory), "127.0.0.1", None, None, "", "", "", 4, 60.0, 1 << 30, "info", "text")
-    return service.Reads(directory, Everybody(), service.Service(setup, Everybody()))  # type: ignore[arg-type]
+    return service.Reads(directory, Everybody(), service.Service(setup, Everybody()).places)  # type: ignore[arg-type]
 
 
 class Breaking(RemotePlace):

@@ -157,7 +157,7 @@ class Broker:
             unclean=not recovered.clean and transfer is None,
             transfer=transfer,
         )
-        self._publications = publications
+        self.publications = publications
         self.unshown: dict[int, str] = {}
         """Topics of which readers of the files could not be told, and why."""
         self.admin = Admin(self)
@@ -524,9 +524,9 @@ class Broker:
                 gone = self.topics.pop(notice.topic, None)
                 if gone is not None:
                     self._close_dispatchers(gone, Closed(f"{gone.name} was deleted"))
-                if self._publications is not None:
+                if self.publications is not None:
                     with contextlib.suppress(OSError, HoldfastError):  # its readers find no files
-                        self._publications.gone(notice.topic)
+                        self.publications.gone(notice.topic)
             case LedgersGone():
                 if notice.topic in self.topics:
                     self.show(self.topics[notice.topic])
@@ -546,11 +546,11 @@ class Broker:
 
         That it cannot be told (a full disk, no descriptors) is no reason to stop: housekeeping tries again.
         """
-        if self._publications is None:
+        if self.publications is None:
             return
         of = topic.state
         try:
-            self._publications.show(of.id, of.name, of.incarnation, of.ledgers, topic.visible, state)
+            self.publications.show(of.id, of.name, of.incarnation, of.ledgers, topic.visible, state)
             self.unshown.pop(of.id, None)
         except (OSError, HoldfastError) as error:
             self.unshown[of.id] = str(error)

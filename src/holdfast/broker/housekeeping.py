@@ -7,6 +7,7 @@ What grows is looked at when it has grown; what ages is looked at every few seco
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -66,11 +67,16 @@ class Housekeeping:
 
     async def _show_all(self) -> None:
         """After a start, some at a time: what views say is of before, and right as far as it goes."""
+        shown = self._broker.publications
+        if shown is None:
+            return
         for count, topic in enumerate(list(self._broker.topics.values()), 1):
-            if topic.visible > topic.first:
+            if topic.visible > topic.first or shown.is_there(topic.state.id):
                 self._broker.show(topic)
             if count % TOPICS_A_TURN == 0:
                 await self._broker.clock.sleep(0.001)
+        with contextlib.suppress(OSError):
+            shown.sweep({topic.state.id: topic.name for topic in self._broker.topics.values()})
 
     async def _run(self) -> None:
         await self._show_all()

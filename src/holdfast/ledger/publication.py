@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,8 +22,13 @@ from holdfast.errors import Corrupt, HoldfastError, NotFound
 from holdfast.ledger.layout import BLOCK_HEADER, FORMAT, NEW, TOPICS, BlockKind, read_file_header
 from holdfast.ledger.ledgers import LedgerTable
 
+SCHEME = b"persistent://"
+NAME_BYTES_MAX = 4096
+"""More than a full name can have."""
 RUN_ENTRIES = 4096
 RUN_BYTES = 4 << 20
+MADE_HERE = (".view", ".table", ".table" + NEW)
+WRITTEN_ANEW = "no message is lost: start the broker, or restart it, which writes it anew"
 
 
 class TableEntry(msgspec.Struct, array_like=True, frozen=True):
@@ -50,6 +55,24 @@ class TopicTable(msgspec.Struct, array_like=True, frozen=True):
 def table_path(name: str) -> str:
     """Of a topic's full name: found without a list of all topics."""
     return f"{TOPICS}/{hashlib.sha256(name.encode()).hexdigest()[:32]}.table"
+
+
+def name_in(path: Path) -> str | None:
+    """Which topic a damaged table is of; None: its bytes do not tell. The file's own name proves the answer.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    data = path.read_bytes()
+    at = data.find(SCHEME)
+    while at >= 0:
+        digest = hashlib.sha256()
+        for end in range(at, min(len(data), at + NAME_BYTES_MAX)):
+            digest.update(data[end : end + 1])
+            if digest.hexdigest()[:32] == path.stem:
+                return data[at : end + 1].decode()
+        at = data.find(SCHEME, at + 1)
+    return None
 
 
 def view_path(topic: int) -> str:
@@ -127,6 +150,22 @@ class Publications:
             (self._directory / table_path(shown.table.name)).unlink(missing_ok=True)
         (self._directory / view_path(topic)).unlink(missing_ok=True)
 
+    def is_there(self, topic: int) -> bool:
+        """Whether readers could see it before; then they are to see what it is now, even if it is empty."""
+        return (self._directory / view_path(topic)).exists()
+
+    def sweep(self, topics: Mapping[int, str]) -> None:
+        """Away with what was left of topics that are not there: a broker that was killed, or had no
+        descriptors, may have deleted one and not its files.
+
+        Args:
+            topics: the names of all that are there, by their numbers.
+        """
+        kept = {view_path(each) for each in topics} | {table_path(each) for each in topics.values()}
+        for each in list(os.scandir(self._directory / TOPICS)):
+            if each.name.endswith(MADE_HERE) and f"{TOPICS}/{each.name}" not in kept:
+                Path(each.path).unlink(missing_ok=True)
+
     def _write(self, table: TopicTable) -> None:
         path = self._directory / table_path(table.name)
         new = path.with_name(path.name + NEW)
@@ -150,12 +189,14 @@ def read_table(directory: Path, name: str) -> TopicTable:
     path = directory / table_path(name)
     try:
         table = read_table_file(path)
+    except Corrupt as error:
+        raise Corrupt(f"{name}: {error}") from error
     except NotFound:
         raise NotFound(
             f"{directory} shows no topic {name}; `holdfast topic ls` lists what is there"
         ) from None
     if table.name != name:
-        raise Corrupt(f"{path} is of {table.name}, not of {name}; start the broker, which writes it anew")
+        raise Corrupt(f"{path} is of {table.name}, not of {name}; {WRITTEN_ANEW}")
     return table
 
 
@@ -171,7 +212,7 @@ def read_table_file(path: Path) -> TopicTable:
             raise msgspec.DecodeError(f"its block is wrong ({block})")
         return msgspec.msgpack.decode(data[BLOCK_HEADER : BLOCK_HEADER + block[3]], type=TopicTable)
     except msgspec.MsgspecError as error:
-        raise Corrupt(f"{path} does not decode: {error}; start the broker, which writes it anew") from error
+        raise Corrupt(f"{path} does not decode: {error}; {WRITTEN_ANEW}") from error
 
 
 def directory_incarnation(directory: Path) -> bytes:

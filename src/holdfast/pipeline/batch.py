@@ -96,7 +96,7 @@ class BatchReader(DataSourceReader):
         if missing := self._selection.missing(found):
             raise NotFound(
                 f"{options['path'] or options['service.url']} shows no topic {', '.join(missing)}. It shows: "
-                + (", ".join(place.topics()) or "none")
+                + (", ".join(place.topics(missing)) or "none")
             )
         starting = options["startingOffsets"] or "earliest"
         ending = options["endingOffsets"]

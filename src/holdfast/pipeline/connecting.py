@@ -11,6 +11,34 @@ from holdfast.client import Client
 from holdfast.errors import BadConfiguration, Misuse
 
 SCHEMES = ("holdfast", "pulsar", "holdfast+ssl", "pulsar+ssl")
+CREDENTIALS = ("token", "tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath")
+"""The options that say who this is, and who is believed: whoever reaches a broker hands over all of them."""
+
+
+def tls_context(trust: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
+    """Whom to believe and what to show.
+
+    Raises:
+        BadConfiguration: a file is not there, or is none.
+    """
+    if key is not None and certificate is None:
+        raise BadConfiguration("tlsKeyFilePath is the key of a certificate; give tlsCertificateFilePath, too")
+    try:
+        made = ssl.create_default_context(cafile=trust)
+    except OSError as error:
+        raise BadConfiguration(f"tlsTrustCertsFilePath: {trust}: {error}") from None
+    if certificate is not None:
+        try:
+            made.load_cert_chain(certificate, key, password=_no_password)
+        except (OSError, ValueError) as error:
+            raise BadConfiguration(
+                f"tlsCertificateFilePath {certificate} with key {key or 'in the same file'}: {error}"
+            ) from None
+    return made
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password; give one without")
 
 
 @dataclass(frozen=True)
@@ -21,6 +49,10 @@ class Address:
     token: str | None = field(default=None, repr=False)
     trust: str | None = None
     """A file with the certificates to trust, instead of the system's."""
+    certificate: str | None = None
+    """A file with the certificate to show, for brokers that ask for one ..."""
+    key: str | None = field(default=None, repr=False)
+    """... and one with its key, if it is not in the same."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any], why: str) -> Address:
@@ -44,7 +76,7 @@ class Address:
                 f"option service.url is {url!r}; {why} needs the broker's binary address, such as "
                 "holdfast://127.0.0.1:6650, or holdfast+ssl://host:6651"
             )
-        made = cls(url, options.get("token"), options.get("tlsTrustCertsFilePath"))
+        made = cls(url, *(options.get(each) for each in CREDENTIALS))
         try:
             made.client(1.0).close()
         except (Misuse, OSError) as error:
@@ -69,8 +101,8 @@ class Address:
     def client(self, timeout_s: float) -> Client:
         """Connects with its first request; a request is repeated for so long."""
         secure = self.url.partition("://")[0].endswith("+ssl")
-        tls = ssl.create_default_context(cafile=self.trust) if secure and self.trust else None
+        tls = tls_context(self.trust, self.certificate, self.key) if secure else None
         return Client(self.url, token=self.token, timeout=timeout_s, tls=tls)
 
 
-__all__ = ["Address"]
+__all__ = ["CREDENTIALS", "Address", "tls_context"]

@@ -43,7 +43,7 @@ class Selection:
         Raises:
             BadConfiguration: a topic stands beside one that looks like its partition 0.
         """
-        found = [name for name in place.topics() if self._matches(name)]
+        found = [name for name in place.topics(self._names) if self._matches(name)]
         seen: dict[tuple[str, int], str] = {}
         for name in found:
             other = seen.setdefault(topic_and_partition(name), name)

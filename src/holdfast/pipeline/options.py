@@ -187,6 +187,10 @@ SINK: tuple[Side, ...] = ("sink",)
 OPTIONS += [
     Option("tlsTrustCertsFilePath", text, None, "Certificates to trust, instead of the system's.", BOTH),
     Option(
+        "tlsCertificateFilePath", text, None, "A certificate to show, for brokers that ask for one ...", BOTH
+    ),
+    Option("tlsKeyFilePath", text, None, "... and its key, if it is not in the same file.", BOTH),
+    Option(
         "checkpointLocation", text, None, "Spark's own: what a stream has done. Its id is in there.", SINK
     ),
     Option("queryName", text, None, "Spark's own: what a stream is called.", SINK),

@@ -7,10 +7,12 @@ verified. The other implementation, over the network, is `holdfast.pipeline.remo
 from __future__ import annotations
 
 import bisect
+import contextlib
+import logging
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,8 +23,10 @@ from holdfast.ledger.publication import (
     RUN_ENTRIES,
     TableEntry,
     directory_incarnation,
+    name_in,
     read_table,
     read_table_file,
+    table_path,
     view_path,
 )
 from holdfast.pipeline.open_chunks import OpenChunks, scan
@@ -32,6 +36,10 @@ if TYPE_CHECKING:
 
     from holdfast.pipeline.decoding import Wish
 
+log = logging.getLogger(__name__)
+
+PARTITIONS_TRIED = 1000
+"""Whether a damaged table is of a partition of some topic is tried with so many."""
 RUN_BYTES = 1 << 20
 """What is read at once: it fits into the processor's cache, and is decoded there."""
 _PARTITION = re.compile(r"(.*)-partition-(0|[1-9][0-9]{0,8})")  # 007 is no number of a partition
@@ -75,7 +83,10 @@ class TopicReader(Protocol):
         """The ordinal of the first entry that was stored at this time or later."""
 
     def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """(ordinal, bytes before it) for some ordinals of the range, both its ends included."""
+        """(ordinal, bytes before it) for some ordinals of the range, both its ends included.
+
+        A hint, and never an error: what was trimmed since the plan weighs nothing, and reading says so.
+        """
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
         """The chunked messages that are open at `stop`, given those at `start`."""
@@ -102,8 +113,15 @@ class EntryReader(TopicReader, Protocol):
 class Place(Protocol):
     """Where topics are."""
 
-    def topics(self) -> list[str]:
-        """The full names of those that have something to read."""
+    def topics(self, among: Collection[str] = ()) -> list[str]:
+        """The full names of those that have something to read; a damaged one, too, of which `open` says so.
+
+        Args:
+            among: the topics that are looked for, if not any; their partitions are meant, too.
+
+        Raises:
+            Corrupt: one is damaged so that its name is not known, and it may be looked for.
+        """
 
     def open(self, name: str) -> TopicReader:
         """Raises NotFound."""
@@ -119,17 +137,37 @@ class FilePlace:
         """By the table's file: a file is for one name for good."""
         self._open: dict[str, FileTopic] = {}
 
-    def topics(self) -> list[str]:
+    def topics(self, among: Collection[str] = ()) -> list[str]:
+        """As Place."""
         found = []
         for each in os.scandir(self.directory / TOPICS):
             if each.name.endswith(".table"):
                 if each.name not in self._names:
                     try:
-                        self._names[each.name] = read_table_file(Path(each.path)).name
+                        self._names[each.name] = self._name(Path(each.path), among)
                     except NotFound:
-                        continue  # deleted while this looked
+                        continue  # deleted while this looked, or damaged, and none of those
                 found.append(self._names[each.name])
         return sorted(found)
+
+    def _name(self, table: Path, among: Collection[str]) -> str:
+        """Raises NotFound: it is gone, or damaged and of none of these. Corrupt: it may be of any."""
+        try:
+            return read_table_file(table).name
+        except (Corrupt, OSError) as error:
+            name = None
+            with contextlib.suppress(OSError):
+                name = name_in(table)
+            for each in among if name is None else ():
+                parts = (f"{each}-partition-{number}" for number in range(PARTITIONS_TRIED))
+                name = next((one for one in (each, *parts) if table_path(one).endswith(table.name)), name)
+            if name is not None:
+                return name
+            words = f"{table}, of a topic that cannot be told: {error}"
+            if not among:
+                raise Corrupt(f"{words}. Topics that are named, and not by a pattern, can be read") from error
+            log.warning("%s", words)
+            raise NotFound(words) from error
 
     def open(self, name: str) -> FileTopic:
         """The topic; the same one again as long as it is not another one under its name."""
@@ -207,6 +245,9 @@ class FileTopic:
     def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
         """As TopicReader; from the indexes, which are a hint, as this is."""
         found, total = [(start, 0)], 0
+        if start < stop and start < (first := self._firsts[0] if self._firsts else stop):
+            start = min(first, stop)
+            found.append((start, total))
         while start < stop:
             entry, end = self._at(start, stop)
             end = min(end, stop)
@@ -226,7 +267,7 @@ class FileTopic:
             if len(found) == 8:
                 return int(struct.unpack("<Q", found)[0])
             return stem.with_name(stem.name + ".data").stat().st_size
-        except OSError:
+        except (OSError, OverflowError):  # gone, or far behind its end
             return 0
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:

@@ -16,7 +16,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,19 +28,35 @@ import pyarrow.flight as flight
 
 from holdfast import errors
 from holdfast.errors import BadConfiguration, Closed, HoldfastError, Misuse, Timeout, TooManyConnections
+from holdfast.pipeline.connecting import CREDENTIALS, tls_context
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.open_chunks import OpenChunks
-from holdfast.wire.flight.asking import AtTime, Chunks, Extent, InRange, Mark, OfTopic, Read, Trouble
+from holdfast.wire.flight.asking import (
+    BOUND_MAX,
+    Among,
+    AtTime,
+    Chunks,
+    Extent,
+    InRange,
+    Mark,
+    OfTopic,
+    Read,
+    Trouble,
+)
 
 log = logging.getLogger(__name__)
 
 PATH = "/holdfast/v1/flight"
 TIMEOUT_S = 60.0
-"""How long a broker that is away is asked again."""
+"""How long a broker that is away is asked again ..."""
+BUSY_TIMES = 10
+"""... and one that has no place for one more read: so many times as long. Reads of others end."""
 CALL_S = 30.0
 """How long one question may take."""
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 ANSWER_BYTES_MAX = 1 << 20
+KEYS_BYTES_MAX = 512 << 10
+"""Keys of a filter that a ticket takes; with more, the filter is done here."""
 PIECE_BYTES = 256 << 20
 """What is looked through for chunked messages in one question."""
 _CHANNEL = [
@@ -55,6 +71,10 @@ _STATUSES: dict[int, type[HoldfastError]] = {
     404: errors.Unsupported,
 }
 _AGAIN = (Closed, Timeout, TooManyConnections)
+_TLS_OPTIONS = (
+    "tlsTrustCertsFilePath names the certificates to trust, tlsCertificateFilePath the one to show where the "
+    "broker asks for one"
+)
 Done = TypeVar("Done")
 
 
@@ -75,7 +95,8 @@ class _Busy(_Away):
 
 
 class _Patience:
-    """How long something is tried again; from anew whenever it got on."""
+    """How long something is tried again: counted from when it broke. How long it went well before, and how
+    long whoever takes the rows took for them, does not count."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._url = url
@@ -83,18 +104,29 @@ class _Patience:
         self.got_on()
 
     def got_on(self) -> None:
-        self._deadline = time.monotonic() + self._timeout_s
+        self._away_since: float | None = None
+        self._busy_since: float | None = None
         self._pause_s = PAUSE_S
 
     def wait(self, error: Exception) -> None:
         """Raises Timeout: it has been tried for long enough."""
+        now = time.monotonic()
         if isinstance(error, _Busy):
-            self._deadline = time.monotonic() + self._timeout_s
-        elif time.monotonic() + self._pause_s > self._deadline:
-            raise Timeout(
-                f"{self._url} did not answer for {self._timeout_s:g} s: {error}; is the server there? "
-                "service.url is its HTTP address"
-            ) from error
+            self._away_since = None  # it is there
+            self._busy_since = self._busy_since or now
+            limit_s = BUSY_TIMES * self._timeout_s
+            if now + self._pause_s > self._busy_since + limit_s:
+                raise Timeout(
+                    f"{self._url} had no place for this read for {limit_s:g} s: {error}; set flight.reads "
+                    "higher there, or read with fewer tasks at once"
+                ) from error
+        else:
+            self._away_since = self._away_since or now
+            if now + self._pause_s > self._away_since + self._timeout_s:
+                raise Timeout(
+                    f"{self._url} did not answer for {self._timeout_s:g} s: {error}; is the server there? "
+                    "service.url is its HTTP address"
+                ) from error
         time.sleep(self._pause_s)
         self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s)
 
@@ -103,7 +135,14 @@ class RemotePlace:
     """A broker that serves, by its HTTP address. For one thread."""
 
     def __init__(
-        self, url: str, token: str | None = None, trust: str | None = None, timeout_s: float = TIMEOUT_S
+        self,
+        url: str,
+        token: str | None = None,
+        trust: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -114,7 +153,7 @@ class RemotePlace:
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
         self._token = token
-        self._trust = trust
+        self._trust, self._certificate, self._key = trust, certificate, key
         self._client: flight.FlightClient | None = None
 
     @classmethod
@@ -122,16 +161,15 @@ class RemotePlace:
         """From parsed options of the source."""
         return cls(
             options["service.url"],
-            options.get("token"),
-            options.get("tlsTrustCertsFilePath"),
-            options.get("timeout") or TIMEOUT_S,
+            *(options.get(each) for each in CREDENTIALS),
+            timeout_s=options.get("timeout") or TIMEOUT_S,
         )
 
     # -- as a Place ------------------------------------------------------------------------------------
 
-    def topics(self) -> list[str]:
-        """The full names of those that whoever asks may read."""
-        return self.call("topics", None, list[str])
+    def topics(self, among: Collection[str] = ()) -> list[str]:
+        """As Place; of those that whoever asks may read."""
+        return self.call("topics", Among(list(among)), list[str])
 
     def open(self, name: str) -> RemoteTopic:
         """Raises NotFound, Denied."""
@@ -155,14 +193,14 @@ class RemotePlace:
 
     # -- how it is asked -------------------------------------------------------------------------------
 
-    def call(self, action: str, body: msgspec.Struct | None, kind: type[Done]) -> Done:
+    def call(self, action: str, body: msgspec.Struct, kind: type[Done]) -> Done:
         """One question.
 
         Raises:
             Timeout: nobody has answered in all the time that there was.
             HoldfastError: it was refused.
         """
-        asked = flight.Action(action, b"" if body is None else msgspec.json.encode(body))
+        asked = flight.Action(action, msgspec.json.encode(body))
         patience = _Patience(self.url, self.timeout_s)
         while True:
             try:
@@ -215,9 +253,8 @@ class RemotePlace:
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         connection: http.client.HTTPConnection
         if parts.scheme == "https":
-            connection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=CALL_S, context=self._tls()
-            )
+            tls = tls_context(self._trust, self._certificate, self._key)
+            connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=CALL_S, context=tls)
         else:
             connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=CALL_S)
         try:
@@ -229,9 +266,7 @@ class RemotePlace:
         except ssl.SSLEOFError:
             raise  # cut in the middle, as by a server that was killed
         except ssl.SSLError as error:
-            raise BadConfiguration(
-                f"{self.url}: {error}; tlsTrustCertsFilePath names the certificates to trust"
-            ) from None
+            raise BadConfiguration(f"{self.url}: {error}; {_TLS_OPTIONS}") from None
         except socket.gaierror as error:
             if error.errno == socket.EAI_AGAIN:
                 raise
@@ -245,12 +280,6 @@ class RemotePlace:
         finally:
             connection.close()
         return self._answered(response.status, body)
-
-    def _tls(self) -> ssl.SSLContext:
-        try:
-            return ssl.create_default_context(cafile=self._trust)
-        except OSError as error:
-            raise BadConfiguration(f"tlsTrustCertsFilePath: {self._trust}: {error}") from None
 
     def _answered(self, status: int, body: bytes) -> Where:
         if status == 200:
@@ -267,9 +296,13 @@ class RemotePlace:
         raise _STATUSES.get(status, Misuse)(words)
 
     def _connect(self, where: Where) -> flight.FlightClient:
-        secure = where.url.startswith("grpc+tls://")
-        roots = _roots(self._trust) if secure else None
-        return flight.FlightClient(where.url, tls_root_certs=roots, generic_options=_CHANNEL)
+        more: dict[str, Any] = {}
+        if where.url.startswith("grpc+tls://"):
+            more["tls_root_certs"] = _roots(self._trust)
+            if self._certificate is not None:
+                more["cert_chain"] = Path(self._certificate).read_bytes()
+                more["private_key"] = Path(self._key or self._certificate).read_bytes()
+        return flight.FlightClient(where.url, generic_options=_CHANNEL, **more)
 
     def _options(self, timeout_s: float | None) -> flight.FlightCallOptions:
         shown = [] if self._token is None else [(b"authorization", f"Bearer {self._token}".encode())]
@@ -291,10 +324,13 @@ class RemoteTopic:
 
     def at_time(self, time_ms: int) -> int:
         """As TopicReader."""
-        return self.place.call("time", AtTime(self.name, self.incarnation.hex(), time_ms=time_ms), int)
+        moment = max(-BOUND_MAX, min(BOUND_MAX, time_ms))
+        return self.place.call("time", AtTime(self.name, self.incarnation.hex(), time_ms=moment), int)
 
     def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
         """As TopicReader."""
+        if start >= stop:
+            return [(start, 0)]
         asked = InRange(self.name, self.incarnation.hex(), start=start, stop=stop)
         return self.place.call("weights", asked, list[tuple[int, int]])
 
@@ -318,7 +354,11 @@ class RemoteDecoding:
         self._topic = topic
         self._stop = stop
         self._wish = wish
-        self._mark = Mark(start, 0)
+        self._mark = Mark(start, 0, end=start >= stop)
+        self._keys: pa.Array | None = None
+        """Those of the filter, where it is done here."""
+        if wish.keys is not None and sum(len(key) * 4 // 3 + 8 for key in wish.keys) > KEYS_BYTES_MAX:
+            self._keys = pa.array(wish.keys, pa.binary())
         self.damaged = 0
         """Entries that were left out (mode=permissive), before the last rows."""
         self.at = start
@@ -334,8 +374,9 @@ class RemoteDecoding:
                 for batch, mark in place.rows(self._ticket()):
                     self._mark, self.at, self.damaged = mark, mark.start, before + mark.damaged
                     patience.got_on()
-                    if batch.num_rows:
-                        yield batch
+                    rows = batch if self._keys is None else self._filtered(batch)
+                    if rows.num_rows:
+                        yield rows
                 if not self._mark.end:
                     raise _Away("the rows ended before their end")
             except _Away as error:
@@ -344,20 +385,28 @@ class RemoteDecoding:
         if self.damaged:
             log.warning("%s: %d damaged entries were left out", self._topic.name, self.damaged)
 
+    def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """As the decoder over there would: a row without a key is not wanted."""
+        import pyarrow.compute as pc  # large, and rarely needed
+
+        keys = batch.column(batch.schema.get_field_index("key"))
+        return batch.filter(pc.is_in(keys, value_set=self._keys)).select(self._wish.columns)
+
     def _ticket(self) -> Read:
-        wish = self._wish
+        wish, here = self._wish, self._keys is not None
+        more = ["key"] if here and "key" not in wish.columns else []
         return Read(
             self._topic.name,
             self._topic.incarnation.hex(),
             start=self._mark.start,
             stop=self._stop,
             skip=self._mark.skip,
-            columns=list(wish.columns),
+            columns=[*wish.columns, *more],
             permissive=wish.permissive,
             publish_min_us=wish.publish_min_us,
             publish_max_us=wish.publish_max_us,
             whole=wish.whole,
-            keys=None if wish.keys is None else list(wish.keys),
+            keys=None if wish.keys is None or here else list(wish.keys),
         )
 
 

@@ -45,7 +45,7 @@ def main(descriptor: int) -> int:
             link.send(Ready(failed=str(error)))
             return 1
         link.send(Ready(service.port, service.tls_port))
-        log.info("Flight ends", pid=os.getpid(), why=link.run(service.is_idle))
+        log.info("Flight ends", pid=os.getpid(), why=link.run(service.places.over))
     return 0
 
 

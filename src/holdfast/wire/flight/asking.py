@@ -22,6 +22,13 @@ Bound = Annotated[int, msgspec.Meta(ge=-BOUND_MAX, le=BOUND_MAX)]
 Asked = TypeVar("Asked", bound=msgspec.Struct)
 
 
+class Among(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `topics`, which may be empty. Answered: names."""
+
+    among: list[str] = []
+    """Those that are looked for, if not any."""
+
+
 class OfTopic(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `plan`. Answered: Extent."""
 

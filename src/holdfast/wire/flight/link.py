@@ -7,10 +7,12 @@ closed the other is gone: the kernel closes it even for who was killed.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Literal, TypeVar
@@ -25,7 +27,7 @@ FRAME_BYTES_MAX = 4 << 20
 ASKS_MAX = 64
 """Questions that wait for an answer; whoever would be one more is told to come again."""
 ANSWER_S = 30.0
-"""A password takes its time; a server that does not answer within this is stuck."""
+"""A password takes its time; a server that does not answer, or hear, within this is stuck."""
 LOOK_S = 1.0
 
 Kind = TypeVar("Kind")
@@ -94,14 +96,26 @@ class Link:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(ANSWER_S), 0))
         self._writing = threading.Lock()
+        self._counting = threading.Lock()
         self._waiting: dict[int, Future[Told]] = {}
         self._number = 0
         self._closed = False
 
     def send(self, message: msgspec.Struct) -> None:
-        with self._writing:
+        """Raises OSError (TimeoutError is one): the server is gone, or does not hear; then the link ends."""
+        if not self._writing.acquire(timeout=ANSWER_S):
+            raise TimeoutError("others wait to be heard")
+        try:
             self._channel.sendall(frame(message))
+        except OSError:
+            # A part may be on its way, and nothing makes sense behind it: `run` finds the end, and returns.
+            with contextlib.suppress(OSError):
+                self._channel.shutdown(socket.SHUT_RDWR)
+            raise
+        finally:
+            self._writing.release()
 
     def receive(self, kind: type[Kind]) -> Kind | None:
         """The next message; None: the server is gone."""
@@ -128,7 +142,7 @@ class Link:
             Closed: the server is gone, or too many ask.
             HoldfastError: who shows this is nobody, as the server says it.
         """
-        with self._writing:
+        with self._counting:
             if self._closed or len(self._waiting) >= ASKS_MAX:
                 raise Closed("too many ask at once, or the server ends; come again")
             self._number += 1
@@ -145,13 +159,16 @@ class Link:
             raise told.trouble.error()
         return told
 
-    def run(self, idle: Callable[[], bool]) -> str:
-        """Hand out answers until the server is gone, or `idle` says that nobody reads. Answers which."""
+    def run(self, over: Callable[[], str]) -> str:
+        """Hand out answers until the server is gone, or `over` says why to end. Answers why."""
+        looked = time.monotonic()
         while True:
             ready, _, _ = select.select([self._channel], [], [], LOOK_S)
+            if time.monotonic() - looked >= LOOK_S:
+                if why := over():
+                    return why
+                looked = time.monotonic()
             if not ready:
-                if idle():
-                    return "nobody has read for long"
                 continue
             told = self.receive(Told)
             if told is None:

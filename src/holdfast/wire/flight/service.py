@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from holdfast.broker.names import TopicName
 from holdfast.errors import (
     AuthenticationFailed,
     Closed,
@@ -38,6 +38,7 @@ from holdfast.pipeline.decoding import Decoding, Wish
 from holdfast.pipeline.open_chunks import OpenChunks
 from holdfast.pipeline.reading import FilePlace, FileTopic
 from holdfast.wire.flight.asking import (
+    Among,
     AtTime,
     Chunks,
     Extent,
@@ -50,6 +51,7 @@ from holdfast.wire.flight.asking import (
     require_inside,
 )
 from holdfast.wire.flight.link import Link, Setup
+from holdfast.wire.flight.places import Places
 
 logger = logging.getLogger("holdfast.flight")
 
@@ -62,13 +64,8 @@ class Service:
     """The listeners of one process: without TLS, with it, or both."""
 
     def __init__(self, setup: Setup, link: Link) -> None:
-        self._idle_s = setup.idle_s
-        self._last = time.monotonic()
-        self._under_way = 0
-        self._counting = threading.Lock()
-        self._reads_max = setup.reads
-        self._reads = 0
-        reads = Reads(Path(setup.directory), link, self)
+        self.places = Places(setup.reads, setup.idle_s)
+        reads = Reads(Path(setup.directory), link, self.places)
         gate = {"caller": _Gate(link)}
         host = f"[{setup.host}]" if ":" in setup.host else setup.host
         self._listeners: list[flight.FlightServerBase] = []
@@ -91,27 +88,6 @@ class Service:
             )
             self._listeners.append(secure)
             self.tls_port = secure.port
-
-    def is_idle(self) -> bool:
-        """Nobody reads, and nobody has for long."""
-        with self._counting:
-            return not self._under_way and time.monotonic() - self._last > self._idle_s
-
-    @contextlib.contextmanager
-    def at_work(self, *, reading: bool = False) -> Iterator[None]:
-        """Raises TooManyConnections: as many read as may."""
-        with self._counting:
-            if reading and self._reads >= self._reads_max:
-                raise TooManyConnections(f"{self._reads} reads are under way, and no more may; come again")
-            self._under_way += 1
-            self._reads += reading
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._under_way -= 1
-                self._reads -= reading
-                self._last = time.monotonic()
 
 
 class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
@@ -157,13 +133,13 @@ class _Listener(flight.FlightServerBase):  # type: ignore[misc]
 class Reads:
     """What can be asked, whichever way it came."""
 
-    def __init__(self, directory: Path, link: Link, service: Service) -> None:
+    def __init__(self, directory: Path, link: Link, places: Places) -> None:
         self._directory = directory
         self._incarnation = directory_incarnation(directory)
         self._place = FilePlace(str(directory))
         self._listing = threading.Lock()
         self._link = link
-        self._service = service
+        self._places = places
         self.actions = {
             "topics": self._topics,
             "plan": self._plan,
@@ -176,13 +152,14 @@ class Reads:
         found = self.actions.get(action.type)
         if found is None:
             raise Misuse(f"there is no action {action.type[:64]!r}; there are: {', '.join(self.actions)}")
-        with self._service.at_work():
+        with self._places.call():
             return found(header, action.body.to_pybytes())
 
     def _topics(self, header: str | None, body: bytes) -> list[str]:
         """The topics that the caller may read."""
+        among = parsed(body, Among).among if body else []
         with self._listing:
-            names = self._place.topics()
+            names = self._place.topics([str(TopicName.parse(each)) for each in among])
         found = []
         for at in range(0, len(names), NAMES_AN_ASK):
             part = names[at : at + NAMES_AN_ASK]
@@ -204,7 +181,7 @@ class Reads:
         """How many bytes stand before some entries of a range."""
         asked = parsed(body, InRange)
         topic = self._open(header, asked)
-        require_inside(asked, *topic.plan())
+        topic.plan()
         return topic.weights(asked.start, asked.stop)
 
     def _chunks(self, header: str | None, body: bytes) -> list[OpenChunks]:
@@ -238,7 +215,7 @@ class Reads:
 
     def _stream(self, topic: FileTopic, asked: Read, wish: Wish, empty: pa.RecordBatch) -> Iterator[Any]:
         # A place is taken here and not by do_get: a stream that never began would never give it back.
-        with _told(), self._service.at_work(reading=True):
+        with _told(), self._places.read() as taken:
             decoding = Decoding(topic, asked.start, asked.stop, wish)
             mark, left = Mark(asked.start, asked.skip), asked.skip
             try:
@@ -251,6 +228,7 @@ class Reads:
                     mark = _mark(mark, rows)
                     mark.damaged = decoding.damaged
                     yield rows.select(asked.columns), msgspec.msgpack.encode(mark)
+                    taken()
             except NotFound:
                 # Trimmed under our hands. All before it was handed over: whoever may go on behind it does.
                 yield empty, msgspec.msgpack.encode(Mark(decoding.at, 0, damaged=decoding.damaged))

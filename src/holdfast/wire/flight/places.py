@@ -1,0 +1,83 @@
+"""How much goes on at once in the Flight process, and when it is better to begin again.
+
+A read holds its place until its rows are handed over, or its connection ends. Flight cannot end the stream of
+somebody who is connected and takes nothing. So when all places are held like that for long, and others wait,
+the process ends: whoever reads comes again, goes on where it was, and takes a place when it takes rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from holdfast.errors import TooManyConnections
+
+CALLS_MAX = 64
+"""Questions under way; each has files open. Whoever would be one more is told to come again."""
+WAITING_S = 10.0
+"""Somebody who was refused a place within this still wants one: readers ask every second."""
+
+
+class Places:
+    """Counts reads and calls."""
+
+    def __init__(self, reads_max: int, idle_s: float) -> None:
+        self._reads_max = reads_max
+        self._idle_s = idle_s
+        self._counting = threading.Lock()
+        self._calls = 0
+        self._moved: dict[object, float] = {}
+        """Per read, when its rows were last taken."""
+        self._refused = -WAITING_S
+        self._last = time.monotonic()
+
+    def over(self) -> str:
+        """Why the process should end now; empty: it should not."""
+        now = time.monotonic()
+        with self._counting:
+            if not self._moved and not self._calls and now - self._last > self._idle_s:
+                return "nobody has read for long"
+            waiting = len(self._moved) >= self._reads_max and now - self._refused < WAITING_S
+            if waiting and now - max(self._moved.values()) > self._idle_s:
+                return "whoever reads has taken nothing for long, and others wait"
+        return ""
+
+    @contextlib.contextmanager
+    def call(self) -> Iterator[None]:
+        """Around a question. Raises TooManyConnections."""
+        with self._counting:
+            if self._calls >= CALLS_MAX:
+                raise TooManyConnections(f"{self._calls} questions are under way, no more may; come again")
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._calls -= 1
+                self._last = time.monotonic()
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Callable[[], None]]:
+        """Around a read; what is handed out is to be called whenever rows were taken.
+
+        Raises:
+            TooManyConnections: as many read as may.
+        """
+        key = object()
+        with self._counting:
+            if len(self._moved) >= self._reads_max:
+                self._refused = time.monotonic()
+                raise TooManyConnections(f"{self._reads_max} reads are under way, no more may; come again")
+            self._moved[key] = time.monotonic()
+
+        def moved() -> None:
+            self._moved[key] = time.monotonic()
+
+        try:
+            yield moved
+        finally:
+            with self._counting:
+                del self._moved[key]
+                self._last = time.monotonic()
