@@ -130,6 +130,7 @@ def test_certificates(world: World, server: Served) -> None:
         ("POST", f"{TOPIC}/subscription/s/skip_all", {"root", "owner", "billing"}),
         ("GET", "/lookup/v2/topic/persistent/public/default/orders", {"root", "owner", "billing"}),
         ("GET", "/metrics", {"root", "prometheus"}),
+        ("GET", "/holdfast/v1/flight", {"root", "owner", "billing"}),
         ("GET", "/openapi.json", {"root", "owner", "billing", "prometheus", "stranger"}),
         ("DELETE", f"{TOPICS}/nothing", {"root", "owner"}),
     ],
@@ -157,11 +158,13 @@ def test_a_tenant_names_its_own_admins(server: Served) -> None:
     assert status(server, "PUT", there, bearer("keeper")) == 204
     assert status(server, "GET", f"{there}/stats", bearer("keeper")) == 200
     assert status(server, "GET", tenant, bearer("keeper")) == 200
+    assert status(server, "GET", "/holdfast/v1/flight", bearer("keeper")) == 200  # may read its topics
     for method, path in (("DELETE", tenant), ("GET", "/admin/v2/tenants"), ("GET", f"{TOPIC}/stats")):
         assert status(server, method, path, bearer("keeper")) == 403
     assert ask(server, "POST", tenant, bearer("keeper"), b'{"adminRoles":["keeper"]}')[0] == 403
     name("POST", "another")
     assert status(server, "GET", f"{there}/stats", bearer("keeper")) == 403
+    assert status(server, "GET", "/holdfast/v1/flight", bearer("keeper")) == 403
     assert status(server, "DELETE", f"{tenant}?force=true", bearer("root")) == 204
     assert status(server, "GET", f"{there}/stats", bearer("another")) == 403
 

@@ -133,7 +133,8 @@ class Access:
         for role in (found.role, *request.headers.getall(ORIGINAL_PRINCIPAL, ())):
             if not self._allows_http(role, action, resource):
                 words = {"consume": "consume from", "lookup": "look up", "metrics": "see the metrics of"}
-                raise Denied(f"the role {role!r} may not {words.get(action, 'administer')} {resource}")
+                what = "any topic" if (action, resource) == ("consume", "broker") else resource
+                raise Denied(f"the role {role!r} may not {words.get(action, 'administer')} {what}")
         return found.role
 
     async def readable(self, header: str | None, topics: Sequence[str]) -> tuple[str, list[bool]]:
@@ -154,6 +155,8 @@ class Access:
             return may.allows_broker(role) or role in self._http.metrics_roles
         if action == "lookup":
             return resource == "broker" or self._looks_up(role, resource)
+        if resource == "broker" and action == "consume":  # from anything at all, as below
+            return may.allows_somewhere(role, "consume") or may.allows_somewhere(role, "admin")
         if resource == "broker":
             return may.allows_broker(role)
         if "://" in resource:

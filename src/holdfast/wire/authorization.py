@@ -48,6 +48,8 @@ class Authorizer:
     def __init__(self, config: Authorization) -> None:
         self.admins: Callable[[str], Collection[str]] = lambda tenant: ()
         """Who may administer a tenant by its own word (`adminRoles`), beside the grants."""
+        self.tenants: Callable[[], Collection[str]] = lambda: ()
+        """Those that have such a word."""
         self.use(config)
 
     def use(self, config: Authorization) -> None:
@@ -81,8 +83,10 @@ class Authorizer:
 
     def allows_somewhere(self, role: str, action: Action) -> bool:
         """May it do that anywhere at all?"""
-        return self.allows_broker(role) or any(
-            action in rule.allow and rule.is_for(role) for rule in self._rules
+        return (
+            self.allows_broker(role)
+            or any(action in rule.allow and rule.is_for(role) for rule in self._rules)
+            or (action == "admin" and any(role in self.admins(tenant) for tenant in self.tenants()))
         )
 
     def allows_broker(self, role: str) -> bool:

@@ -75,6 +75,7 @@ class _Running:
         self._warn(self._settings)
         broker = await Broker.start(config.data, config.broker)
         access.authorizer.admins = lambda tenant: _admins(broker, tenant)
+        access.authorizer.tenants = lambda: broker.machine.state.namespaces.tenants
         ended = asyncio.get_running_loop().create_task(self._watch(broker))
         try:
             async with contextlib.AsyncExitStack() as parts:

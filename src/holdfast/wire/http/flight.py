@@ -6,13 +6,14 @@ from holdfast.errors import Unsupported
 from holdfast.wire.http.answers import FlightAnswer
 from holdfast.wire.http.routing import Call, Routes
 
-route = Routes("flight", "/holdfast/v1", "broker", action="lookup")
+route = Routes("flight", "/holdfast/v1", "broker", action="consume")
 
 
 @route("GET", "/flight", answer=FlightAnswer, statuses={Unsupported: 404})
 async def flight(call: Call) -> FlightAnswer:
-    """Where Arrow Flight listens; it does so from now on, if it did not before. The credentials of this
-    request are to be shown there, too. 404: this server has none, and why."""
+    """Where Arrow Flight listens; it does so from now on, if it did not before. For whoever may consume from
+    some topic; the credentials of this request are to be shown there, too. 404: this server has none, and
+    why."""
     found = call.server.options.flight
     if found is None:
         raise Unsupported("Flight is switched off here; set flight.enabled, and restart the server")
