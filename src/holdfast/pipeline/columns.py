@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import BadConfiguration
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 COLUMNS = {
     "key": "binary",
@@ -69,8 +69,35 @@ def require_columns(schema: StructType, options: dict[str, Any]) -> list[str]:
         if field.name == "value" and options["valueSchema"] is not None:
             if not isinstance(field.dataType, StructType):
                 raise BadConfiguration(f"with valueSchema the column value is a struct, not {told}")
+            _require_decodable(field.dataType, "value")
         elif told != known[field.name].replace(", ", ",").replace(": ", ":"):
             raise BadConfiguration(
                 f"the column {field.name} is {known[field.name]}, not {told}; cast it in Spark"
             )
     return schema.fieldNames()
+
+
+_DECODABLE = {"string", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal"} | {
+    "timestamp", "timestamp_ntz", "date", "binary"
+}  # fmt: skip
+"""What JSON can become (`json_values`), beside structs, arrays, and maps from strings."""
+
+
+def _require_decodable(kind: DataType, place: str) -> None:
+    """Raises BadConfiguration: JSON cannot be this, or it would be another thing than it says."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    if isinstance(kind, StructType):
+        names = kind.fieldNames()
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise BadConfiguration(f"the schema has {place}.{twice[0]} twice")
+        for field in kind.fields:
+            if not field.nullable:
+                raise BadConfiguration(f"{place}.{field.name} must be able to be null: leave out NOT NULL")
+            _require_decodable(field.dataType, f"{place}.{field.name}")
+    elif isinstance(kind, ArrayType):
+        _require_decodable(kind.elementType, f"{place}.element")
+    elif isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        _require_decodable(kind.valueType, f"{place}.value")
+    elif kind.typeName() not in _DECODABLE:
+        raise BadConfiguration(f"{place} is {kind.simpleString()}, and no JSON becomes that")
