@@ -21,11 +21,12 @@ from pyspark.sql.types import (
 )
 
 from holdfast import BadConfiguration, Misuse
-from holdfast._core import parse_entry
+from holdfast._core import crc32c, parse_entry
 from holdfast.pipeline import sink
 from holdfast.pipeline.options import table
-from holdfast.pipeline.rows import PIECE_BYTES, Rows
+from holdfast.pipeline.rows import PIECE_BYTES, Rows, parts
 from holdfast.pipeline.sink import HELD_BYTES, BatchWriter, Staged, Staging, StreamWriter
+from holdfast.wire.proto import pulsar_pb2 as pb
 
 TOPIC = "persistent://public/default/orders"
 URL = {"service.url": "holdfast://127.0.0.1:1"}
@@ -224,6 +225,8 @@ def test_secrets_are_not_shown() -> None:
 class Recorded:
     """A client that takes everything, and looks how much is held."""
 
+    message_bytes_max = None
+
     def __init__(self) -> None:
         self.id = b""
         self.sent: dict[str, list[bytes]] = {}
@@ -276,3 +279,74 @@ def test_the_steps_are_named() -> None:
 def test_the_page_shows_the_options() -> None:
     page = (Path(__file__).parent.parent / "docs/sink.md").read_text(encoding="utf-8")
     assert table("sink") in page, "docs/sink.md shows other options; paste options.table('sink')"
+
+
+def test_keys_as_their_producers_had_them() -> None:
+    """What the source reads as one column of bytes is written as text and as bytes again."""
+    rows = Rows.of(schema("value binary, key binary, keyEncoding string, orderingKey binary"), "orders")
+    piece = batch(
+        value=pa.array([b"a", b"b", b"c", None, b"e", b"f"], pa.binary()),
+        key=pa.array([b"t\xc3\xa4r", b"\xff", b"", b"ab", None, b"\xff"], pa.binary()),
+        keyEncoding=[None, "base64", None, "base64", None, None],
+        orderingKey=pa.array([b"o", None, b"", b"n", None, None], pa.binary()),
+    )
+    found = [pb_of(each)[0] for each in rows.entries(piece, "p", 0)[TOPIC]]
+    keys = [each.partition_key if each.HasField("partition_key") else None for each in found]
+    assert keys == ["tär", "/w==", "", "YWI=", None, "/w=="]  # the last one cannot be text
+    assert [each.partition_key_b64_encoded for each in found] == [False, True, False, True, False, True]
+    orders = [each.ordering_key if each.HasField("ordering_key") else None for each in found]
+    assert orders == [b"o", None, b"", b"n", None, None]
+    assert [each.null_value for each in found] == [False] * 3 + [True] + [False] * 2
+    wrong = batch(value=[b"a"], key=[b"k"], keyEncoding=["hex"], orderingKey=[b""])
+    with pytest.raises(Misuse, match="keyEncoding is 'hex'"):
+        rows.entries(wrong, "p", 0)
+
+
+def test_what_is_encrypted_is_written_as_it_is() -> None:
+    rows = Rows.of(schema("value binary, encryption binary"), "orders")
+    before = pb.MessageMetadata(producer_name="old", sequence_id=7, publish_time=1, highest_sequence_id=9)
+    before.encryption_keys.add(key="k", value=b"\x00secret")
+    before.encryption_param, before.num_messages_in_batch, before.compression = b"iv", 3, pb.SNAPPY
+    header = before.SerializeToString()
+    entries = rows.entries(batch(value=[b"\x80", b"plain"], encryption=[header, None]), "new", 20)[TOPIC]
+    (found, payload), (plain, _) = map(pb_of, entries)
+    assert parse_entry(entries[0]).messages == 3
+    assert (found.producer_name, found.sequence_id, found.highest_sequence_id) == ("new", 20, 22)
+    assert found.publish_time > 1
+    assert payload == b"\x80"
+    found.producer_name, found.sequence_id, found.publish_time, found.highest_sequence_id = "old", 7, 1, 9
+    assert found == before
+    assert not plain.encryption_keys
+    for wrong, words in ((b"\xff", "no MessageMetadata"), (b"", "no MessageMetadata|no encrypted")):
+        with pytest.raises(Misuse, match=words):
+            rows.entries(batch(value=[b"x"], encryption=[wrong]), "new", 0)
+
+
+def test_what_is_too_large_goes_in_parts() -> None:
+    rows = Rows.of(schema("value binary, key string, properties map<string,string>"), "orders")
+    value = bytes(range(256)) * 40
+    piece = pa.RecordBatch.from_arrays(
+        [
+            pa.array([value]),
+            pa.array(["k"]),
+            pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())),
+        ],
+        names=["value", "key", "properties"],
+    )
+    (entry,) = rows.entries(piece, "p" * 170, 3)[TOPIC]
+    for most in (len(entry) - 1, 1000):
+        cut = [pb_of(each) for each in parts(entry, most)]
+        assert max(map(len, parts(entry, most))) <= most
+        assert b"".join(payload for _, payload in cut) == value
+        assert [each.chunk_id for each, _ in cut] == list(range(len(cut)))
+        for each, _ in cut:
+            assert (each.num_chunks_from_msg, each.total_chunk_msg_size) == (len(cut), len(value))
+            assert (each.partition_key, each.uuid, each.sequence_id) == ("k", "p" * 170 + "-3", 3)
+    assert parts(entry, len(entry)) == parts(entry, None) == [entry]
+    assert parts(entry, 100) == [entry]  # not even one part's metadata fits
+
+
+def pb_of(entry: bytes) -> tuple[pb.MessageMetadata, bytes]:
+    size = int.from_bytes(entry[6:10], "big")
+    assert crc32c(entry[6:]) == int.from_bytes(entry[2:6], "big")
+    return pb.MessageMetadata.FromString(entry[10 : 10 + size]), entry[10 + size :]

@@ -404,8 +404,8 @@ class ColumnDecoder {
         const std::size_t row = out_->rows++;
         if (wants(Column::key)) out_->key.push(row, key, has_key);
         if (wants(Column::value)) {
-            out_->value.push(row, fields.null_value ? std::string_view() : payload,
-                             !fields.null_value);
+            const bool none = fields.null_value && encryption.empty();  // else it is encrypted, too
+            out_->value.push(row, none ? std::string_view() : payload, !none);
             bytes_ += payload.size();
         }
         if (wants(Column::publish_time))

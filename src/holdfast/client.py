@@ -205,6 +205,12 @@ class Client:
         )
         return _progress(self._call("progress_advance", command))
 
+    @property
+    def message_bytes_max(self) -> int | None:
+        """The largest entry that the broker takes; None: it was not asked for anything yet."""
+        link = self._link
+        return None if link is None else link.message_bytes_max
+
     # -- asking ----------------------------------------------------------------------------------------
 
     def _call(self, name: str, message: Any) -> pb.BaseCommand:

@@ -7,6 +7,9 @@
 | `topic` | string | where it goes, unless the option `topic` says it for all |
 | `properties` | map<string,string> | its properties |
 | `eventTime` | timestamp | its event time, in milliseconds; NULL is none |
+| `keyEncoding` | string | with it, a binary `key` is of bytes only where this is `base64`, and else text |
+| `orderingKey` | binary | its key of order; NULL is none |
+| `encryption` | binary | a MessageMetadata, as the source has it: `value` is written as it is, under it |
 
 A piece of a batch is turned at a time, so that memory does not grow with the batch.
 """
@@ -20,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message import DecodeError
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -48,6 +52,9 @@ TYPES: dict[str, tuple[DataType, ...]] = {
     "topic": (StringType(),),
     "properties": (MapType(StringType(), StringType()),),
     "eventTime": (TimestampType(),),
+    "keyEncoding": (StringType(),),
+    "orderingKey": (BinaryType(),),
+    "encryption": (BinaryType(),),
 }
 """The columns that are written."""
 READ_ONLY = ("partition", "messageId", "publishTime", "producer", "sequenceId", "position")
@@ -58,6 +65,9 @@ _HINTS = {
     "topic": "cast(topic as string)",
     "properties": "transform_values(properties, (k, v) -> cast(v as string))",
     "eventTime": "timestamp_millis(eventTime) for a number, cast(eventTime as timestamp) for anything else",
+    "keyEncoding": "'base64' for a key of bytes, NULL for text",
+    "orderingKey": "cast(orderingKey as binary)",
+    "encryption": "what the source hands over with includeHeaders",
 }
 
 
@@ -123,7 +133,9 @@ class Rows:
         nulls = piece.column(self.columns["value"]).null_count
         topics, keys = self._topics(piece), self._keys(piece)
         properties, times = self._properties(piece), self._times(piece)
-        if topics is None and keys is None and properties is None and times is None and not nulls:
+        orders, headers = self._bytes(piece, "orderingKey"), self._bytes(piece, "encryption")
+        others = (topics, keys, properties, times, orders, headers)
+        if all(each is None for each in others) and not nulls:
             assert self.topic is not None
             plain = [each for each in values if each is not None]
             made = encode_messages(plain, producer, sequence, now_ms, batch=self.per_entry)
@@ -135,11 +147,22 @@ class Rows:
             key = None if keys is None else keys[i]
             told = None if properties is None else properties[i]
             event_ms = 0 if times is None else times[i]
-            if value is None:
-                entry = null_entry(producer, sequence + i, now_ms, key, told, event_ms)
+            order = None if orders is None else orders[i]
+            header = None if headers is None else headers[i]
+            if header is not None:
+                entry = encrypted_entry(producer, sequence + i, now_ms, header, value)
+            elif value is None:
+                entry = null_entry(producer, sequence + i, now_ms, key, told, event_ms, order)
             else:
                 entry = encode_messages(
-                    (value,), producer, sequence + i, now_ms, key=key, properties=told, event_time_ms=event_ms
+                    (value,),
+                    producer,
+                    sequence + i,
+                    now_ms,
+                    key=key,
+                    ordering_key=order,
+                    properties=told,
+                    event_time_ms=event_ms,
                 )[0]
             out.setdefault(topic, []).append(entry)
         return out
@@ -168,7 +191,10 @@ class Rows:
 
     def _keys(self, piece: pa.RecordBatch) -> list[Any] | None:
         column = self._column(piece, "key")
-        return None if column is None else column.to_pylist()
+        if column is None or "keyEncoding" not in self.columns:
+            return None if column is None else column.to_pylist()
+        how = piece.column(self.columns["keyEncoding"]).to_pylist()
+        return [_key(*each) for each in zip(column.to_pylist(), how, strict=True)]
 
     def _topics(self, piece: pa.RecordBatch) -> list[str] | None:
         if self.topic is not None:
@@ -213,6 +239,7 @@ def null_entry(
     key: str | bytes | None,
     properties: dict[str, str] | None,
     event_time_ms: int,
+    ordering_key: bytes | None = None,
 ) -> bytes:
     """A message without a value, as Pulsar's clients write it."""
     metadata = pb.MessageMetadata(
@@ -227,9 +254,72 @@ def null_entry(
         metadata.properties.add(key=name, value=value)
     if event_time_ms:
         metadata.event_time = event_time_ms
+    if ordering_key is not None:
+        metadata.ordering_key = ordering_key
+    return _entry(metadata, b"")
+
+
+def encrypted_entry(
+    producer: str, sequence: int, publish_time_ms: int, header: bytes, value: bytes | None
+) -> bytes:
+    """An encrypted entry once more, under its own metadata, which has the keys; producer, number and time are
+    new.
+
+    Raises:
+        Misuse: the metadata is none, or of a message that is not encrypted.
+    """
+    try:
+        metadata = pb.MessageMetadata.FromString(header)
+    except DecodeError as error:
+        raise Misuse(f"column encryption is no MessageMetadata in a row: {error}") from None
+    if not metadata.encryption_keys or value is None:
+        raise Misuse("column encryption is of no encrypted message in a row; leave it NULL there")
+    if metadata.HasField("highest_sequence_id"):
+        metadata.highest_sequence_id += sequence - metadata.sequence_id
+    metadata.producer_name, metadata.sequence_id = producer, sequence
+    metadata.publish_time = publish_time_ms
+    return _entry(metadata, value)
+
+
+def parts(entry: bytes, most: int | None) -> list[bytes]:
+    """An entry of one message that is larger than a broker takes, in parts, as Pulsar's clients send it; any
+    other as it is."""
+    if most is None or len(entry) <= most:
+        return [entry]
+    size = int.from_bytes(entry[6:10], "big")
+    metadata, payload = pb.MessageMetadata.FromString(entry[10 : 10 + size]), entry[10 + size :]
+    metadata.uuid = f"{metadata.producer_name}-{metadata.sequence_id}"
+    metadata.total_chunk_msg_size = len(payload)
+    metadata.num_chunks_from_msg = metadata.chunk_id = (1 << 31) - 1  # as long as they can get
+    step = most - 10 - metadata.ByteSize()
+    if metadata.HasField("num_messages_in_batch") or metadata.encryption_keys or step <= 0:
+        return [entry]  # the broker says what is wrong with it
+    metadata.num_chunks_from_msg = -(-len(payload) // step)
+    made = []
+    for number in range(metadata.num_chunks_from_msg):
+        metadata.chunk_id = number
+        made.append(_entry(metadata, payload[number * step : (number + 1) * step]))
+    return made
+
+
+def _entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
     head = metadata.SerializeToString()
-    body = len(head).to_bytes(4, "big") + head
+    body = len(head).to_bytes(4, "big") + head + payload
     return b"\x0e\x01" + crc32c(body).to_bytes(4, "big") + body
+
+
+def _key(key: str | bytes | None, encoding: str | None) -> str | bytes | None:
+    """As column keyEncoding says."""
+    if encoding not in (None, "base64"):
+        raise Misuse(f"column keyEncoding is {encoding!r} in a row; it is base64, or NULL")
+    if key is None or (encoding is None) == isinstance(key, str):
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key  # whatever it was, as text it cannot be told
 
 
 def _full_name(name: str, where: str) -> str:
@@ -261,4 +351,4 @@ def _unknown(name: str) -> str:
     )
 
 
-__all__ = ["READ_ONLY", "TYPES", "Rows", "null_entry"]
+__all__ = ["READ_ONLY", "TYPES", "Rows", "encrypted_entry", "null_entry", "parts"]

@@ -28,7 +28,7 @@ from holdfast.client import Client, Stage, StageReceipt
 from holdfast.errors import BadConfiguration, HoldfastError, Misuse, Timeout
 from holdfast.pipeline import options
 from holdfast.pipeline.connecting import Address
-from holdfast.pipeline.rows import Rows
+from holdfast.pipeline.rows import Rows, parts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +88,9 @@ class Staging:
             if self._stage is None:
                 self._stage = self._client.stage(self.id)
                 yield ""
-            self._stage.append_entries(topic, self._held.pop(topic))
+            largest = self._client.message_bytes_max
+            entries = [part for each in self._held.pop(topic) for part in parts(each, largest)]
+            self._stage.append_entries(topic, entries)
             self._size -= self._sizes.pop(topic)
             yield topic
 
