@@ -580,12 +580,12 @@ def test_a_port_that_is_taken_is_said_and_tried_again(tmp_path: Path) -> None:
 
 
 def test_errors_keep_their_kind() -> None:
-    from holdfast.pipeline.offsets import DataLoss
+    from holdfast.errors import DataLoss
     from holdfast.wire.flight.asking import Trouble
 
     for error in (NotFound("a"), Corrupt("b"), Denied("c"), HoldfastError("d")):
         again = Trouble.of(error).error()
         assert (type(again), str(again)) == (type(error), str(error))
-    assert type(Trouble.of(DataLoss("x")).error()) is NotFound
+    assert type(Trouble.of(DataLoss("x")).error()) is DataLoss
     assert type(Trouble("Exception", "x").error()) is HoldfastError
     assert type(Trouble("__name__", "x").error()) is HoldfastError

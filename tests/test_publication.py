@@ -10,8 +10,9 @@ import pytest
 import holdfast
 from holdfast._core import Batch
 from holdfast.broker.names import topic_name
-from holdfast.ledger.publication import TopicFiles, read_table, table_path, view_path
-from processes import Start, tell
+from holdfast.ledger.publication import Publications, TopicFiles, read_table, table_path, view_path
+from holdfast.pipeline.reading import FilePlace
+from processes import Start, tell, until
 
 ORDERS = topic_name("orders")
 
@@ -130,3 +131,89 @@ def test_damaged_tables_are_told(tmp_path: Path) -> None:
                 read_table(tmp_path, ORDERS)
         path.write_bytes(whole)
         assert (tmp_path / view_path(1)).stat().st_size == 4096
+
+
+NEWS = topic_name("news")
+
+
+def publish(directory: Path, *names: str) -> None:
+    with holdfast.Broker.open(directory) as broker:
+        for name in names:
+            with broker.producer(name) as p:
+                p.send(b"1")
+
+
+def test_a_damaged_table_concerns_its_topic_alone(tmp_path: Path) -> None:
+    """Each byte of it, and all of it: the others are read; whoever wants this one is told what to do."""
+    publish(tmp_path, "orders", "news")
+    path = tmp_path / table_path(ORDERS)
+    whole = path.read_bytes()
+    named = 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        place = FilePlace(str(tmp_path))
+        assert place.topics([NEWS]) in ([NEWS, ORDERS], [NEWS])
+        assert place.open(NEWS).plan() == (0, 1)
+        if ORDERS in place.topics([NEWS]):
+            assert FilePlace(str(tmp_path)).topics() == [NEWS, ORDERS]
+            named += 1
+        else:
+            with pytest.raises(holdfast.Corrupt, match=f"{path}, of a topic that cannot be told"):
+                FilePlace(str(tmp_path)).topics()
+    assert named == len(whole) - len(ORDERS)  # whatever is damaged but the name itself
+    for bytes_left in (b"", b"\0" * len(whole), whole[:-1], whole.replace(b"orders", b"others")):
+        path.write_bytes(bytes_left)
+        place = FilePlace(str(tmp_path))
+        assert place.topics([ORDERS]) == [NEWS, ORDERS]
+        with pytest.raises(
+            holdfast.Corrupt, match=f"^{ORDERS}: .*{path.name}.*restart it, which writes it anew"
+        ):
+            place.open(ORDERS)
+
+
+def test_a_damaged_table_of_a_partition_is_missed(tmp_path: Path) -> None:
+    """Nobody reads a topic without one of its partitions, and does not know."""
+    publish(tmp_path, "orders-partition-0", "orders-partition-7", "news")
+    (tmp_path / table_path(f"{ORDERS}-partition-7")).write_bytes(b"")
+    place = FilePlace(str(tmp_path))
+    assert place.topics([NEWS]) == [NEWS, f"{ORDERS}-partition-0"]
+    assert place.topics([ORDERS]) == [NEWS, f"{ORDERS}-partition-0", f"{ORDERS}-partition-7"]
+
+
+def test_a_start_writes_damaged_tables_anew(tmp_path: Path) -> None:
+    """Also of a topic that is empty by now."""
+    with holdfast.Broker.open(tmp_path, retention_s=0) as broker:
+        for name in ("orders", "news"):
+            broker.admin.create_subscription(name, "s")
+            with broker.producer(name) as p:
+                p.send(b"1")
+        broker.admin.roll("news")
+        broker.admin.clear("news", "s")
+        broker.admin.trim("news")
+        until(lambda: FilePlace(str(tmp_path)).open(NEWS).plan() == (1, 1))
+    for name in (ORDERS, NEWS):
+        (tmp_path / table_path(name)).write_bytes(b"")
+    with holdfast.Broker.open(tmp_path):
+        until(lambda: all((tmp_path / table_path(each)).stat().st_size for each in (ORDERS, NEWS)))
+        place = FilePlace(str(tmp_path))
+        assert place.topics() == [NEWS, ORDERS]
+        assert (place.open(ORDERS).plan(), place.open(NEWS).plan()) == ((0, 1), (1, 1))
+
+
+def test_what_was_left_of_a_deleted_topic_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that was killed, or had no descriptors, between the deletion and its files."""
+
+    def fails(self: Publications, topic: int) -> None:
+        raise OSError("too many open files")
+
+    with monkeypatch.context() as patch, holdfast.Broker.open(tmp_path) as broker:
+        patch.setattr(Publications, "gone", fails)
+        for name in ("orders", "news"):
+            with broker.producer(name) as p:
+                p.send(b"1")
+        broker.admin.delete_topic("orders", force=True)
+    (tmp_path / (table_path(NEWS) + ".new")).write_bytes(b"half")
+    assert FilePlace(str(tmp_path)).topics() == [NEWS, ORDERS]
+    with holdfast.Broker.open(tmp_path):
+        until(lambda: FilePlace(str(tmp_path)).topics() == [NEWS])
+        until(lambda: len(list((tmp_path / "topics").iterdir())) == 2)

@@ -140,7 +140,7 @@ class FilePlace:
     def topics(self, among: Collection[str] = ()) -> list[str]:
         """As Place."""
         found = []
-        for each in os.scandir(self.directory / TOPICS):
+        for each in list(os.scandir(self.directory / TOPICS)):
             if each.name.endswith(".table"):
                 if each.name not in self._names:
                     try:
@@ -267,7 +267,7 @@ class FileTopic:
             if len(found) == 8:
                 return int(struct.unpack("<Q", found)[0])
             return stem.with_name(stem.name + ".data").stat().st_size
-        except (OSError, OverflowError):  # gone, or far behind its end
+        except (OSError, ValueError):  # gone, or far behind its end
             return 0
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:

@@ -188,8 +188,9 @@ class Reads:
         """Which chunked messages have begun in a range, and not ended."""
         asked = parsed(body, Chunks)
         topic = self._open(header, asked)
-        require_inside(asked, *topic.plan())
-        return topic.open_chunks(asked.start, asked.stop, [OpenChunks(*each) for each in asked.before])
+        first, visible = topic.plan()
+        before = [OpenChunks(*each) for each in asked.before]
+        return topic.open_chunks(max(asked.start, first), min(asked.stop, visible), before)
 
     def rows(self, header: str | None, ticket: bytes) -> tuple[pa.Schema, Iterator[Any]]:
         """The rows that a ticket names, each batch with a mark."""
