@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -39,11 +39,11 @@ def test_it_follows(broker: Broker) -> None:
     at = made.at(TOPIC)
     assert (at.acked_to, at.visible) == (0, 10), "it was made, at the beginning"
     for position, wanted in ((4, 4), (2, 4), (10, 10)):
-        made.finished({TOPIC: (at.reset_number, position)})
-        assert made.at(TOPIC).acked_to == wanted, "never back"
+        made.finished(TOPIC, at, position)
+        assert made.at(TOPIC, at.incarnation, create=False).acked_to == wanted, "never back"
     made.close()
     again = pickle.loads(pickle.dumps(made))
-    again.finished({TOPIC: (at.reset_number, 10)})
+    again.finished(TOPIC, at, 10)
     assert again.at(TOPIC).acked_to == 10
     again.close()
 
@@ -51,13 +51,13 @@ def test_it_follows(broker: Broker) -> None:
 def test_who_resets_it_has_the_last_word(broker: Broker) -> None:
     made = subscription(broker)
     before = made.at(TOPIC)
-    made.finished({TOPIC: (before.reset_number, 6)})
+    made.finished(TOPIC, before, 6)
     reset(broker, TOPIC)
-    made.finished({TOPIC: (before.reset_number, 8)})
+    made.finished(TOPIC, before, 8)
     after = made.at(TOPIC)
     assert after.reset_number > before.reset_number
     assert after.acked_to == 0
-    made.finished({TOPIC: (after.reset_number, 3)})
+    made.finished(TOPIC, after, 3)
     assert made.at(TOPIC).acked_to == 3
     made.close()
 
@@ -75,45 +75,35 @@ def reset(broker: Broker, topic: str) -> None:
 def test_a_broker_that_is_away_is_told_later(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", 0.3)
     made = subscription(broker)
-    number = made.at(TOPIC).reset_number
+    at = made.at(TOPIC)
     broker.close()
-    for _ in range(3):  # the stream goes on; only the first of these waits
-        made.finished({TOPIC: (number, 7)})
+    with pytest.raises(Timeout):
+        made.finished(TOPIC, at, 7)
     with pytest.raises(Timeout):
         made.at(TOPIC)
     back = Broker(broker.directory)
     again = Subscription(Address(back.url), "s")  # as when the stream starts again
-    again.finished({TOPIC: (number, 7)})
+    again.finished(TOPIC, at, 7)
     assert again.at(TOPIC).acked_to == 7
     again.close()
     made.close()
     back.close()
 
 
-def test_it_waits_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
-    made = Subscription(Address("holdfast://127.0.0.1:1"), "s")
-    now = [0.0]
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    calls = []
-
-    class Away:
-        def advance(self, *given: object) -> None:
-            calls.append(now[0])
-            raise Timeout("nobody there")
-
-    monkeypatch.setattr(made, "_connected", Away)
-    for second in range(200):
-        now[0] = float(second)
-        made.finished({TOPIC: (0, second)})
-    assert calls[:5] == [0.0, 1.0, 3.0, 7.0, 15.0]
-    assert len(calls) < 10
-
-
-def test_a_subscription_that_is_gone(broker: Broker) -> None:
+def test_a_subscription_or_a_topic_that_is_gone(broker: Broker) -> None:
     made = Subscription(Address(broker.url), "nobody")
-    with pytest.raises(NotFound, match="without predefinedSubscription"):
-        made.finished({TOPIC: (0, 1)})
+    with pytest.raises(NotFound, match=r"has no subscription 'nobody'.*without predefinedSubscription"):
+        made.at(TOPIC, create=False)
+    at = made.at(TOPIC)
+    other = replace(at, incarnation=bytes(16), acked_to=0)
+    with pytest.raises(NotFound, match="deleted and made again"):
+        made.finished(TOPIC, other, 5)
+    with pytest.raises(NotFound, match="deleted and made again"):
+        made.at(TOPIC, other.incarnation)
+    with pytest.raises(NotFound):
+        made.at(TOPIC + "-never", at.incarnation)
+    with Client(broker.url) as client, pytest.raises(NotFound, match="no topic"):
+        client.progress(TOPIC + "-never", "s")
     made.close()
 
 

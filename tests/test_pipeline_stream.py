@@ -247,32 +247,38 @@ def test_reach_over_ledgers() -> None:
 class Told:
     """Stands in for the subscription at the broker."""
 
-    def __init__(self) -> None:
-        self.number, self.acked, self.done = 3, 10, list[dict[str, tuple[int, int]]]()
+    def __init__(self, number: int = 3, acked: int = 10) -> None:
+        self.name, self.number, self.acked = "billing", number, acked
+        self.done = list[tuple[str, int, int]]()
+        """Which topic, under which number, up to where."""
         self.away = False
 
-    def at(self, topic: str) -> Progress:
+    def at(self, topic: str, incarnation: bytes, create: bool = True) -> Progress:
         if self.away:
             raise Timeout("nobody answers")
-        return Progress(b"", self.number, self.acked, 0, 0)
+        return Progress(incarnation, self.number, self.acked, 0, 0)
 
-    def finished(self, done: dict[str, tuple[int, int]]) -> None:
-        self.done.append(done)
+    def finished(self, topic: str, at: Progress, position: int) -> None:
+        self.done.append((topic, at.reset_number, position))
+        self.acked = max(self.acked, position)
+
+
+NAMED = {"service.url": "holdfast://127.0.0.1:1", "predefinedSubscription": "billing"}
 
 
 def test_a_reset_is_obeyed_between_batches(data: str, broker: BlockingBroker) -> None:
     """I156: a batch is of one reset number; the first of the next one begins at the reset's target."""
     send(broker, 30)
-    given = {"service.url": "holdfast://127.0.0.1:1", "predefinedSubscription": "billing"}
     told: Any = Told()
-    stream = Stream(data, told, maxOffsetsPerTrigger=5, **given)
+    stream = Stream(data, told, maxOffsetsPerTrigger=5, **NAMED)
     assert stream.batch() == [10, 11, 12, 13, 14]
+    assert stream.batch() == [15, 16, 17, 18, 19]
+    assert told.done == [(ORDERS, 3, 15)], "the first of them is done"
     told.number, told.acked = 4, 2  # somebody resets it to entry 2 ...
     assert stream.batch() == [2, 3, 4, 5, 6]
-    assert told.done[-1] == {ORDERS: (3, 15)}, "what was done under the old number is told under it"
-    told.acked = 7
+    assert told.done == [(ORDERS, 3, 15)], "what was done under the old number does not move it under the new"
     assert stream.batch() == [7, 8, 9, 10, 11]
-    assert told.done[-1] == {ORDERS: (4, 7)}
+    assert told.done[1:] == [(ORDERS, 4, 7)]
     told.number, told.acked = 5, 30  # ... and to the end
     assert stream.batch() == []
     assert stream.position() == 30

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -20,12 +21,16 @@ from holdfast.pipeline.offsets import (
     DataLoss,
     Selection,
     after_loss,
+    before_end,
     require_known,
     resolve,
+    starting_at,
     wanted_position,
 )
 from holdfast.pipeline.options import EARLIEST, LATEST
 from holdfast.pipeline.reading import TopicReader, open_place
+
+log = logging.getLogger(__name__)
 
 SPLIT_BYTES = 64 << 20
 """No task reads much more, so that all cores have something to do until the end."""
@@ -41,18 +46,27 @@ class Split(InputPartition):
     incarnation: str
     start: int
     stop: int
+    whole: int = 0
+    """As `Wish.whole`."""
 
 
-def cut(
-    ranges: list[tuple[TopicReader, int, int]], at_least: int | None, cores: int | None = None
-) -> list[Split]:
+class Planned(NamedTuple):
+    """What is to be read of a topic."""
+
+    topic: TopicReader
+    start: int
+    stop: int
+    whole: int
+
+
+def cut(ranges: list[Planned], at_least: int | None, cores: int | None = None) -> list[Split]:
     """Ranges of topics as tasks of about the same number of bytes."""
-    weighed = [(topic, start, topic.weights(start, stop)) for topic, start, stop in ranges if start < stop]
-    total = sum(weights[-1][1] for _, _, weights in weighed)
+    weighed = [(each, each.topic.weights(each.start, each.stop)) for each in ranges if each.start < each.stop]
+    total = sum(weights[-1][1] for _, weights in weighed)
     tasks = at_least or max(1, min(cores or os.cpu_count() or 1, total // SPLIT_BYTES_MIN))
     size = max(1, min(SPLIT_BYTES, -(-total // tasks)))
     out = []
-    for topic, start, weights in weighed:
+    for (topic, start, _, whole), weights in weighed:
         ordinals, before = zip(*weights, strict=True)
         parts = max(1, -(-before[-1] // size))
         edges = [start]
@@ -65,7 +79,7 @@ def cut(
                 edges.append(low + inside)
         edges.append(ordinals[-1])
         incarnation = topic.incarnation.hex()
-        out += [Split(topic.name, incarnation, *edge) for edge in pairwise(edges)]
+        out += [Split(topic.name, incarnation, *edge, whole) for edge in pairwise(edges)]
     return out
 
 
@@ -107,20 +121,18 @@ class BatchReader(DataSourceReader):
             topic = place.open(name)
             first, visible = topic.plan()
             wish = wanted_position(starting, name, EARLIEST)
-            start = resolve(topic, wish, options["startingTimestamp"])
+            start, whole = starting_at(topic, wish, options)
             last = wanted_position(ending, name, LATEST)
             stop = resolve(topic, last, options["endingTimestamp"])
             start = after_loss(name, start, first, options["failOnDataLoss"])
             # What was published since this plan is no loss: only a number can ask for what is not there.
             asked = options["endingTimestamp"] is None and last not in (EARLIEST, LATEST)
-            if asked and stop > visible and options["failOnDataLoss"]:
-                raise DataLoss(
-                    f"{name} ends before entry {visible}, and endingOffsets asks for {stop}; "
-                    "set failOnDataLoss=false to read what is there"
-                )
+            if asked:
+                stop = before_end(name, stop, visible, options["failOnDataLoss"], "endingOffsets")
             wanted = self._filters.position
-            ranges.append((topic, max(start, wanted.low), min(stop, visible, wanted.high + 1)))
-        return cut(ranges, options["minPartitions"]) or [Split("", "", 0, 0)]
+            stop = min(stop, visible, wanted.high + 1)
+            ranges.append(Planned(topic, max(start, wanted.low), stop, whole))
+        return cut(ranges, options["minPartitions"], options.get("cores")) or [Split("", "", 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """In the task."""
@@ -176,20 +188,29 @@ def _entries(
         return
     fail, at = options["failOnDataLoss"], split.start
     wish = filters.wish(columns, options["mode"] == "permissive")
-    while at < split.stop:
+    wish, stop = replace(wish, whole=split.whole if fail else None), split.stop
+    while at < stop:
         try:
             topic = open_place(options["path"], options["service.url"], options).open(split.name)
-            first, _ = topic.plan()  # its table is now at least as new as the plan that gave this range
+            first, visible = topic.plan()  # its table is now at least as new as the plan of this range
             if topic.incarnation.hex() != split.incarnation:
                 raise NotFound(f"{split.name} is another topic under its name")
         except NotFound as error:
             if fail:
                 raise DataLoss(f"{split.name} was deleted while it was read: {error}") from error
+            log.warning(
+                "%s was deleted while it was read; entries %d to %d are lost", split.name, at, stop - 1
+            )
             return
+        stop = before_end(split.name, stop, visible, fail, "this task")  # it was restored meanwhile
         at = after_loss(split.name, at, first, fail)
-        decoding = topic.decoding(at, split.stop, wish)
+        if at >= stop:
+            return
+        decoding = topic.decoding(at, stop, wish)
         try:
             yield from decoding.batches()
             return
+        except DataLoss:
+            raise
         except NotFound:
             at = decoding.at  # trimmed under our hands: all before it was handed over

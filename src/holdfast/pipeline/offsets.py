@@ -78,6 +78,38 @@ def wanted_position(given: str | Positions, name: str, default: int) -> int:
     return default
 
 
+def starting_at(topic: TopicReader, wish: int, options: dict[str, Any]) -> tuple[int, int]:
+    """Where reading begins, and behind what position a trim is missed (`Wish.whole`).
+
+    Whoever asks for the beginning, the end or a time takes what there is. Whoever names a position behind the
+    beginning has read up to there: a chunked message whose beginning was trimmed is missed.
+
+    Raises:
+        DataLoss: the topic ends before it, with option failOnDataLoss.
+    """
+    position = resolve(topic, wish, options["startingTimestamp"])
+    if options["startingTimestamp"] is not None or wish in (EARLIEST, LATEST):
+        return position, position
+    first, visible = topic.plan()
+    position = before_end(topic.name, position, visible, options["failOnDataLoss"], "startingOffsets")
+    return position, position if position <= first else 0
+
+
+def before_end(name: str, position: int, visible: int, fail: bool, option: str) -> int:
+    """A position that a user asks for, or the end.
+
+    Raises:
+        DataLoss: it lies behind the end, by option failOnDataLoss.
+    """
+    if position <= visible:
+        return position
+    words = f"{name} ends before entry {visible}, and {option} asks for {position}"
+    if fail:
+        raise DataLoss(f"{words}; set failOnDataLoss=false to go on with what is there")
+    log.warning("%s; going on with what is there", words)
+    return visible
+
+
 def resolve(topic: TopicReader, position: int, time_ms: int | None = None) -> int:
     """What a wish means now, between the first that is there and the end."""
     first, visible = topic.plan()
@@ -133,8 +165,11 @@ def behind_latest(progress: dict[str, Any]) -> dict[str, float]:
         end, latest = (_offset(source.get(each)) for each in ("endOffset", "latestOffset"))
         for topic, parts in latest.items():
             for partition, each in parts.items():
-                read = end.get(topic, {}).get(partition, {"position": 0})
-                found.append(max(0, each["position"] - read["position"]))
+                read = end.get(topic, {}).get(partition, {})
+                if read.get("incarnation") != each.get("incarnation"):
+                    read = {}  # of another topic under its name
+                begun = max(read.get("position", 0), each.get("from", 0))
+                found.append(max(0, each["position"] - begun))
     found = found or [0]
     return {
         "minOffsetsBehindLatest": min(found),

@@ -1,10 +1,11 @@
 """Reading topics as they grow: offsets are positions, per topic and partition.
 
-An offset is {topic: {partition: {"incarnation", "from", "position", "reset", "plain"}}}. `position` is where
-the next batch begins. `from` is where the batch that ended here began, if not at the position before it: a
-topic that is new, or made again, or a subscription that was reset. `reset` is the reset number of the named
-subscription, -1 without one. `plain`: the topic has no partitions. So what a batch reads is in its two
-offsets alone, and Spark can ask again.
+An offset is {topic: {partition: {"incarnation", "from", "position", "reset", "subscription", "plain",
+"whole"}}}. `position` is where the next batch begins. `from` is where the batch that ended here began, if not
+at the position before it: a topic that is new, or made again, or shorter than it was, or a subscription that
+was reset. `reset` is the reset number of the named subscription, -1 without one. `plain`: the topic has no
+partitions. `whole`: what was trimmed behind it is missed. So what a batch reads is in its two offsets alone,
+and Spark can ask again.
 """
 
 from __future__ import annotations
@@ -26,17 +27,27 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from holdfast.errors import BadConfiguration, Closed, NoQuorum, NotFound, Timeout, TooManyConnections
-from holdfast.pipeline.batch import Split, cut, read_split
+from holdfast.client import Progress
+from holdfast.errors import (
+    BadConfiguration,
+    Closed,
+    HoldfastError,
+    NoQuorum,
+    NotFound,
+    Timeout,
+    TooManyConnections,
+)
+from holdfast.pipeline.batch import Planned, Split, cut, read_split
 from holdfast.pipeline.connecting import Address
 from holdfast.pipeline.offsets import (
     DataLoss,
     Selection,
     after_loss,
     require_known,
-    resolve,
+    starting_at,
     wanted_position,
 )
+from holdfast.pipeline.open_chunks import Floor
 from holdfast.pipeline.options import EARLIEST, LATEST
 from holdfast.pipeline.progress import Subscription
 from holdfast.pipeline.reading import Place, TopicReader, open_place, topic_and_partition
@@ -50,6 +61,8 @@ Flat = dict[str, dict[str, Any]]
 Ranges = dict[str, tuple[TopicReader, int, int]]
 """Per topic, what can be read of it: from, and up to."""
 NO_SUBSCRIPTION = -1
+GROW_S = 0.1
+"""How often a topic is looked at that should be longer."""
 _AWAY = (Timeout, Closed, NoQuorum, TooManyConnections)
 
 
@@ -76,7 +89,8 @@ def begins(name: str, start: Flat, end: dict[str, Any]) -> int:
     before = start.get(name)
     if before is None or any(before[each] != end[each] for each in ("incarnation", "reset")):
         return int(end["from"])
-    return int(before["position"])
+    # One that is further than the end of the batch was of a topic that has lost its end since.
+    return int(before["position"] if before["position"] <= end["position"] else end["from"])
 
 
 def share(waiting: dict[str, int], limit: int) -> dict[str, int]:
@@ -101,6 +115,13 @@ def reach(topic: TopicReader, start: int, stop: int, size: int) -> int:
     return stop
 
 
+def _short_words(name: str, position: int, visible: int) -> str:
+    return (
+        f"{name} ends before entry {visible}, and was read up to entry {position}: it was restored from a "
+        "backup, or has lost its end in a power cut, or its broker was not started since"
+    )
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """For `spark.readStream`."""
 
@@ -121,13 +142,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             self._later = Subscription(address, name, "earliest")  # for topics that come later
         self._held: Place | None = None
+        self._floors: dict[str, Floor] = {}
+        """Per topic, how far the subscription may move."""
+        self._short: dict[str, int] = {}
+        """Topics that end before what was read of them: where they ended when that was seen first."""
         self._target: Flat | None = None
         """Where available-now ends."""
         self._waiting_since: float | None = None
         """Since when there is too little for minOffsetsPerTrigger."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None}  # files are opened anew in a task
+        return {**self.__dict__, "_held": None, "_floors": {}}  # files are opened anew in a task
 
     @property
     def _place(self) -> Place:
@@ -149,11 +174,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in names:
             topic = self._place.open(name)
             wish = wanted_position(starting, name, EARLIEST if isinstance(starting, dict) else LATEST)
-            position = resolve(topic, wish, options["startingTimestamp"])
-            out[name] = self._entry(topic, position, NO_SUBSCRIPTION)
+            position, whole = starting_at(topic, wish, options)
+            out[name] = self._entry(topic, position, whole)
             if self._subscription is not None:
-                at = self._subscription.at(name)
-                out[name] = self._entry(topic, at.acked_to, at.reset_number)
+                at = self._subscription.at(name, topic.incarnation)
+                out[name] = self._subscribed(topic, at)
         return nested(out)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -162,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             entries, ranges = self._waiting(begun)
         except _AWAY as error:
-            log.warning("no new batch while the broker of the subscription is away: %s", error)
+            log.warning("no new batch while the broker is away: %s", error)
             return start
         if not isinstance(limit, ReadAllAvailable):
             if self._too_little(sum(stop - begin for _, begin, stop in ranges.values())):
@@ -175,25 +200,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _waiting(self, begun: Flat) -> tuple[Flat, Ranges]:
         """Where each topic stands, and what of it waits. Topics that are gone are not in it."""
-        if self._subscription is not None:
-            done = {name: (each["reset"], each["position"]) for name, each in begun.items()}
-            self._later.finished({name: each for name, each in done.items() if each[0] >= 0})
         entries: Flat = {}
         ranges: Ranges = {}
         for name in self._selection.find(self._place):
             try:
                 topic = self._place.open(name)
                 first, visible = topic.plan()
+                entry = self._standing(topic, begun.get(name), first)
             except NotFound:
+                if self._is_there(name, begun.get(name)):
+                    raise
                 continue  # deleted while this looked
-            entry = self._standing(topic, begun.get(name), first)
             if self._target is not None:
                 if name not in begun and name not in self._target:
                     continue  # came after available-now began
-                visible = min(visible, self._target.get(name, entry)["position"])
-            begin = after_loss(name, entry["position"], first, self._options["failOnDataLoss"])
-            entries[name] = entry
+                ending = self._target.get(name, entry)
+                same = ending["incarnation"] == entry["incarnation"]
+                visible = min(visible, max(entry["position"], ending["position"] if same else 0))
+            entries[name], begin = self._shortened(name, entry, visible)
+            begin = after_loss(name, begin, first, self._options["failOnDataLoss"])
             ranges[name] = (topic, begin, max(begin, visible))
+            if entries[name]["position"] < entry["position"]:
+                ranges[name] = (topic, begin, begin)  # first it is written down that it went back
         for name in begun.keys() - entries.keys():
             self._lost(name, begun[name])
         return entries, ranges
@@ -203,12 +231,54 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if before is not None and before["incarnation"] != topic.incarnation.hex():
             self._lost(topic.name, before)
             before = None
-        entry = before or self._entry(topic, first, NO_SUBSCRIPTION)
-        if self._subscription is not None:
-            at = self._later.at(topic.name)
-            if at.reset_number != entry["reset"]:
-                entry = self._entry(topic, at.acked_to, at.reset_number)
-        return entry
+        if self._subscription is None:
+            return before or self._entry(topic, first, first)
+        known = before is not None and before.get("subscription") == self._subscription.name
+        at = self._later.at(topic.name, topic.incarnation, create=not known)
+        if before is None:
+            return self._subscribed(topic, at)
+        if not known:  # named since: the checkpoint says what is done, and the subscription follows it
+            named = {"subscription": self._subscription.name, "reset": at.reset_number}
+            return {**before, **named, "from": before["position"]}
+        if at.reset_number != before["reset"]:
+            return self._subscribed(topic, at)
+        self._follow(topic, before["position"], at)
+        return before
+
+    def _follow(self, topic: TopicReader, position: int, at: Progress) -> None:
+        """Move the subscription behind what is done, and not behind a chunked message that is not (I157)."""
+        if at.acked_to < position <= topic.plan()[1]:
+            floor = self._floors.setdefault(topic.name, Floor()).below(topic, at.acked_to, position)
+            self._later.finished(topic.name, at, floor)
+
+    def _is_there(self, name: str, before: dict[str, Any] | None) -> bool:
+        """The topic that was read: what was not found was something else."""
+        try:
+            topic = self._place.open(name)
+            topic.plan()
+        except NotFound:
+            return False
+        return before is None or before["incarnation"] == topic.incarnation.hex()
+
+    def _shortened(self, name: str, entry: dict[str, Any], visible: int) -> tuple[dict[str, Any], int]:
+        """A topic that ends before what was read of it; also from where it is read on.
+
+        What comes now is new, and stands at positions that were read before. But it may also be that the
+        broker has not been started since a power cut, and will show the rest: what says so is that it grows.
+        """
+        position: int = entry["position"]
+        if position <= visible:
+            self._short.pop(name, None)
+            return entry, position
+        words = _short_words(name, position, visible)
+        if self._options["failOnDataLoss"]:
+            raise DataLoss(f"{words}; start its broker; if it stays so, set failOnDataLoss=false to go on")
+        seen = self._short.setdefault(name, visible)
+        if seen == visible:
+            log.warning("%s; waiting for it to grow", words)
+            return entry, position
+        log.warning("%s; going on with entry %d, the first that is new", words, seen)
+        return {**entry, "from": seen, "position": seen}, seen
 
     def _too_little(self, count: int) -> bool:
         least = self._options["minOffsetsPerTrigger"]
@@ -245,13 +315,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLoss(f"{words}; set failOnDataLoss=false to go on with what there is")
         log.warning("%s; going on with what there is", words)
 
-    def _entry(self, topic: TopicReader, position: int, reset: int) -> dict[str, Any]:
+    def _subscribed(self, topic: TopicReader, at: Progress) -> dict[str, Any]:
+        """Where the subscription is."""
+        assert self._subscription is not None
+        named = {"subscription": self._subscription.name, "reset": at.reset_number}
+        return {**self._entry(topic, at.acked_to, at.acked_to), **named}
+
+    def _entry(self, topic: TopicReader, position: int, whole: int) -> dict[str, Any]:
         return {
             "from": position,
             "incarnation": topic.incarnation.hex(),
             "plain": topic_and_partition(topic.name)[0] == topic.name,
             "position": position,
-            "reset": reset,
+            "reset": NO_SUBSCRIPTION,
+            "whole": whole,
         }
 
     # -- limits ----------------------------------------------------------------------------------------
@@ -269,18 +346,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is the end."""
-        self._target = flat(self.reportLatestOffset())
+        self._target = self._latest()
 
-    def reportLatestOffset(self) -> Offset:
-        """What there is, for Spark's progress: `behind_latest` makes numbers of it."""
+    def reportLatestOffset(self) -> Offset | None:
+        """What there is, for Spark's progress: `behind_latest` makes numbers of it. None: it is not known."""
+        try:
+            return nested(self._latest())
+        except (HoldfastError, OSError) as error:  # what is wrong with reading, reading says
+            log.warning("how far this query is behind cannot be told now: %s", error)
+            return None
+
+    def _latest(self) -> Flat:
         out: Flat = {}
         for name in self._selection.find(self._place):
             try:
                 topic = self._place.open(name)
-                out[name] = self._entry(topic, topic.plan()[1], NO_SUBSCRIPTION)
+                first, visible = topic.plan()
             except NotFound:
                 continue  # deleted while this looked
-        return nested(out)
+            out[name] = {**self._entry(topic, visible, first), "from": first}
+        return out
 
     # -- one batch -------------------------------------------------------------------------------------
 
@@ -295,14 +380,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             try:
                 topic = self._place.open(name)
-                first, _ = topic.plan()
+                first, visible = topic.plan()
                 if topic.incarnation.hex() != each["incarnation"]:
                     raise NotFound(f"{name} was deleted, and made again")
-            except NotFound:
+                visible = visible if stop <= visible else self._grown(topic, stop)
+            except NotFound as error:
+                if isinstance(error, DataLoss):
+                    raise
                 self._lost(name, {"position": begin})
                 continue
-            ranges.append((topic, after_loss(name, begin, first, fail), stop))
-        return cut(ranges, self._options["minPartitions"])
+            begin = after_loss(name, min(begin, visible), first, fail)
+            ranges.append(Planned(topic, begin, min(stop, visible), each.get("whole", 0)))
+        return cut(ranges, self._options["minPartitions"], self._options.get("cores"))
+
+    def _grown(self, topic: TopicReader, stop: int) -> int:
+        """Where a topic ends that ended before a batch which was planned already: the batch is not whole.
+
+        Raises:
+            DataLoss: by option failOnDataLoss.
+        """
+        deadline = time.monotonic() + self._options["timeout"]
+        while True:
+            _, visible = topic.plan()
+            if visible >= stop:
+                return visible
+            words = _short_words(topic.name, stop, visible)
+            if self._options["failOnDataLoss"]:
+                raise DataLoss(
+                    f"{words}; start its broker; if it stays so, set failOnDataLoss=false to go on"
+                )
+            if time.monotonic() >= deadline:
+                log.warning("%s; going on with what there is", words)
+                return visible
+            time.sleep(GROW_S)
 
     def read(self, partition: InputPartition) -> Any:
         """In the task."""
