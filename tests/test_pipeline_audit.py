@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter, defaultdict
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.errors import Misuse, NotFound
+from audit_world import Case, case
+from holdfast.errors import Corrupt, Misuse, NotFound
+from holdfast.pipeline import audit as library
+from holdfast.pipeline.accounting import ProducerAudit
 from holdfast.pipeline.archive import archive
-from holdfast.pipeline.audit import GROUP_BITS, SHOWN, AuditReport, audit
+from holdfast.pipeline.archived import ArchiveDirectory, Run
+from holdfast.pipeline.audit import AuditReport, audit, by_topic
+from holdfast.pipeline.compact import compact
 from holdfast.pipeline.numbered import decoded, encode, encode_json
 from holdfast.pipeline.report import page, write_report
 from pipeline_world import Fed, publish
@@ -29,64 +34,50 @@ def message(producer: str, number: int, keys: int = 3) -> bytes:
     return make(producer, number, f"k{number % keys}", sent_ns=SENT_NS + number * 1_000_000)
 
 
-def plain(
-    messages: list[tuple[str, int]], confirmed: dict[str, int], keys: int = 3
-) -> dict[str, tuple[int, ...]]:
-    """Lost, duplicated and out of order by producer, counted the simple way."""
-    times = Counter(messages)
-    highest: dict[tuple[str, int], int] = defaultdict(lambda: -1)
-    late: Counter[str] = Counter()
-    seen: set[tuple[str, int]] = set()
-    for producer, number in messages:
-        if (producer, number) in seen:
-            continue
-        seen.add((producer, number))
-        late[producer] += number < highest[producer, number % keys]
-        highest[producer, number % keys] = max(highest[producer, number % keys], number)
-    return {
-        producer: (
-            sum((producer, number) not in times for number in range(confirmed[producer])),
-            sum(count - 1 for (name, _), count in times.items() if name == producer),
-            late[producer],
-        )
-        for producer in confirmed
-    }
+def numbered(*numbers: int, producer: str = "a") -> list[dict[str, object]]:
+    return [{"value": message(producer, number)} for number in numbers]
 
 
-def test_as_a_plain_count_has_it(spark: SparkSession, tmp_path: Path) -> None:
-    """Random losses, repetitions and swaps over three producers; a part of it archived, a part of it live."""
-    chance = random.Random(1)
-    messages: list[tuple[str, int]] = []
-    confirmed = {"many": (2 << GROUP_BITS) + 7, "few": 300, "one group": (1 << GROUP_BITS) - 1}
-    for producer, count in confirmed.items():
-        numbers = [number for number in range(count + chance.randrange(5)) if chance.random() > 40 / count]
-        for number in chance.sample(numbers, 5):
-            numbers.insert(chance.randrange(numbers.index(number) + 1, len(numbers) + 1), number)
-        for at in (chance.randrange(len(numbers) - 4) for _ in range(5)):
-            numbers[at], numbers[at + 3] = numbers[at + 3], numbers[at]
-        messages += [(producer, number) for number in numbers]
-    values: list[dict[str, Any]] = [{"value": message(*each)} for each in messages]
-    values += [{"value": b"other"}, {"value": None}]
-    half = len(values) // 3
-    archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": values[:half]}))
-    found = audit(spark, topics=["t"], archive=tmp_path, source=Fed({"t": values}), expected=confirmed)
-    assert (found.archived, found.live, found.foreign) == (half, len(values) - half, 2)
-    wanted = plain(messages, confirmed)
-    assert {
-        each.producer: (each.lost, each.duplicated, each.out_of_order) for each in found.producers
-    } == wanted
-    missing = {(gap.producer, number) for gap in found.gaps for number in range(gap.first, gap.last + 1)}
-    there = set(messages)
-    assert missing == {
-        (name, number)
-        for name, count in confirmed.items()
-        for number in range(count)
-        if (name, number) not in there
-    }
-    twice = {each for each, count in Counter(messages).items() if count > 1}
-    assert {(each.producer, each.number) for each in found.repeated} == twice
-    assert len(found.overtaken) == min(SHOWN, found.out_of_order)
+@pytest.mark.parametrize("said", [True, False])
+def test_as_a_plain_count_has_it(spark: SparkSession, tmp_path: Path, said: bool) -> None:
+    """Forty topics at once, each with faults of its own; a part of each archived by two runs, a part live."""
+    chance = random.Random(said)
+    cases = [case(f"{FULL}t{number:02}", chance) for number in range(40)]
+    for share in (0.3, 0.6):
+        part = {each.topic: each.rows()[: int(share * len(each.sent))] for each in cases}
+        archive(spark, topics=list(part), to=tmp_path, source=Fed(part))
+    found = audit(
+        spark,
+        topics=[each.topic for each in cases],
+        archive=tmp_path,
+        source=Fed({each.topic: each.rows() for each in cases}),
+        expected={each.topic: each.expected for each in cases} if said else None,
+    )
+    agree(found, cases, said)
+    assert found.archived == sum(int(0.6 * len(each.sent)) for each in cases)
+    assert found.messages == found.archived + found.live == sum(len(each.sent) for each in cases)
     assert not found.sound
+    # All kinds of faults are in it, and topics without any.
+    assert all((found.lost, found.duplicated, found.out_of_order, found.damaged, found.foreign))
+    assert said == (found.unexpected > 0) == any(each.unconfirmed for each in found.producers)
+
+
+def agree(found: AuditReport, cases: list[Case], said: bool) -> None:
+    """Everything that the audit tells, against the plain count."""
+    assert found.producers == [each for topic in cases for each in topic.producers(said)]
+    assert found.gaps == [gap for topic in cases for gap in topic.gaps(said)]
+    told = [(each.topic, each.producer, each.number, each.position) for each in found.repeated]
+    assert told == [(topic.topic, *each) for topic in cases for each in topic.again()]
+    late = {(each.topic, each.producer, each.number, each.position) for each in found.overtaken}
+    assert late == {(topic.topic, *each) for topic in cases for each in topic.late()}
+    odd = [(topic.topic, *each) for topic in cases for each in topic.odd()]
+    assert [(each.topic, each.position, each.what) for each in found.strange] == odd
+    whats = [what for _, _, what in odd]
+    assert (found.foreign, found.damaged) == (whats.count("not numbered"), whats.count("damaged"))
+    times = {each.topic: (each.min, *each.shares, each.max) for each in found.latency}
+    assert times == {topic.topic: topic.shares() for topic in cases if topic.producers(False)}
+    good = found.messages - found.foreign - found.damaged
+    assert sum(each.count for each in found.series) == sum(n for _, _, n in found.histogram) == good
 
 
 def test_what_is_sound_is_called_so(spark: SparkSession, tmp_path: Path) -> None:
@@ -97,16 +88,63 @@ def test_what_is_sound_is_called_so(spark: SparkSession, tmp_path: Path) -> None
     assert found.sound
     assert (found.messages, found.live, found.foreign) == (100, 100, 0)
     assert [each.messages for each in found.producers] == [50, 50]
-    assert found.latency[0].count == 50
-    assert sum(each.count for each in found.series) == sum(count for _, _, count in found.histogram) == 100
     assert "sound: 100 messages" in found.table()
     # Archived, and looked at together with what is live: each position counts once.
     archive(spark, topics=["t"], to=tmp_path / "a", path=str(data))
     publish(data, "t", [message("a", number) for number in (50, 51)])
-    both = audit(spark, topics=["t"], path=str(data), archive=tmp_path / "a")
+    both = audit(spark, path=str(data), archive=tmp_path / "a", expected={"a": 52})
     assert (both.sound, both.archived, both.live) == (True, 50, 2)
-    alone = audit(spark, archive=tmp_path / "a", expected={"a": 52})
-    assert (alone.lost, alone.archived, alone.live) == (2, 50, 0)
+    assert library.look(spark, [], None, tmp_path / "a").rows.count() == 50
+
+
+def test_a_topic_that_was_made_anew_is_another_one(spark: SparkSession, tmp_path: Path) -> None:
+    """Its producers count from 0 again, and what is expected is said of the newest."""
+    first, second = Fed({"t": numbered(0, 1, 3)}, "aa" * 16), Fed({"t": numbered(0, 1)}, "bb" * 16)
+    archive(spark, topics=["t"], to=tmp_path, source=first)
+    archive(spark, topics=["t"], to=tmp_path, source=second)
+    third = Fed({"t": numbered(0, 1, 2)}, "cc" * 16)
+    found = audit(spark, archive=tmp_path, source=third, expected={"a": 3})
+    assert [(each.topic.removeprefix(FULL), each.messages, each.lost) for each in found.producers] == [
+        ("t", 3, 0),
+        ("t (incarnation aaaaaaaa)", 3, 1),
+        ("t (incarnation bbbbbbbb)", 2, 0),
+    ]
+    assert (found.duplicated, found.out_of_order, found.unexpected) == (0, 0, 0)
+    alone = library.look(spark, [], None, tmp_path).rows.groupBy("topic").count().collect()
+    assert {(row[0].removeprefix(FULL), row[1]) for row in alone} == {
+        ("t", 2),
+        ("t (incarnation aaaaaaaa)", 3),
+    }
+
+
+def test_a_run_that_is_archived_meanwhile_counts_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process archives between the looks at the archive: that is not there twice."""
+    rows = numbered(*range(6))
+    archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:2]}))
+    known = ArchiveDirectory.runs
+
+    def runs(self: ArchiveDirectory, any_kind: bool = False) -> list[Run]:
+        before = known(self, any_kind)
+        monkeypatch.undo()
+        archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:4]}))
+        return before
+
+    look = library.look
+    for step in ("first", "second"):
+        if step == "second":  # behind the first look
+
+            def there(path: str | Path) -> ArchiveDirectory:
+                found = ArchiveDirectory(path)
+                monkeypatch.setattr(ArchiveDirectory, "runs", runs)
+                return found
+
+            monkeypatch.setattr(ArchiveDirectory, "there", there)
+        else:
+            monkeypatch.setattr(ArchiveDirectory, "runs", runs)
+        looked = look(spark, ["t"], Fed({"t": rows}), tmp_path)
+        assert sorted(row["position"] for row in looked.rows.collect()) == list(range(6)), step
 
 
 def test_a_producer_of_whom_nothing_is_there(spark: SparkSession) -> None:
@@ -114,20 +152,93 @@ def test_a_producer_of_whom_nothing_is_there(spark: SparkSession) -> None:
     assert (found.lost, found.messages, found.latency) == (3, 0, [])
     assert [(gap.first, gap.last) for gap in found.gaps] == [(0, 2)]
     assert "Not sound" in page(found)
+    # Nothing was expected, and nothing is there; without being told so, nothing was shown either.
+    assert audit(spark, topics=["t"], source=Fed({"t": []}), expected={"ghost": 0}).sound
 
 
-def test_latency_in_micros(spark: SparkSession) -> None:
-    from datetime import UTC, datetime, timedelta
+def report(*producers: ProducerAudit, **more: object) -> AuditReport:
+    total = sum(each.messages for each in producers)
+    figures: dict[str, object] = {"archived": 0, "live": total, "messages": total, "foreign": 0, "damaged": 0}
+    figures |= {"producers": list(producers), "latency": [], "step_s": 1, "series": [], "histogram": []}
+    return AuditReport(**{**figures, **more})  # type: ignore[arg-type]
 
-    began = datetime(2026, 11, 15, tzinfo=UTC)
-    ns = int(began.timestamp()) * 10**9
-    rows = [
-        {"value": encode("a", n, "k", sent_ns=ns), "publishTime": began + timedelta(milliseconds=n)}
-        for n in range(1, 101)
-    ]
-    found = audit(spark, topics=["t"], source=Fed({"t": rows}))
-    (times,) = found.latency
-    assert (times.min, times.p50, times.p90, times.p99, times.max) == (1000, 50_000, 90_000, 99_000, 100_000)
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"lost": 2}, "lost 2"),
+        ({"duplicated": 1}, "duplicated 1"),
+        ({"out_of_order": 1}, "out of order 1"),
+        ({"unexpected": True}, "1 producer not expected"),
+        ({"foreign": 3}, "not numbered 3"),
+        ({"damaged": 1}, "damaged 1"),
+        ({"damaged": 1, "foreign_allowed": True}, "damaged 1"),
+        ({"messages": 0}, "there is no message to account for"),
+    ],
+)
+def test_what_is_not_sound(change: dict[str, object], words: str) -> None:
+    figures = {"lost": 0, "duplicated": 0, "out_of_order": 0, "unconfirmed": 0, "confirmed": None}
+    fine = ProducerAudit(topic="t", producer="a", messages=5, distinct=5, last=4, **figures)  # type: ignore[arg-type]
+    assert report(fine).sound
+    assert report(fine, foreign=1, foreign_allowed=True).sound
+    of_producer = {
+        name: value for name, value in change.items() if name in asdict(fine) and name != "messages"
+    }
+    rest = {name: value for name, value in change.items() if name not in of_producer}
+    found = report(ProducerAudit(**{**asdict(fine), **of_producer}), **rest)
+    assert found.faults() == [words]
+    assert not found.sound
+    assert f"NOT SOUND: {words}; of " in found.table()
+    assert words in page(found)
+    assert found.record()["sound"] is False
+
+
+def test_what_is_expected_is_said_by_topic() -> None:
+    one, two = f"{FULL}t", f"{FULL}u"
+    assert by_topic({"a": 3, "b": None}, [one]) == {(one, "a"): 3, (one, "b"): None}
+    assert by_topic({"t": {"a": 3}, two: {}}, [one, two]) == {(one, "a"): 3}
+    assert by_topic({}, [one]) == {}
+    for wrong, words in (
+        ({"a": 3}, "2 topics are looked at"),
+        ({"t": {"a": 3}, "a": 3}, "producers beside topics"),
+        ({"t": {"a": 3}, "v": {"a": 3}}, "names v, which is not looked at"),
+        ({"t": {"a": 3}}, "says nothing of persistent://public/default/u"),
+    ):
+        with pytest.raises(Misuse, match=words):
+            by_topic(wrong, [one, two])  # type: ignore[arg-type]
+
+
+def test_nothing_to_look_at(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="say which"):
+        audit(spark)
+    with pytest.raises(Misuse, match="name the topics"):
+        audit(spark, source=Fed({}))
+    with pytest.raises(NotFound, match="no archive"):
+        audit(spark, archive=tmp_path)
+
+
+def test_what_the_archive_does_not_hold(spark: SparkSession, tmp_path: Path) -> None:
+    rows = numbered(0, 1, 2)
+    archive(spark, topics=["t"], to=tmp_path / "a", source=Fed({"t": rows}))
+    with pytest.raises(NotFound, match=f"no topic {FULL}tt; it holds {FULL}t"):
+        audit(spark, archive=tmp_path / "a", topics=["t", "tt"])
+    with pytest.raises(Corrupt, match="ends at position 2, and 3 are archived"):
+        audit(spark, archive=tmp_path / "a", source=Fed({"t": rows[:2]}))
+    compact(spark, topics=["t"], to=tmp_path / "c", source=Fed({"t": [{**rows[0], "key": b"k"}]}))
+    with pytest.raises(Misuse, match="is compacted"):
+        audit(spark, archive=tmp_path / "c")
+
+
+def test_what_was_trimmed_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    rows = numbered(0, 1, 2, 3, 4, 5)
+    archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:2]}))
+    found = audit(spark, archive=tmp_path, source=Fed({"t": rows}, first=4))
+    assert (found.lost, found.archived, found.live) == (2, 2, 2)
+    assert found.notes == [f"{FULL}t: 2 positions behind the archive were trimmed and never archived"]
+    assert f"note: {found.notes[0]}" in found.table()
+    assert found.notes[0] in page(found)
+    looked = library.look(spark, ["t"], Fed({"t": rows}, first=4), None)
+    assert looked.notes == [f"{FULL}t: the first 4 positions were trimmed, and are in no archive"]
 
 
 def test_what_is_no_numbered_message(spark: SparkSession) -> None:
@@ -153,13 +264,6 @@ def test_what_is_no_numbered_message(spark: SparkSession) -> None:
     for wrong in ({"producer": "x" * 256, "number": 1}, {"producer": "x", "number": -1}):
         with pytest.raises(Misuse):
             encode(**wrong, key="k")  # type: ignore[arg-type]
-
-
-def test_nothing_to_look_at(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match="say which"):
-        audit(spark)
-    with pytest.raises(NotFound, match="no archive"):
-        audit(spark, archive=tmp_path)
 
 
 def test_the_page_is_one_file_and_says_what_is_wrong(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 
 from holdfast.cli import demo
 from holdfast.cli.parsing import Usage
-from holdfast.pipeline.audit import AuditReport, ProducerAudit
+from holdfast.pipeline.accounting import ProducerAudit
+from holdfast.pipeline.audit import AuditReport
 from holdfast.rig import closing
 from holdfast.rig.closing import Account
 from holdfast.rig.parts import Part
@@ -153,6 +154,7 @@ def report(*producers: ProducerAudit) -> AuditReport:
         live=total,
         messages=total,
         foreign=0,
+        damaged=0,
         producers=list(producers),
         latency=[],
         step_s=1,

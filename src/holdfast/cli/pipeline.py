@@ -28,8 +28,12 @@ value are left out. The next run goes on from there."""
 
 AUDIT = """\
 Accounts for every numbered message of topics, of an archive, or of both
-together: lost, duplicated, out of order per key, latency. The exit status is
-1 if anything is wrong. --report writes a page with plots."""
+together: lost, duplicated, out of order per key, damaged, latency. The exit
+status is 1 if anything is wrong. --report writes a page with plots.
+
+  audit rig --data DATA                        what is in the broker
+  audit --archive DIR                          what is archived
+  audit --archive DIR --data DATA              both, each position once"""
 
 REPLAY = """\
 Publishes an archive's messages again, in order and exactly once: the same --id
@@ -126,10 +130,16 @@ def _add_audit(verbs: Subparsers) -> None:
     parser = _command(verbs, "audit", "is everything there, once, in order?", AUDIT, audit)
     parser.add_argument("topics", nargs="*", metavar="TOPIC")
     parser.add_argument(
-        "--archive", metavar="DIR", help="look at an archive, too; without topics: at it alone"
+        "--archive", metavar="DIR", help="look at an archive, too; without topics: at all that it holds"
     )
     parser.add_argument(
-        "--expected", metavar="FILE", help='how many were confirmed to whom, as JSON: {"rig-1": 1000}'
+        "--expected",
+        metavar="FILE",
+        help='how many were confirmed to whom, as JSON: {"rig-1": 1000}, or by topic: '
+        '{"orders": {"rig-1": 1000}}; null: it is not known',
+    )
+    parser.add_argument(
+        "--allow-foreign", action="store_true", help="messages that are not numbered are no fault"
     )
     parser.add_argument("--report", metavar="FILE", help="write a page with plots")
 
@@ -232,13 +242,16 @@ def audit(options: argparse.Namespace) -> int:
     if not options.topics and options.archive is None:
         raise Usage("what is to be audited? Name topics, or --archive DIR, or both")
     expected = None if options.expected is None else _expected(Path(options.expected))
+    live = options.topics or options.data_directory is not None or options.server is not None
+    where = _where(options) if live else {}  # an archive alone needs no broker
     with spark_for(options) as (spark, steps):
         found = library.audit(
             spark,
             topics=options.topics,
-            **(_where(options) if options.topics else {}),
+            **where,
             archive=options.archive,
             expected=expected,
+            foreign_allowed=options.allow_foreign,
             told=steps,
         )
     page = None if options.report is None else str(write_report(found, options.report))
@@ -342,12 +355,18 @@ def _where(options: argparse.Namespace) -> dict[str, Any]:
     return {"path": str(directory)}
 
 
-def _expected(path: Path) -> dict[str, int]:
+def _expected(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
     except ValueError as error:
         raise BadConfiguration(f"{path} is not JSON: {error}") from None
-    good = isinstance(found, dict) and all(type(count) is int and count >= 0 for count in found.values())
-    if not good:
-        raise BadConfiguration(f'{path} must say how many were confirmed to whom: {{"rig-1": 1000}}')
+    parts = [found] if isinstance(found, dict) else []
+    parts += [each for part in parts for each in part.values() if isinstance(each, dict)]
+    counts = [each for part in parts for each in part.values() if not isinstance(each, dict)]
+    deep = any(isinstance(each, dict) for part in parts[1:] for each in part.values())
+    if not parts or deep or not all(each is None or (type(each) is int and each >= 0) for each in counts):
+        raise BadConfiguration(
+            f'{path} must say how many were confirmed to whom, as {{"rig-1": 1000}}, or by topic, as '
+            '{"orders": {"rig-1": 1000}}'
+        )
     return dict(found)

@@ -1,7 +1,8 @@
 """Numbered messages: what a producer sends so that an audit can find each one, or miss it.
 
-A producer has a name of its own and counts from 0, over all its topics. Two forms, told apart by their first
-byte. JSON: an object with the fields `producer`, `number`, `sent_ns`, `key`, and whatever else. Binary:
+A producer has a name of its own and counts from 0, in each topic that it sends to, over all partitions of it.
+Two forms, told apart by their first bytes. JSON: an object with the fields `producer`, `number`, `sent_ns`,
+`key`, and whatever else; it has no checksum, so a digit that was changed is another number. Binary:
 
 ```
 | "HFN1" | crc32 u32 of all that follows | number u64 | sent_ns u64 | producer size u8 | key size u8 |
@@ -85,10 +86,18 @@ def decoded(value: Column | str) -> Column:
             _slice(value, F.lit(27) + names, keys).cast("string").alias("key"),
         ),
     )
-    binary = _slice(value, 1, F.lit(len(MAGIC))) == F.lit(MAGIC)
+    binary = looks_numbered(value)
     json_like = _slice(value, 1, F.lit(1)) == F.lit(b"{")
     # Named once: in branches Spark would parse again for every name.
     return F.when(binary, from_binary).when(json_like, F.from_json(value.cast("string"), FIELDS))
+
+
+def looks_numbered(value: Column | str) -> Column:
+    """It begins as a numbered message in binary does. If it is none all the same, it is damaged."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    value = F.col(value) if isinstance(value, str) else value
+    return _slice(value, 1, F.lit(len(MAGIC))) == F.lit(MAGIC)
 
 
 def _slice(value: Column, start: int | Column, size: Column | None = None) -> Column:

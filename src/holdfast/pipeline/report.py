@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.words import time_words
+from holdfast.pipeline.words import short, time_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from holdfast.pipeline.audit import AuditReport, Moment
+    from holdfast.pipeline.accounting import Moment
+    from holdfast.pipeline.audit import AuditReport
 
 COLOURS = ("#2f6f9f", "#c8553d", "#5b8c5a", "#8d6a9f", "#b08d2e", "#4c9a9a", "#a0527a", "#666666")
 GOOD, BAD, INK, FAINT = "#2e7d4f", "#b3261e", "#1f2933", "#8794a1"
@@ -70,6 +71,7 @@ def page(report: AuditReport, title: str = "Delivery audit") -> str:
         f'<p class="sub">{html.escape(names)} · {made} · computed in {report.seconds:.1f} s</p>',
         _verdict(report),
         _tiles(report),
+        *(f'<p class="note">{html.escape(note)}</p>' for note in report.notes),
         *_plots(report, topics),
         _latency_table(report),
         _producer_table(report),
@@ -84,10 +86,6 @@ def page(report: AuditReport, title: str = "Delivery audit") -> str:
     )
 
 
-def short(topic: str) -> str:
-    return topic.removeprefix("persistent://").removeprefix("public/default/")
-
-
 # -- words and figures --------------------------------------------------------------------------------
 
 
@@ -97,7 +95,7 @@ def _verdict(report: AuditReport) -> str:
             f"{report.messages:,} messages: each is there, once, and none has overtaken another of its key"
         )
         return f'<section class="verdict good"><b>✓ Sound</b><span>{words}</span></section>'
-    words = f"lost {report.lost:,}, duplicated {report.duplicated:,}, out of order {report.out_of_order:,}"
+    words = ", ".join(report.faults())
     return f'<section class="verdict bad"><b>✗ Not sound</b><span>{words}</span></section>'
 
 
@@ -115,7 +113,11 @@ def _tiles(report: AuditReport) -> str:
     if unconfirmed:
         tiles.append(("unconfirmed", unconfirmed, False))
     if report.foreign:
-        tiles.append(("not numbered", report.foreign, False))
+        tiles.append(("not numbered", report.foreign, not report.foreign_allowed))
+    if report.damaged:
+        tiles.append(("damaged", report.damaged, True))
+    if report.unexpected:
+        tiles.append(("producers not expected", report.unexpected, True))
     shown = "".join(
         f'<div class="tile{" bad" if bad else ""}"><i>{name}</i><b>{value:,}</b></div>'
         for name, value, bad in tiles
@@ -165,7 +167,7 @@ def _producer_table(report: AuditReport) -> str:
             short(each.topic),
             each.producer,
             each.messages,
-            "–" if each.confirmed is None else each.confirmed,
+            each.confirmed_words,
             each.lost,
             each.duplicated,
             each.out_of_order,
@@ -173,9 +175,8 @@ def _producer_table(report: AuditReport) -> str:
         for each in report.producers
     ]
     head = ("topic", "producer", "messages", "confirmed", "lost", "duplicated", "out of order")
-    said = not report.producers or report.producers[0].confirmed is not None
     unsaid = "What was confirmed was not said: every number up to a producer's highest one is expected."
-    return _table("Producers", head, rows, 2, "" if said else unsaid, bad=4)
+    return _table("Producers", head, rows, 2, "" if report.said else unsaid, bad=4)
 
 
 def _findings(report: AuditReport) -> Iterator[str]:
@@ -186,6 +187,9 @@ def _findings(report: AuditReport) -> Iterator[str]:
         if found:
             rows = [(short(each.topic), each.producer, each.number, each.position) for each in found]
             yield _table(title, ("topic", "producer", "number", "at position"), rows, 2)
+    if report.strange:
+        odd = [(short(each.topic), each.what, each.position) for each in report.strange]
+        yield _table("No numbered messages", ("topic", "what", "at position"), odd, 2)
 
 
 # -- plots --------------------------------------------------------------------------------------------

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def text_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Columns in line; numbers to the right, with their thousands apart.
+def plural(number: int, noun: str) -> str:
+    """1 message, 2 messages."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def short(topic: str) -> str:
+    """A topic's name as people write it."""
+    return topic.removeprefix("persistent://").removeprefix("public/default/")
+
+
+def text_table(
+    head: Sequence[str], rows: Sequence[Sequence[object]], numbers: int | None = None
+) -> list[str]:
+    """Columns in line; numbers to the right, with their thousands apart, and all columns from `numbers` on.
 
     Example:
         >>> text_table(("TOPIC", "ROWS"), [("orders", 12345), ("tar", 7)])
@@ -16,7 +28,8 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[st
     lines = [list(head), *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     right = [
-        bool(rows) and all(isinstance(row[column], int | float) for row in rows)
+        (numbers is not None and column >= numbers)
+        or (bool(rows) and all(isinstance(row[column], int | float) for row in rows))
         for column in range(len(head))
     ]
     return [
