@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast
 from holdfast.broker.names import topic_name
+from holdfast.pipeline.archive import KEPT
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.inputs import Extent
 
@@ -16,12 +17,40 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in KEPT.items())
 
 
 def publish(data: Path, topic: str, values: Sequence[bytes], batch: int = 1, **more: Any) -> None:
     with holdfast.Broker.open(data) as broker, broker.producer(topic, batch=batch) as producer:
         producer.send_many(list(values), **more)
+
+
+def append_entries(data: Path, topic: str, entries: Sequence[bytes], **options: Any) -> None:
+    """Entries as they are, as a client has made them."""
+    import asyncio
+
+    from holdfast.broker.events import StageAppend
+    from holdfast.broker.stage import StageReceipt
+
+    async def append() -> None:
+        async with holdfast.Broker.open(data, **options) as broker:
+            where = (await broker.ensure_topic(topic_name(topic))).state.id
+            for entry in entries:  # one by one: each may begin a ledger
+                stage = await broker.stage()
+                made = await broker.engine.submit(StageAppend(stage.id, where, 0, [entry]))
+                receipt = StageReceipt(stage.id, ((where, made.count, made.digest),))
+                assert await broker.sink_commit(stage.id.hex(), 1, [receipt])
+
+    asyncio.run(append())
+
+
+def trim(data: Path, topic: str) -> int:
+    """All that nobody holds goes; the first position that is left."""
+    from holdfast.pipeline.reading import FilePlace
+
+    with holdfast.Broker.open(data, roll_entries=1) as broker:
+        broker.admin.trim(topic)
+    return FilePlace(str(data)).open(topic_name(topic)).plan()[0]
 
 
 def topic_rows(spark: SparkSession, data: Path, *topics: str) -> DataFrame:
@@ -58,6 +87,9 @@ class Fed:
         ]
         return spark.createDataFrame(found, SCHEMA).select(*columns)
 
+    def free_below(self, name: str, since: int, position: int) -> int:
+        return position
+
 
 def complete(row: dict[str, Any], topic: str, position: int) -> tuple[Any, ...]:
     """A row of all columns, with what the test does not care about."""
@@ -75,7 +107,10 @@ def complete(row: dict[str, Any], topic: str, position: int) -> tuple[Any, ...]:
         "sequenceId": position,
         "properties": {},
         "position": position,
+        "keyEncoding": None,
+        "orderingKey": None,
+        "encryption": None,
     }
     unknown = row.keys() - found.keys()
     assert not unknown, unknown
-    return tuple({**found, **row}[name] for name in COLUMNS)
+    return tuple({**found, **row}[name] for name in KEPT)

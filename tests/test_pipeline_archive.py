@@ -12,15 +12,20 @@ import pytest
 import archive_kill
 import holdfast
 from archive_kill import STEPS, SUBSCRIPTION, TOPICS, Drivers
+from holdfast._core import encode_messages
 from holdfast.client import Progress
 from holdfast.errors import Corrupt, CursorModifying, Locked
 from holdfast.pipeline.archive import archive, read_archive, verify_archive
 from holdfast.pipeline.archived import ArchiveDirectory
+from holdfast.pipeline.digest import Digest, aggregates
+from holdfast.pipeline.rows import parts
 from holdfast.pipeline.subscriptions import DirectorySubscriptions
-from pipeline_world import Fed, publish, topic_rows
+from pipeline_world import Fed, append_entries, publish, topic_rows, trim
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(600)  # Spark, on whatever else the machine does
 
 FULL = "persistent://public/default/"
 
@@ -95,9 +100,10 @@ def test_what_reads_back_wrong_is_not_added(spark: SparkSession, tmp_path: Path,
     with pytest.raises(Corrupt, match="nothing was added"):
         archive(spark, topics=["t"], to=to, path=str(data), subscription="s", told=told)
     assert ArchiveDirectory(to).runs() == []
+    assert not list((to / "_holdfast/staging").iterdir())  # a full disk is not made fuller
     assert DirectorySubscriptions(str(data)).progress("t", "s").acked_to == 0
     done = archive(spark, topics=["t"], to=to, path=str(data), subscription="s")
-    assert (done.rows, done.recovered.removed, done.topics[0].acked_to) == (10, 1, 10)
+    assert (done.rows, done.recovered.removed, done.topics[0].acked_to) == (10, 0, 10)
 
 
 def test_damage_that_comes_later_is_found(spark: SparkSession, tmp_path: Path) -> None:
@@ -157,6 +163,116 @@ def test_a_topic_that_was_trimmed_or_made_anew(spark: SparkSession, tmp_path: Pa
     renewed = archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:1]}, incarnation="bb"))
     assert renewed.rows == 1
     assert read_archive(spark, tmp_path).count() == 5
+
+
+def test_a_message_in_parts_keeps_its_beginning(spark: SparkSession, tmp_path: Path) -> None:
+    """I182, I184: the subscription waits before it, and the run that has the last part has all of it."""
+    data, to, value = tmp_path / "data", tmp_path / "archive", bytes(range(250)) * 10
+    large = encode_messages([value], "p", 7, 1_700_000_000_000, key="k")[0]
+    cut, (a, b, c) = parts(large, 1200), encode_messages([b"a", b"b", b"c"], "q", 0, 1_700_000_000_000)
+    assert len(cut) == 3
+    append_entries(data, "t", [a, *cut[:2], b], roll_entries=1)
+    asked: dict[str, Any] = {"topics": ["t"], "to": to, "path": str(data), "subscription": "s"}
+    first = archive(spark, **asked)
+    assert [(each.stop, each.rows, each.acked_to) for each in first.topics] == [(4, 2, 1)]
+    assert "a message in parts is open from 1 on" in first.table()
+    assert trim(data, "t") == 1
+    again = archive(spark, **asked)  # nothing is new, and it stays where it is
+    assert (again.run, again.topics[0].acked_to) == (None, 1)
+    append_entries(data, "t", [cut[2], c], roll_entries=1)
+    last = archive(spark, **asked)
+    assert [(each.start, each.rows, each.acked_to) for each in last.topics] == [(4, 2, 6)]
+    assert trim(data, "t") >= 5
+    rows = read_archive(spark, to).orderBy("position").collect()
+    assert [(bytes(row["value"]), row["position"]) for row in rows] == [
+        (b"a", 0),
+        (b"b", 3),
+        (value, 4),
+        (b"c", 5),
+    ]
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Its positions are those that were planned, and its rows are another topic's."""
+    data, to = tmp_path / "data", tmp_path / "archive"
+    publish(data, "t", [b"old"] * 3)
+
+    def told(step: str, words: str = "") -> None:
+        if step == "write":
+            with holdfast.Broker.open(data) as broker:
+                broker.admin.delete_topic("t")
+            publish(data, "t", [b"new"] * 3)
+
+    with pytest.raises(Corrupt, match="deleted and made anew while it was read; nothing was added"):
+        archive(spark, topics=["t"], to=to, path=str(data), told=told)
+    assert ArchiveDirectory(to).runs() == []
+    archive(spark, topics=["t"], to=to, path=str(data))
+    assert {bytes(row["value"]) for row in read_archive(spark, to).collect()} == {b"new"}
+
+
+def test_retention_does_not_wait_and_a_subscription_does(spark: SparkSession, tmp_path: Path) -> None:
+    """What is trimmed while it is read is never half an archive."""
+    from pyspark.errors import PySparkException
+
+    data, to = tmp_path / "data", tmp_path / "archive"
+    append_entries(data, "t", encode_messages([b"%d" % n for n in range(20)], "p", 0, 1), roll_entries=1)
+
+    def told(step: str, words: str = "") -> None:
+        if step == "write":
+            trim(data, "t")
+
+    held = archive(spark, topics=["t"], to=tmp_path / "h", path=str(data), subscription="s", told=told)
+    assert (held.rows, held.topics[0].acked_to) == (20, 20)
+    with pytest.raises(PySparkException, match="trimmed"):
+        archive(spark, topics=["t"], to=to, path=str(data), told=told)
+    assert ArchiveDirectory(to).runs() == []
+    assert not list((to / "_holdfast/staging").iterdir())
+
+
+def test_rows_are_those_of_each_partition(spark: SparkSession, tmp_path: Path) -> None:
+    fed = {
+        f"p-partition-{number}": [{"topic": f"{FULL}p", "partition": number}] * (number + 1)
+        for number in (0, 1, 2)
+    }
+    done = archive(spark, topics=list(fed), to=tmp_path, source=Fed(fed))
+    assert [(each.topic[-1], each.rows) for each in done.topics] == [("0", 1), ("1", 2), ("2", 3)]
+    assert (done.rows, done.partitions) == (6, 1)
+    fed["p-partition-1"].append({"topic": f"{FULL}p", "partition": 1, "position": 0})
+    with pytest.raises(Corrupt, match="partition 1, has positions 0 to 0; 2 to 2 were asked for"):
+        archive(spark, topics=list(fed), to=tmp_path, source=Fed(fed))
+
+
+def test_a_digest_tells_what_is_missing_and_where(spark: SparkSession) -> None:
+    """Spark's own hash passes over NULL, and takes no map for an empty one."""
+    rows: list[tuple[Any, ...]] = [
+        (b"x", None, {}),
+        (None, b"x", {}),
+        (b"x", b"", {}),
+        (b"x", None, None),
+        (b"x", None, {"a": "b", "c": "d"}),
+        (b"x", None, {"c": "d", "a": "b"}),
+        (b"x", None, {"a": "d", "c": "b"}),
+    ]
+    frame = spark.createDataFrame(
+        [(number, *row) for number, row in enumerate(rows)],
+        "n INT, key BINARY, value BINARY, properties MAP<STRING, STRING>",
+    )
+    found = frame.groupBy("n").agg(*aggregates(["key", "value", "properties"])).orderBy("n").collect()
+    digests = [str(Digest.of(row)) for row in found]
+    assert digests[4] == digests[5]
+    assert len(set(digests)) == 6
+
+
+@pytest.mark.parametrize("keep", [4, 2000])
+def test_a_file_that_is_no_parquet_any_more_is_named(spark: SparkSession, tmp_path: Path, keep: int) -> None:
+    times = [datetime(2026, 11, day, tzinfo=UTC) for day in (15, 16)]
+    values = [{"publishTime": time, "value": bytes(range(256)) * 40} for time in times]
+    archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": values}))
+    file = next(tmp_path.glob("topic=*/date=2026-11-16/*.parquet"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:keep] + bytes(len(whole) - keep))
+    with pytest.raises(Corrupt, match=f"run 1 cannot be read; restore .*2026-11-16/{file.name} from a copy"):
+        verify_archive(spark, tmp_path)
 
 
 def test_a_server_that_has_the_directory_must_be_named(spark: SparkSession, tmp_path: Path) -> None:

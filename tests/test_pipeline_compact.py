@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+pytestmark = pytest.mark.timeout(600)  # Spark, on whatever else the machine does
+
+
 def found(spark: SparkSession, to: Path) -> dict[tuple[str, bytes | None], bytes]:
     rows = read_archive(spark, to).collect()
     pairs = {
@@ -76,3 +79,20 @@ def test_a_topic_made_anew_begins_anew(spark: SparkSession, tmp_path: Path) -> N
         compact(spark, topics=["t"], to=tmp_path, source=Fed(new))
     compact(spark, topics=["t"], to=tmp_path, source=Fed(new, incarnation="bb"))
     assert found(spark, tmp_path) == {("t", b"k"): b"2", ("u", b"u"): b"1"}
+
+
+def test_where_no_key_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    """Then nothing is written, and all the same everything is counted."""
+    rows: list[dict[str, Any]] = [{"key": b"a", "value": b"1"}, {"key": b"b", "value": None}]
+    rows += [{"key": b"a", "value": b""}, {"value": b"no key"}]
+    done = compact(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows}))
+    assert (done.run, done.read, done.keys, done.tombstones, done.keyless) == (1, 4, 0, 2, 1)
+    assert found(spark, tmp_path) == {}
+    assert verify_archive(spark, tmp_path) == 0
+    rows.append({"key": b"a", "value": b"2"})
+    more = compact(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows}))
+    assert (more.run, more.read, more.keys, more.tombstones) == (2, 1, 1, 0)
+    assert found(spark, tmp_path) == {("t", b"a"): b"2"}
+    gone = compact(spark, topics=["t"], to=tmp_path, source=Fed({"t": [*rows, {"key": b"a"}]}))
+    assert (gone.read, gone.keys, gone.tombstones) == (2, 0, 1)
+    assert compact(spark, topics=["e"], to=tmp_path / "e", source=Fed({"e": []})).run is None

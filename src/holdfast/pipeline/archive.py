@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import msgspec
+
 from holdfast.client import Progress
-from holdfast.errors import Corrupt, CursorModifying
+from holdfast.errors import Corrupt, CursorModifying, NotFound
 from holdfast.pipeline.archived import VERSION, ArchiveDirectory, Kind, Part, Range, Recovered, Run
-from holdfast.pipeline.columns import COLUMNS
+from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.digest import Digest, aggregates
 from holdfast.pipeline.inputs import Extent, Origin, Told, Topics, settings, silent
 from holdfast.pipeline.reading import topic_and_partition
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 ROWS_PER_FILE = 2_000_000
 WRITERS = 64
 """Days and topics that a task may have open: up to so many it writes as it reads, without sorting first."""
-ARCHIVED = {**COLUMNS, "date": "DATE"}
+KEPT = {**COLUMNS, **{name: EXTRA[name] for name in ("keyEncoding", "orderingKey", "encryption")}}
+"""What is kept of a message: all that a replay needs to write it as it was."""
+ARCHIVED = {**KEPT, "date": "DATE"}
 ARCHIVED_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ARCHIVED.items())
 DAY_US = 86_400_000_000
 
@@ -110,6 +114,7 @@ def archive(
     path: str | None = None,
     url: str | None = None,
     token: str | None = None,
+    options: Mapping[str, str] | None = None,
     source: Topics | None = None,
     subscription: str | None = None,
     broker: str | None = None,
@@ -123,7 +128,9 @@ def archive(
         spark: a session that knows `format("holdfast")`.
         topics: which.
         to: the archive's directory; made if it is not there.
-        path, url, token: a data directory, or a server's HTTP address; or `source`, who knows topics.
+        path, url: a data directory, or a server's HTTP address; or `source`, who knows topics.
+        token: who this is, for the server and for the broker.
+        options: others of the source that say how to reach a server, such as tlsTrustCertsFilePath.
         subscription: made on every topic if it is not there, so that nothing is trimmed before it is
             archived; advanced behind what was archived and read back.
         broker: the address of the server that holds it; None: nobody has the directory `path` open.
@@ -136,9 +143,9 @@ def archive(
         Locked: another process is at this archive.
     """
     began = time.monotonic()
-    known = source or Origin(path, url, token)
+    known = source or Origin(path, url, token, options or {})
     if subscription is not None and holder is None:
-        holder = subscriptions(path, broker, token)
+        holder = subscriptions(path, broker, {"token": token, **(options or {})})
     directory = ArchiveDirectory(to)
     told("recover", str(directory.path))
     with directory.changing() as recovered:
@@ -150,18 +157,20 @@ def archive(
         told("plan")
         ranges = plan(directory.positions(), known.extents(names), accept_loss)
         fresh = {name: reach for name, reach in ranges.items() if reach.stop > reach.start}
-        run = None
+        run, spans = None, dict[str, Span]()
         if fresh:
-            spans = {name: (reach.start, reach.stop) for name, reach in fresh.items()}
-            rows = known.messages(spark, list(fresh), ranges=spans)
-            run = add_run(spark, directory, "archive", rows, fresh, told)
+            wanted = {name: (reach.start, reach.stop) for name, reach in fresh.items()}
+            rows = known.messages(spark, list(fresh), columns=list(KEPT), ranges=wanted)
+            run, spans = add_run(
+                spark, directory, "archive", rows, fresh, told, lambda: require_same(known, fresh)
+            )
         done = []
         for name, reach in ranges.items():
-            count = 0 if run is None else sum(part.rows for part in run.parts if part.topic == name)
-            row = ArchivedTopic(name, reach.start, reach.stop, count, reach.lost)
+            span = spans.get(name, Span())
+            row = ArchivedTopic(name, reach.start, reach.stop, span.rows, reach.lost)
             if subscription is not None and holder is not None:
                 told("advance", name)
-                row = _advanced(row, holder, subscription, holds[name], reach.incarnation)
+                row = _advanced(row, holder, subscription, holds[name], reach, known, span)
             done.append(row)
         told("done")
     return ArchiveReport(
@@ -210,6 +219,24 @@ def plan(archived: dict[str, Range], there: dict[str, Extent], accept_loss: bool
     return ranges
 
 
+def require_same(known: Topics, ranges: Mapping[str, Range]) -> None:
+    """These topics are still what they were when they were planned, so what was read since is theirs.
+
+    Raises:
+        Corrupt: one was deleted meanwhile, and perhaps made anew.
+    """
+    for name, reach in ranges.items():
+        try:
+            now = known.extents([name])[name].incarnation
+        except (NotFound, KeyError):
+            now = ""
+        if now != reach.incarnation:
+            raise Corrupt(
+                f"{name} was deleted{' and made anew' if now else ''} while it was read; nothing was added: "
+                "do it again for what is there now"
+            )
+
+
 def add_run(
     spark: SparkSession,
     directory: ArchiveDirectory,
@@ -217,8 +244,11 @@ def add_run(
     rows: DataFrame,
     ranges: dict[str, Range],
     told: Told,
-) -> Run:
+    require: Callable[[], None],
+) -> tuple[Run, dict[str, Span]]:
     """Write rows as a new run of a directory that is being changed: all of it, or nothing.
+
+    `require` is asked when everything was read, and raises what speaks against it.
 
     Raises:
         Corrupt: what was read back is not what was written; nothing was added.
@@ -226,17 +256,24 @@ def add_run(
     runs = directory.runs()
     number, ident = (runs[-1].number if runs else 0) + 1, uuid.uuid4().hex
     told("write", f"{sum(reach.stop - reach.start for reach in ranges.values()):,} entries")
-    sent = write(spark, with_date(rows), directory.staging(ident))
-    told("verify", f"{sent.rows:,} rows")
-    parts = read_back(spark, directory, ident)
-    require_right(sent, parts, ranges if kind == "archive" else {})
+    try:
+        sent = write(spark, with_date(rows), directory.staging(ident))
+        require()
+        told("verify", f"{sent.rows:,} rows")
+        parts, spans = read_back(spark, directory, ident)
+        require_right(sent, parts)
+        if kind == "archive":
+            require_in_range(spans, ranges)
+    except BaseException:
+        directory.discard(ident)  # the disk may be full of it
+        raise
     made = datetime.now(UTC).isoformat(timespec="seconds")
     run = Run(VERSION, kind, number, ident, made, ranges, parts)
     told("commit", f"run {number}")
     directory.commit(run)
     told("move", f"{len(run.files)} files")
     directory.place(run)
-    return run
+    return run, {name: spans[place] for name in ranges if (place := topic_and_partition(name)) in spans}
 
 
 def with_date(rows: DataFrame) -> DataFrame:
@@ -244,7 +281,7 @@ def with_date(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     days = F.floor(F.unix_micros(F.coalesce("publishTime", F.timestamp_micros(F.lit(0)))) / F.lit(DAY_US))
-    return rows.select(*COLUMNS).withColumn("date", F.date_from_unix_date(days.cast("int")))
+    return rows.select(*KEPT).withColumn("date", F.date_from_unix_date(days.cast("int")))
 
 
 def write(spark: SparkSession, rows: DataFrame, place: Path) -> Digest:
@@ -271,29 +308,64 @@ def write(spark: SparkSession, rows: DataFrame, place: Path) -> Digest:
     return Digest.of(seen.get)
 
 
-def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> list[Part]:
-    """What a run's staged files hold, by partition, as another reader finds it."""
+@dataclass(frozen=True)
+class Span:
+    """What files hold of a topic, or of one of its partitions."""
+
+    rows: int = 0
+    entries: int = 0
+    """How many positions have a row; fewer, where the first message of a batch was left out."""
+    first: int = 0
+    last: int = 0
+
+    def __or__(self, other: Span) -> Span:
+        return Span(
+            self.rows + other.rows,
+            self.entries + other.entries,
+            min(self.first, other.first),
+            max(self.last, other.last),
+        )
+
+
+Spans = dict[tuple[str, int], Span]
+"""By topic and partition."""
+
+
+def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> tuple[list[Part], Spans]:
+    """What a run's staged files hold, by folder and by topic, as another reader finds it."""
     from pyspark.sql import functions as F  # noqa: N812
 
     files, staging = directory.written(run), directory.staging(run)
     if not files:
-        return []
+        return [], {}
     inside: dict[tuple[str, str], list[str]] = {}
     for file in files:
         inside.setdefault(partition_of(file), []).append(str(file))
     found = (
         parquet(spark, [str(staging / file) for file in files], staging)
-        .groupBy("topic", "date")
-        .agg(F.min("position").alias("first"), F.max("position").alias("last"), *aggregates(list(ARCHIVED)))
-        .orderBy("topic", "date")
-        .collect()
+        .groupBy("topic", "date", "partition")
+        .agg(
+            F.min("position").alias("first"),
+            F.max("position").alias("last"),
+            F.count_if(F.col("messageId.batchIndex") <= 0).alias("entries"),
+            *aggregates(list(ARCHIVED)),
+        )
+        .orderBy("topic", "date", "partition")
     )
-    parts = []
-    for row in found:
-        topic, date = row["topic"], row["date"].isoformat()
-        digest = str(Digest.of(row))
-        parts.append(Part(topic, date, row["rows"], row["first"], row["last"], digest, inside[topic, date]))
-    return parts
+    folders: dict[tuple[str, str], tuple[Digest, Span]] = {}
+    spans: Spans = {}
+    for row in found.collect():
+        folder, place = (row["topic"], row["date"].isoformat()), (row["topic"], row["partition"])
+        digest, span = Digest.of(row), Span(row["rows"], row["entries"], row["first"], row["last"])
+        spans[place] = spans[place] | span if place in spans else span
+        if folder in folders:
+            digest, span = folders[folder][0] + digest, folders[folder][1] | span
+        folders[folder] = digest, span
+    parts = [
+        Part(*folder, span.rows, span.first, span.last, str(digest), inside[folder])
+        for folder, (digest, span) in folders.items()
+    ]
+    return parts, spans
 
 
 def partition_of(file: Path) -> tuple[str, str]:
@@ -302,10 +374,10 @@ def partition_of(file: Path) -> tuple[str, str]:
     return unquote(topic.removeprefix("topic=")), date.removeprefix("date=")
 
 
-def require_right(sent: Digest, parts: list[Part], ranges: dict[str, Range]) -> None:
-    """The rows of all partitions together are those that were sent, and lie where they should.
+def require_right(sent: Digest, parts: list[Part]) -> None:
+    """The rows of all folders together are those that were sent.
 
-    Topic and day are in each row's hash: a row in the wrong partition is another row.
+    Topic and day are in each row's hash: a row in the wrong folder is another row.
     """
     found = Digest.total(Digest.parse(part.digest) for part in parts)
     if found != sent:
@@ -313,20 +385,41 @@ def require_right(sent: Digest, parts: list[Part], ranges: dict[str, Range]) -> 
             f"{sent.rows} rows were sent to Parquet (digest {sent}) and {found.rows} were read back "
             f"(digest {found}); nothing was added: look at the disk, and archive again"
         )
-    for part in parts if ranges else ():
-        reaches = [reach for name, reach in ranges.items() if topic_and_partition(name)[0] == part.topic]
-        start, stop = min(each.start for each in reaches), max(each.stop for each in reaches)
-        if not start <= part.first <= part.last < stop:
+
+
+def require_in_range(spans: Spans, ranges: Mapping[str, Range]) -> None:
+    """Every topic has rows of the positions that were planned, and of no others."""
+    reaches = {topic_and_partition(name): reach for name, reach in ranges.items()}
+    for (topic, partition), span in spans.items():
+        reach = reaches.get((topic, partition), Range("", 0, 0))
+        if not reach.start <= span.first <= span.last < reach.stop:
             raise Corrupt(
-                f"{part.topic} on {part.date} has positions {part.first} to {part.last}; "
-                f"{start} to {stop - 1} were asked for; nothing was added"
+                f"{topic}, partition {partition}, has positions {span.first} to {span.last}; "
+                f"{reach.start} to {reach.stop - 1} were asked for; nothing was added"
             )
 
 
-def parquet(spark: SparkSession, files: Sequence[str], base: Path) -> DataFrame:
-    """Archived rows of these files."""
+def parquet(spark: SparkSession, files: Sequence[str], base: Path, named: bool = False) -> DataFrame:
+    """Archived rows of these files; `named`: with a column `file`, the name without its folders."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     rows = spark.read.schema(ARCHIVED_SCHEMA).option("basePath", str(base)).parquet(*files)
-    return rows.select(*ARCHIVED)  # Spark puts the folders' columns last
+    also = [F.col("_metadata.file_name").alias("file")] if named else []
+    return rows.select(*ARCHIVED, *also)  # Spark puts the folders' columns last
+
+
+def read_files(
+    spark: SparkSession, there: ArchiveDirectory, files: Iterable[tuple[Run, str]], named: bool = False
+) -> DataFrame:
+    """The rows of these files of these runs, wherever they are now. Raises Corrupt: one is missing."""
+    places: dict[Path, list[str]] = {}
+    for run, file in files:
+        found, staged = there.find(run, file), there.staging(run.id)
+        places.setdefault(staged if found.is_relative_to(staged) else there.path, []).append(str(found))
+    frames = [parquet(spark, names, base, named) for base, names in places.items()]
+    if not frames:
+        return spark.createDataFrame([], ARCHIVED_SCHEMA + (", `file` STRING" if named else ""))
+    return reduce(lambda left, right: left.unionByName(right), frames)
 
 
 def read_archive(
@@ -341,17 +434,8 @@ def read_archive(
         Corrupt: a file of it is missing.
     """
     there = ArchiveDirectory.there(directory)
-    chosen = there.current() if runs is None else list(runs)
-    files: dict[Path, list[str]] = {}
-    for run in chosen:
-        for file in there.files([run]) if run.files else ():
-            staged = there.staging(run.id)
-            base = staged if Path(file).is_relative_to(staged) else there.path
-            files.setdefault(base, []).append(file)
-    frames = [parquet(spark, names, base) for base, names in files.items()]
-    if not frames:
-        return spark.createDataFrame([], ARCHIVED_SCHEMA)
-    return reduce(lambda left, right: left.unionByName(right), frames)
+    chosen = there.current() if runs is None else runs
+    return read_files(spark, there, [(run, file) for run in chosen for file in run.files])
 
 
 def verify_archive(spark: SparkSession, directory: str | Path) -> int:
@@ -362,31 +446,58 @@ def verify_archive(spark: SparkSession, directory: str | Path) -> int:
     """
     there, rows = ArchiveDirectory.there(directory), 0
     for run in there.current():
-        wanted = {(part.topic, part.date): part for part in run.parts}
-        found = read_archive(spark, there.path, runs=[run]).groupBy("topic", "date")
-        got = {
-            (row["topic"], row["date"].isoformat()): row
-            for row in found.agg(*aggregates(list(ARCHIVED))).collect()
-        }
-        for key, part in wanted.items():
-            digest = str(Digest.of(got[key])) if key in got else "none"
-            if digest != part.digest:
-                raise Corrupt(
-                    f"{there.path}: run {run.number}, {key[0]} on {key[1]} has digest {digest}, not "
-                    f"{part.digest}; restore {', '.join(part.files)} from a copy"
-                )
+        _require_whole(spark, there, run)
         rows += run.rows
     return rows
 
 
+def _require_whole(spark: SparkSession, there: ArchiveDirectory, run: Run) -> None:
+    """Raises Corrupt: a partition of this run is not what it was."""
+    from pyspark.errors import PySparkException
+
+    try:
+        found = read_archive(spark, there.path, runs=[run]).groupBy("topic", "date")
+        rows = found.agg(*aggregates(list(ARCHIVED))).collect()
+    except PySparkException as error:  # a file that is no Parquet: whose?
+        if len(run.parts) > 1:
+            for part in run.parts:
+                _require_whole(spark, there, msgspec.structs.replace(run, parts=[part]))
+        where = ", ".join(run.files)
+        raise Corrupt(
+            f"{there.path}: run {run.number} cannot be read; restore {where} from a copy"
+        ) from error
+    got = {(row["topic"], row["date"].isoformat()): str(Digest.of(row)) for row in rows}
+    for part in run.parts:
+        digest = got.get((part.topic, part.date), "none")
+        if digest != part.digest:
+            raise Corrupt(
+                f"{there.path}: run {run.number}, {part.topic} on {part.date} has digest {digest}, not "
+                f"{part.digest}; restore {', '.join(part.files)} from a copy"
+            )
+
+
 def _advanced(
-    row: ArchivedTopic, holder: Subscriptions, subscription: str, held: Progress, incarnation: str
+    row: ArchivedTopic,
+    holder: Subscriptions,
+    subscription: str,
+    held: Progress,
+    reach: Range,
+    known: Topics,
+    span: Span,
 ) -> ArchivedTopic:
     """Let go of what is archived; a subscription that was reset meanwhile stays where somebody wants it."""
-    if held.incarnation.hex() != incarnation:  # positions of one are none of the other
+    if held.incarnation.hex() != reach.incarnation:  # positions of one are none of the other
         return replace(row, note="was made anew meanwhile, and not let go of")
+    to = reach.stop
+    # Where each position has its row, nothing is in parts: no need to look at all of it once more.
     try:
-        at = holder.advance(row.topic, subscription, row.stop, held.reset_number)
+        if held.acked_to < reach.start or span.entries < reach.stop - reach.start:
+            to = known.free_below(row.topic, held.acked_to, reach.stop)
+        if to < reach.stop:
+            row = replace(row, note=f"a message in parts is open from {to} on: its beginning is kept")
+        at = holder.advance(row.topic, subscription, to, held.reset_number, held.incarnation)
+    except NotFound:
+        return replace(row, note="was deleted meanwhile, or its subscription")
     except CursorModifying:
         at = holder.progress(row.topic, subscription)
         return replace(row, acked_to=at.acked_to, note="was reset meanwhile, and not moved")

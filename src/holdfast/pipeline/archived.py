@@ -170,14 +170,15 @@ class ArchiveDirectory:
         Raises:
             Corrupt: one is missing.
         """
-        return [str(self._find(run, file)) for run in runs or self.current() for file in run.files]
+        return [str(self.find(run, file)) for run in runs or self.current() for file in run.files]
 
     def current(self) -> list[Run]:
         """The runs whose rows count."""
         runs = self.runs(any_kind=True)
         return runs[-1:] if self.kind == "compacted" else runs
 
-    def _find(self, run: Run, file: str) -> Path:
+    def find(self, run: Run, file: str) -> Path:
+        """Where a file of a run is now. Raises Corrupt: it is missing."""
         place, staged = self.path / file, self._staging / run.id / file
         for path in (place, staged, place):  # it may move between two looks, and only that way
             if path.exists():
@@ -232,6 +233,10 @@ class ArchiveDirectory:
             _sync(folder)
             _sync(folder.parent)
         return [file.relative_to(staging) for file in files]
+
+    def discard(self, run: str) -> None:
+        """Remove what a run has staged: it will not be committed."""
+        shutil.rmtree(self.staging(run), ignore_errors=True)
 
     def commit(self, run: Run) -> None:
         """Make a run part of it; all of its files must be `written`.

@@ -8,20 +8,27 @@ all that it was made of. The directory has the form of an archive: `replay` and 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.archive import add_run, plan, read_archive
+from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_same
 from holdfast.pipeline.archived import ArchiveDirectory, Range
-from holdfast.pipeline.columns import COLUMNS
-from holdfast.pipeline.inputs import Origin, Told, Topics, silent
+from holdfast.pipeline.inputs import Origin, Told, Topics, settings, silent
 from holdfast.pipeline.reading import topic_and_partition
 from holdfast.pipeline.words import text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+
+COUNTED = {
+    "spark.sql.adaptive.optimizer.excludedRules": (
+        "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+    )
+}
+"""Where no key is left, Spark would drop all that led there, and with it what was counted on the way."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,7 @@ def compact(
     path: str | None = None,
     url: str | None = None,
     token: str | None = None,
+    options: Mapping[str, str] | None = None,
     source: Topics | None = None,
     keep_keyless: bool = False,
     accept_loss: bool = False,
@@ -90,6 +98,7 @@ def compact(
         topics: which; a key is a key of its topic.
         to: the result's directory; made if it is not there. A run replaces the result as a whole.
         path, url, token: a data directory, or a server's HTTP address; or `source`, who knows topics.
+        options: others of the source that say how to reach a server, such as tlsTrustCertsFilePath.
         keep_keyless: keep messages without a key, all of them; they are dropped otherwise.
         accept_loss: go on when positions were trimmed before they were seen.
         told: hears of every step.
@@ -99,7 +108,7 @@ def compact(
     """
     from pyspark.sql import Observation
 
-    began, known = time.monotonic(), source or Origin(path, url, token)
+    began, known = time.monotonic(), source or Origin(path, url, token, options or {})
     directory = ArchiveDirectory(to, "compacted")
     told("recover", str(directory.path))
     with directory.changing():
@@ -110,13 +119,23 @@ def compact(
         done = [CompactedTopic(name, each.stop, each.stop - each.start) for name, each in ranges.items()]
         if not fresh:
             return CompactReport(str(directory.path), None, 0, 0, 0, 0, time.monotonic() - began, done)
-        rows = known.messages(spark, list(fresh), ranges=fresh)
+        rows = known.messages(spark, list(fresh), columns=list(KEPT), ranges=fresh)
         if before:
             rows = rows.unionByName(last_result(spark, directory, before, ranges))
         # Others than these were compacted before and are not named now: they stay as they are.
         reach = {**before, **{name: Range(each.incarnation, 0, each.stop) for name, each in ranges.items()}}
         seen = Seen(Observation(), Observation())
-        run = add_run(spark, directory, "compacted", compacted(rows, keep_keyless, seen), reach, told)
+        read = {name: ranges[name] for name in fresh}
+        with settings(spark, COUNTED):
+            run, _ = add_run(
+                spark,
+                directory,
+                "compacted",
+                compacted(rows, keep_keyless, seen),
+                reach,
+                told,
+                lambda: require_same(known, read),
+            )
         counts = seen.counts()
         directory.superseded()
         told("done")
@@ -138,7 +157,7 @@ def last_result(
     """What the last run has made; of a topic that was deleted and made anew, nothing."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    rows = read_archive(spark, directory.path).select(*COLUMNS)
+    rows = read_archive(spark, directory.path).select(*KEPT)
     for name in before.keys() & now.keys():
         if before[name].incarnation != now[name].incarnation:
             topic, partition = topic_and_partition(name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,9 +59,11 @@ def aggregates(columns: Sequence[str]) -> list[Column]:
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
     # A map has no order and Spark does not hash it: its entries are put in order first.
-    hashed = F.xxhash64(
-        *(F.array_sort(F.map_entries(name)) if name == "properties" else F.col(name) for name in columns)
-    )
+    values = [F.sort_array(F.map_entries(name)) if name == "properties" else F.col(name) for name in columns]
+    # Spark's hash passes over NULL: which ones are, is a number of its own.
+    bits = [F.when(F.col(name).isNull(), 1 << at).otherwise(0) for at, name in enumerate(columns)]
+    missing = reduce(operator.add, bits)
+    hashed = F.xxhash64(missing, *values)
     return [
         F.count(F.lit(1)).alias("rows"),
         F.sum(F.pmod(hashed, F.lit(SHARE))).alias("hashSum"),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.broker.names import topic_name
 from holdfast.errors import Misuse
-from holdfast.pipeline.columns import COLUMNS
+from holdfast.pipeline.columns import COLUMNS, EXTRA
+from holdfast.pipeline.open_chunks import Floor
 from holdfast.pipeline.options import parse
 from holdfast.pipeline.reading import Place, open_place, topic_and_partition
 
@@ -57,6 +58,10 @@ class Topics(Protocol):
     ) -> DataFrame:
         """Their messages, or those of these ranges of positions; by full name, the second is not in it."""
 
+    def free_below(self, name: str, since: int, position: int) -> int:
+        """What may be trimmed when all below `position` was read: not the beginning of a chunked message
+        whose end is still to come. `since`: nothing before it is needed any more."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -66,6 +71,8 @@ class Origin:
     url: str | None = None
     """The HTTP address: what is read comes over Arrow Flight."""
     token: str | None = field(default=None, repr=False)
+    more: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Other options of the source, such as tlsTrustCertsFilePath."""
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.url is None):
@@ -73,8 +80,10 @@ class Origin:
 
     def options(self) -> dict[str, str]:
         """As the source wants to hear it."""
-        where = {"path": self.path} if self.path is not None else {"service.url": str(self.url)}
-        return where if self.token is None or self.path is not None else {**where, "token": self.token}
+        if self.path is not None:
+            return {"path": self.path}
+        shown = {} if self.token is None else {"token": self.token}
+        return {"service.url": str(self.url), **shown, **self.more}
 
     def _place(self) -> Place:
         given = {name: value for name, value in self.options().items() if name != "path"}
@@ -88,7 +97,9 @@ class Origin:
         """
         place, found, wanted = self._place(), dict[str, Extent](), full_names(topics)
         parts = [
-            name for name in place.topics() if name not in wanted and topic_and_partition(name)[0] in wanted
+            name
+            for name in place.topics(wanted)
+            if name not in wanted and topic_and_partition(name)[0] in wanted
         ]
         whole = {topic_and_partition(name)[0] for name in parts}
         for name in [name for name in wanted if name not in whole] + parts:
@@ -106,11 +117,12 @@ class Origin:
         ranges: Mapping[str, tuple[int, int]] | None = None,
     ) -> DataFrame:
         """See `Topics`."""
+        kinds = {**COLUMNS, **EXTRA}
         reader = (
             spark.read.format("holdfast")
             .options(**self.options())
             .option("topics", ",".join(full_names(topics)))
-            .schema(", ".join(f"`{name}` {COLUMNS[name]}" for name in columns))
+            .schema(", ".join(f"`{name}` {kinds[name]}" for name in columns))
         )
         if ranges is not None:
             for option, end in (("startingOffsets", 0), ("endingOffsets", 1)):
@@ -120,6 +132,10 @@ class Origin:
                     told.setdefault(topic, {})[str(partition)] = span[end]
                 reader = reader.option(option, json.dumps(told))
         return reader.load()
+
+    def free_below(self, name: str, since: int, position: int) -> int:
+        """See `Topics`."""
+        return Floor().below(self._place().open(name), since, position)
 
     def stream(self, spark: SparkSession, topics: Sequence[str]) -> DataStreamReader:
         """The same as a stream, from the earliest on; options may be added before `load`."""

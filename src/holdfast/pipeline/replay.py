@@ -3,6 +3,8 @@
 A replay has a name. What it is to send is cut into pieces once, and written down in the archive; each piece
 is one batch of the sink under that name, which the broker publishes once. So the same replay may be started
 again, after a kill or by mistake: what was sent is not sent again.
+
+    plan (ID.json) → the broker hears of it (ID.begun) → piece by piece: sent, and counted (ID.done)
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,27 +25,35 @@ import msgspec
 
 from holdfast.broker.names import topic_name
 from holdfast.errors import Corrupt, Locked, Misuse
-from holdfast.pipeline.archive import read_archive
-from holdfast.pipeline.archived import INSIDE, ArchiveDirectory
-from holdfast.pipeline.inputs import Told, silent
+from holdfast.pipeline.archive import partition_of, read_files
+from holdfast.pipeline.archived import INSIDE, ArchiveDirectory, Run
+from holdfast.pipeline.connecting import Address
+from holdfast.pipeline.inputs import Told, settings, silent
+from holdfast.pipeline.lasting import require_lasting
 from holdfast.pipeline.words import text_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 PIECE_ROWS = 200_000
-"""What is published at once without a rate."""
+"""What is published at once without a rate; and what is read at once, however small the pieces are."""
 PIECE_S = 2.0
 """With a rate: what is due in this time."""
 SLICE = 256
 """Positions that are never cut apart."""
+ASK_S = 60.0
+"""How long a broker that is away is asked whether it knows the replay."""
+ORDER = ("topic", "partition", "run", "position", "messageId")
+"""Runs of one topic follow each other; positions of one that was made anew begin again."""
+WRITTEN = ("value", "key", "keyEncoding", "orderingKey", "encryption", "properties", "eventTime")
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):
-    """Positions of a topic: from `start` up to, without, `stop`."""
+    """Positions of a topic in a run: from `start` up to, without, `stop`."""
 
     topic: str
     partition: int
+    run: int
     start: int
     stop: int
 
@@ -53,26 +63,45 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
     rows: int
     cuts: list[Cut]
+    files: list[int]
+    """Where its rows are: numbers in the plan's list."""
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True):
+    """What a replay was asked for. Under its name it is never asked for anything else."""
+
+    to: str
+    since: str | None
+    until: str | None
+    """A time, or how long before the plan was made."""
+    where: str | None
 
 
 class Plan(msgspec.Struct, frozen=True):
     """What a replay of this name sends, for good."""
 
     id: str
-    to: str
-    """A topic; or, with a star in it, the name of each message's own topic in the star's place."""
+    asked: Asked
     since: str | None
     until: str | None
-    where: str | None
+    """When that is."""
+    zone: str
+    """The session's, in which `where` is meant."""
     runs: list[str]
     """Of the archive: those that were there when it was planned."""
+    files: list[str]
     pieces: list[Piece]
     unique: str
     """Made with it: another archive may have a replay of the same name, and the broker tells them apart."""
 
     @property
-    def asked(self) -> tuple[str | None, ...]:
-        return self.to, self.since, self.until, self.where
+    def to(self) -> str:
+        """A topic; or, with a star in it, the name of each message's own topic in the star's place."""
+        return self.asked.to
+
+    @property
+    def sink(self) -> str:
+        return f"replay-{self.id}-{self.unique}"
 
 
 @dataclass(frozen=True)
@@ -109,8 +138,9 @@ def replay(
     to: str,
     broker: str,
     token: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    options: Mapping[str, str] | None = None,
+    since: datetime | timedelta | None = None,
+    until: datetime | timedelta | None = None,
     where: str | None = None,
     rate: float | None = None,
     told: Told = silent,
@@ -125,37 +155,45 @@ def replay(
         to: the topic; with a star in it, each topic's own name stands there: `*-again`.
         broker: the server's address, such as holdfast://localhost:6650.
         token: who this is, for brokers that want to know.
-        since, until: messages that were published from then on, and before then.
-        where: which ones, as SQL over the archive's columns: `key = 'smith'`, `producer LIKE 'rig-%'`.
+        options: others of the sink that say how to reach it, such as tlsTrustCertsFilePath.
+        since, until: messages that were published from then on, and before then; a span means so long before
+            the replay was planned.
+        where: which ones, as SQL over the archive's columns: `key = 'smith'`, `producer LIKE 'rig-%'`. Of the
+            row alone: not of the time of day, or of chance.
         rate: at most so many messages per second, on average.
         told: hears of every step.
         sleep: how to wait.
 
     Raises:
-        Misuse: a replay of this name was planned otherwise.
+        Misuse: a replay of this name was planned otherwise, or has begun at another broker.
     """
     began = time.monotonic()
     if re.fullmatch(r"[\w.-]{1,100}", id) is None:
         raise Misuse(f"{id!r} cannot name a replay: use letters, digits and . - _, up to 100")
     if rate is not None and rate <= 0:
         raise Misuse(f"a rate of {rate}: say how many messages per second, more than 0")
+    reach = {"token": token, **(options or {})}
+    sink = {"service.url": broker, **{name: each for name, each in reach.items() if each is not None}}
     there = ArchiveDirectory.there(archive)
     told("plan", id)
-    asked = (_target(to, "x") and to, _moment(since), _moment(until), where)
+    asked = Asked(_target(to, "x") and to, _asked(since), _asked(until), where)
     with _alone(there, id):
         plan = _planned(there, id, asked) or _keep(there, _plan(spark, there, id, asked, rate))
         done_file = _folder(there) / f"{id}.done"
         done = int(done_file.read_text()) if done_file.exists() else 0
-        rows, sent, starts = _chosen(spark, there, plan), 0, time.monotonic()
+        told("begin", id)
+        _begin(there, plan, done, Address.of(sink, "a replay"))
+        sent, starts = 0, time.monotonic()
         left = sum(each.rows for each in plan.pieces[done:])
-        for number, piece in enumerate(plan.pieces[done:], done):
-            if rate is not None:
-                sleep(max(0.0, starts + sent / rate - time.monotonic()))
-            told("send", f"{sent:,} of {left:,}")
-            _send(rows, piece, plan, number, broker, token)
-            sent += piece.rows
-            told("sent", f"piece {number + 1}")
-            _write(done_file, str(number + 1).encode())
+        with settings(spark, {"spark.sql.session.timeZone": plan.zone}):
+            for number, piece, rows in _sections(spark, there, plan, done):
+                if rate is not None:
+                    sleep(max(0.0, starts + sent / rate - time.monotonic()))
+                told("send", f"{sent:,} of {left:,}")
+                _send(rows, plan, number, sink)
+                sent += piece.rows
+                told("sent", f"piece {number + 1}")
+                _write(done_file, str(number + 1).encode())
     return ReplayReport(
         id=id,
         archive=str(there.path),
@@ -180,10 +218,29 @@ def _alone(there: ArchiveDirectory, ident: str) -> Iterator[None]:
         yield
 
 
+def _begin(there: ArchiveDirectory, plan: Plan, done: int, broker: Address) -> None:
+    """The broker keeps the replay's name before anything is sent: so another broker is noticed.
+
+    Raises:
+        Misuse: it is not the one at which this replay has begun, or was set back since.
+    """
+    begun = _folder(there) / f"{plan.id}.begun"
+    with broker.client(ASK_S) as client:
+        new, reached = client.sink_commit_at(f"batch/{plan.sink}", 0, [])
+    if begun.exists() and (new or reached < done):
+        has = "nothing" if new else f"{reached} pieces"
+        raise Misuse(
+            f"the replay {plan.id} has begun, and {broker.url} has {has} of it: this is another broker than "
+            f"before, or it was restored from a backup. Go on where it began, or choose another name (--id)"
+        )
+    if not begun.exists():
+        _write(begun, b"")
+
+
 # -- the plan -----------------------------------------------------------------------------------------
 
 
-def _planned(there: ArchiveDirectory, ident: str, asked: tuple[str | None, ...]) -> Plan | None:
+def _planned(there: ArchiveDirectory, ident: str, asked: Asked) -> Plan | None:
     path = _folder(there) / f"{ident}.json"
     if not path.exists():
         return None
@@ -193,52 +250,61 @@ def _planned(there: ArchiveDirectory, ident: str, asked: tuple[str | None, ...])
         raise Corrupt(f"{path} does not decode: {error}; restore it, or choose another name") from error
     if plan.asked != asked:
         raise Misuse(
-            f"the replay {ident} was planned with to, since, until, where = {plan.asked}, not {asked}; "
-            "choose another name (--id) for another replay"
+            f"the replay {ident} was planned as {plan.asked}, and is now {asked}; choose another name (--id) "
+            "for another replay"
         )
     return plan
 
 
-def _plan(
-    spark: SparkSession,
-    there: ArchiveDirectory,
-    ident: str,
-    asked: tuple[str | None, ...],
-    rate: float | None,
-) -> Plan:
+def _plan(spark: SparkSession, there: ArchiveDirectory, ident: str, asked: Asked, rate: float | None) -> Plan:
     """Cut what is to be sent into pieces: slices of positions, the oldest first.
 
     Within a topic the slices stay in the order of positions, whatever clocks did: so what a piece has of a
-    topic lies between two positions, and nothing of another piece does.
+    topic's run lies between two positions, and nothing of another piece does.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
-    to, since, until, where = asked
-    runs = [run.id for run in there.current()]
-    plan = Plan(ident, str(to), since, until, where, runs, [], uuid.uuid4().hex)
+    runs, now = there.current(), datetime.now(UTC)
+    plan = Plan(
+        id=ident,
+        asked=asked,
+        since=_resolved(asked.since, now),
+        until=_resolved(asked.until, now),
+        zone=str(spark.conf.get("spark.sql.session.timeZone")),
+        runs=[run.id for run in runs],
+        files=[file for run in runs for file in run.files],
+        pieces=[],
+        unique=uuid.uuid4().hex,
+    )
     most = PIECE_ROWS if rate is None else max(1, min(PIECE_ROWS, int(rate * PIECE_S)))
     size = max(1, min(SLICE, most // 4))
     start = F.col("position") - F.col("position") % size
-    so_far = Window.partitionBy("topic", "partition").orderBy("start")
+    so_far = Window.partitionBy("topic", "partition").orderBy("run", "start")
     slices = (
-        _chosen(spark, there, plan)
-        .groupBy("topic", "partition", start.alias("start"))
-        .agg(F.count("*").alias("rows"), F.min("publishTime").alias("time"))
+        _chosen(spark, there, plan, [(run, file) for run in runs for file in run.files])
+        .groupBy("topic", "partition", "run", start.alias("start"))
+        .agg(
+            F.count("*").alias("rows"),
+            F.min("publishTime").alias("time"),
+            F.collect_set(F.struct("date", "file")).alias("files"),
+        )
         .withColumn("time", F.max("time").over(so_far))
-        .orderBy("time", "topic", "partition", "start")
+        .orderBy("time", "topic", "partition", "run", "start")
     )
-    pieces, cuts, rows = list[Piece](), dict[tuple[str, int], Cut](), 0
+    numbers = {(*partition_of(Path(file)), Path(file).name): at for at, file in enumerate(plan.files)}
+    pieces, cuts, files, rows = list[Piece](), dict[tuple[str, int, int], Cut](), set[int](), 0
     for row in slices.toLocalIterator():
         if rows and rows + row["rows"] > most:
-            pieces.append(Piece(rows, list(cuts.values())))
-            cuts, rows = {}, 0
-        where_at, stop = (row["topic"], row["partition"]), row["start"] + size
-        began_at = cuts[where_at].start if where_at in cuts else row["start"]
-        cuts[where_at] = Cut(*where_at, began_at, stop)
+            pieces.append(Piece(rows, list(cuts.values()), sorted(files)))
+            cuts, files, rows = {}, set(), 0
+        place = (row["topic"], row["partition"], row["run"])
+        began_at = cuts[place].start if place in cuts else row["start"]
+        cuts[place] = Cut(*place, began_at, row["start"] + size)
+        files |= {numbers[row["topic"], each["date"].isoformat(), each["file"]] for each in row["files"]}
         rows += row["rows"]
     if rows:
-        pieces.append(Piece(rows, list(cuts.values())))
+        pieces.append(Piece(rows, list(cuts.values()), sorted(files)))
     return msgspec.structs.replace(plan, pieces=pieces)
 
 
@@ -265,60 +331,110 @@ def _folder(there: ArchiveDirectory) -> Path:
     return there.path / INSIDE / "replays"
 
 
-def _moment(moment: datetime | None) -> str | None:
+def _asked(moment: datetime | timedelta | None) -> str | None:
+    """As the plan keeps it. A span is kept as one: tomorrow it is still the same replay."""
+    if isinstance(moment, timedelta):
+        return f"-{moment.total_seconds()}s"
     if moment is not None and moment.tzinfo is None:
         raise Misuse(f"{moment} has no time zone; say which, such as 2026-11-15T08:30:00Z")
-    return None if moment is None else moment.isoformat()
+    return None if moment is None else moment.astimezone(UTC).isoformat()
+
+
+def _resolved(asked: str | None, now: datetime) -> str | None:
+    """The time itself."""
+    if asked is None or not asked.startswith("-"):
+        return asked
+    return (now - timedelta(seconds=float(asked[1:-1]))).isoformat()
 
 
 # -- the rows -----------------------------------------------------------------------------------------
 
 
-def _chosen(spark: SparkSession, there: ArchiveDirectory, plan: Plan) -> DataFrame:
-    """The rows of a replay: the same ones, whatever was archived since."""
+def _chosen(
+    spark: SparkSession, there: ArchiveDirectory, plan: Plan, files: Sequence[tuple[Run, str]]
+) -> DataFrame:
+    """The rows of a replay in these files, with their run's number: the same ones, whenever it is asked."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    runs = [run for run in there.runs(any_kind=True) if run.id in plan.runs]
-    if len(runs) != len(plan.runs):
-        raise Misuse(
-            f"{there.path} was compacted again since the replay {plan.id} was planned; choose another "
-            "name (--id)"
-        )
-    rows = read_archive(spark, there.path, runs=runs)
+    numbers = sorted({(Path(file).name, run.number) for run, file in files})
+    runs = spark.createDataFrame(numbers, "file STRING, run INT")
+    rows = read_files(spark, there, files, named=True)
     if plan.since is not None:
         rows = rows.where(F.col("publishTime") >= F.lit(datetime.fromisoformat(plan.since)))
     if plan.until is not None:
         rows = rows.where(F.col("publishTime") < F.lit(datetime.fromisoformat(plan.until)))
-    if plan.where is not None:
+    if (where := plan.asked.where) is not None:
         rows = rows.withColumn("bytes", F.col("key")).withColumn("key", F.col("key").cast("string"))
-        rows = rows.where(F.expr(plan.where)).withColumn("key", F.col("bytes")).drop("bytes")
-    return rows
+        rows = rows.where(F.expr(where))
+        require_lasting(rows, where)
+        rows = rows.withColumn("key", F.col("bytes")).drop("bytes")
+    return rows.join(F.broadcast(runs), "file")
 
 
-def _send(rows: DataFrame, piece: Piece, plan: Plan, number: int, broker: str, token: str | None) -> None:
-    """One piece, as one batch of the sink."""
+def _sections(
+    spark: SparkSession, there: ArchiveDirectory, plan: Plan, done: int
+) -> Iterator[tuple[int, Piece, DataFrame]]:
+    """The pieces that are left, each with its rows in order.
+
+    Small ones are read many at a time, and kept on disk meanwhile: of the archive everything is read about
+    once, however small the pieces are.
+    """
+    from pyspark import StorageLevel
+
+    runs = {run.id: run for run in there.runs(any_kind=True)}
+    if not runs.keys() >= set(plan.runs):
+        raise Misuse(
+            f"{there.path} was compacted again since the replay {plan.id} was planned; choose another "
+            "name (--id)"
+        )
+    owner = {file: runs[ident] for ident in plan.runs for file in runs[ident].files}
+    while done < len(plan.pieces):
+        some = [plan.pieces[done]]
+        while done + len(some) < len(plan.pieces):
+            some.append(plan.pieces[done + len(some)])
+            if sum(piece.rows for piece in some) > PIECE_ROWS:
+                some.pop()
+                break
+        names = [plan.files[at] for at in sorted({at for piece in some for at in piece.files})]
+        rows = _chosen(spark, there, plan, [(owner[name], name) for name in names])
+        # One task: the order of positions is the order of publishing.
+        rows = rows.where(_within(some)).coalesce(1).sortWithinPartitions(*ORDER)
+        if len(some) > 1:
+            rows = rows.persist(StorageLevel.DISK_ONLY)
+        try:
+            for piece in some:
+                yield done, piece, rows if len(some) == 1 else rows.where(_within([piece]))
+                done += 1
+        finally:
+            if len(some) > 1:
+                rows.unpersist()
+
+
+def _within(pieces: Sequence[Piece]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
+    bounds: dict[tuple[str, int, int], tuple[int, int]] = {}
+    for cut in (cut for piece in pieces for cut in piece.cuts):
+        low, high = bounds.get((cut.topic, cut.partition, cut.run), (cut.start, cut.stop))
+        bounds[cut.topic, cut.partition, cut.run] = min(low, cut.start), max(high, cut.stop)
     wanted = F.lit(False)
-    for cut in piece.cuts:
+    for (topic, partition, run), (start, stop) in bounds.items():
+        position = F.col("position")
         wanted |= (
-            (F.col("topic") == cut.topic)
-            & (F.col("partition") == cut.partition)
-            & (F.col("position") >= cut.start)
-            & (F.col("position") < cut.stop)
+            (F.col("topic") == topic)
+            & (F.col("partition") == partition)
+            & (F.col("run") == run)
+            & (position >= start)
+            & (position < stop)
         )
-    # One task: the order of positions is the order of publishing.
-    ordered = (
-        rows.where(wanted).coalesce(1).sortWithinPartitions("topic", "partition", "position", "messageId")
-    )
-    writer = (
-        ordered.select("value", "key", "properties", "eventTime", _target_column(plan.to).alias("topic"))
-        .write.format("holdfast")
-        .option("service.url", broker)
-        .option("sinkName", f"replay-{plan.id}-{plan.unique}")
-        .option("batchId", number)
-    )
-    (writer if token is None else writer.option("token", token)).mode("append").save()
+    return wanted
+
+
+def _send(rows: DataFrame, plan: Plan, number: int, sink: Mapping[str, str]) -> None:
+    """One piece, as one batch of the sink. Batch 0 was told when the replay began."""
+    writer = rows.select(*WRITTEN, _target_column(plan.to).alias("topic")).write.format("holdfast")
+    writer = writer.options(**sink).option("sinkName", plan.sink).option("batchId", number + 1)
+    writer.mode("append").save()
 
 
 def _target(to: str, name: str) -> str:
