@@ -11,10 +11,11 @@ import pytest
 
 from holdfast import Broker
 from holdfast.errors import Corrupt
-from holdfast.pipeline import decoding, offsets, packing, reading, stream
+from holdfast.pipeline import decoding, offsets, open_chunks, packing, reading, stream
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.decoding import Decoding, Wish
 from test_pipeline_stream import NAMED, ORDERS, Stream, Told, send
+from test_pipeline_stream_loss import read_in_lives
 from topic_bytes import FIRST, Maker, MemoryTopic, compress
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -85,6 +86,35 @@ def check_visible(tmp: str) -> None:
         assert running.batch() == list(range(10, 20))
 
 
+def check_chunks(tmp: str) -> None:
+    """What a stream lets go takes no beginning of a message along."""
+    with Broker.open(tmp, roll_entries=1, housekeeping_s=3600) as broker:
+        found, wanted = read_in_lives(tmp, broker, 1)
+    assert found == wanted
+
+
+def check_checkpoint(tmp: str) -> None:
+    """A subscription that is named later sets nothing back."""
+    with Broker.open(tmp) as broker:
+        send(broker, 20)
+        running = Stream(tmp, maxOffsetsPerTrigger=8)
+        running.batch()
+        named = Stream(tmp, Told(), maxOffsetsPerTrigger=8, **NAMED)
+        named.offset = running.offset
+        assert named.batch() == list(range(8, 16))
+
+
+def check_end(tmp: str) -> None:
+    """A topic that lost its end is not taken for one that has nothing new."""
+    with Broker.open(tmp) as broker:
+        send(broker, 20)
+        running = Stream(tmp)
+        running.batch()
+        running.offset[ORDERS]["0"]["position"] = 30
+        with pytest.raises(offsets.DataLoss):
+            running.batch()
+
+
 def no_look_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Decoding, "_look_back", lambda self: decoding._Chunks())
 
@@ -133,6 +163,26 @@ def one_too_few(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reading.FileTopic, "plan", lambda self: (real(self)[0] + 1, real(self)[1]))
 
 
+def all_may_go(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(open_chunks.Floor, "below", lambda self, topic, since, position: position)
+
+
+def nothing_is_open_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    real = open_chunks.Floor.below
+    patch.setattr(open_chunks.Floor, "below", lambda self, topic, since, at: real(self, topic, at - 1, at))
+
+
+def where_the_subscription_is(patch: pytest.MonkeyPatch) -> None:
+    real = stream.StreamReader._standing
+    patch.setattr(
+        stream.StreamReader, "_standing", lambda self, topic, before, first: real(self, topic, None, first)
+    )
+
+
+def nothing_new(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream.StreamReader, "_shortened", lambda self, name, entry, _: (entry, entry["position"]))
+
+
 MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
     (no_look_back, check_ranges),
     (chunks_in_any_order, check_ranges),
@@ -142,6 +192,10 @@ MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
     (from_the_old_position, check_resets),
     (loss_is_nothing, check_trims),
     (one_too_few, check_visible),
+    (all_may_go, check_chunks),
+    (nothing_is_open_after_a_restart, check_chunks),
+    (where_the_subscription_is, check_checkpoint),
+    (nothing_new, check_end),
 ]
 
 
@@ -149,10 +203,10 @@ MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
 def test_mutants_are_noticed(
     mutant: tuple[Patch, Callable[..., None]], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I150, I152, I155, I156."""
+    """I150, I152, I155, I156, I157."""
     break_it, check = mutant
     needs = check.__code__.co_argcount
     check(*[str(tmp_path / "sound")][:needs])
     break_it(monkeypatch)
-    with pytest.raises((AssertionError, pytest.fail.Exception, Corrupt)):
+    with pytest.raises((AssertionError, pytest.fail.Exception, Corrupt, offsets.DataLoss)):
         check(*[str(tmp_path / "broken")][:needs])

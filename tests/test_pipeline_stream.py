@@ -49,29 +49,40 @@ def send(broker: BlockingBroker, count: int, topic: str = "orders") -> None:
 class Stream:
     """A query without Spark: what Spark would call, and what it would read."""
 
-    def __init__(self, data: str, told: Any = None, **options: Any) -> None:
-        from pyspark.sql.types import LongType, StringType, StructType
+    def __init__(
+        self, data: str, told: Any = None, columns: tuple[str, ...] = ("position",), **options: Any
+    ) -> None:
+        from pyspark.sql.types import BinaryType, LongType, StructType
 
-        schema = StructType().add("topic", StringType()).add("position", LongType())
+        kinds = {"position": LongType(), "value": BinaryType()}
+        schema = StructType()
+        for name in columns:
+            schema = schema.add(name, kinds[name])
         given = {"topic": "orders", "startingOffsets": "earliest", **{k: str(v) for k, v in options.items()}}
         if "topicsPattern" in given:
             del given["topic"]
+        self._columns = columns
         self.reader = StreamReader(parse({"path": data, **given}, "source"), schema)
         if told is not None:
             self.reader._subscription = self.reader._later = told
         self.offset = _json(self.reader.initialOffset())
 
-    def batch(self, limit: Any = None) -> list[int]:
-        """The positions of the next batch; asked twice, as after a crash."""
-        end = _json(self.reader.latestOffset(self.offset, limit or self.reader.getDefaultReadLimit()))
-        found = [self._read(end) for _ in range(2)]
+    def batch(self, limit: Any = None) -> list[Any]:
+        """The positions, or values, of the next batch; asked twice, as after a crash."""
+        end = self.end(limit)
+        found = [self.rows(end) for _ in range(2)]
         assert found[0] == found[1]
         self.offset = end
         return found[0]
 
-    def _read(self, end: Any) -> list[int]:
+    def end(self, limit: Any = None) -> Any:
+        """Where the next batch ends."""
+        return _json(self.reader.latestOffset(self.offset, limit or self.reader.getDefaultReadLimit()))
+
+    def rows(self, end: Any) -> list[Any]:
+        """What a batch reads that ends there."""
         return [
-            row["position"]
+            row[self._columns[0]]
             for split in self.reader.partitions(self.offset, end)
             for batch in self.reader.read(split)
             for row in batch.to_pylist()
@@ -263,7 +274,7 @@ class Told:
         self.acked = max(self.acked, position)
 
 
-NAMED = {"service.url": "holdfast://127.0.0.1:1", "predefinedSubscription": "billing"}
+NAMED: dict[str, Any] = {"service.url": "holdfast://127.0.0.1:1", "predefinedSubscription": "billing"}
 
 
 def test_a_reset_is_obeyed_between_batches(data: str, broker: BlockingBroker) -> None:

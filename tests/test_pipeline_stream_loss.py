@@ -1,0 +1,402 @@
+"""Streams over topics that are trimmed, deleted, made again or restored under them; without Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_bytes import METADATA, Fields, entry
+from holdfast import Broker, DataLoss, NotFound, Timeout
+from holdfast.broker.blocking import BlockingBroker
+from holdfast.broker.events import Advance, SinkCommit, StageAppend, StageOpen
+from holdfast.client import Progress
+from holdfast.ledger.backup import backup, restore
+from holdfast.pipeline import behind_latest
+from holdfast.pipeline.reading import topic_and_partition
+from holdfast.pipeline.subscriptions import _progress
+from test_pipeline_stream import NAMED, ORDERS, Stream, Told, send
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    return str(tmp_path / "data")
+
+
+@pytest.fixture
+def broker(data: str) -> Iterator[BlockingBroker]:
+    with Broker.open(data, roll_entries=1, housekeeping_s=3600) as opened:
+        yield opened
+
+
+class Local:
+    """A subscription at a broker of this process, as `progress.Subscription`; what it lets go is trimmed."""
+
+    name = "billing"
+
+    def __init__(self, broker: BlockingBroker, start: str = "earliest") -> None:
+        self._broker = broker
+        self._start = start
+
+    def at(self, topic: str, incarnation: bytes, create: bool = True) -> Progress:
+        if create and self.name not in self._broker.admin.subscriptions(topic):
+            self._broker.admin.create_subscription(topic, self.name, self._start)
+        return self._run(topic, incarnation)
+
+    def finished(self, topic: str, at: Progress, position: int) -> None:
+        self._run(topic, at.incarnation, at.reset_number, position)
+        self._broker.admin.trim(topic)
+
+    def _run(self, topic: str, incarnation: bytes, number: int = 0, to: int = -1) -> Progress:
+        async def work() -> Progress:
+            broker = self._broker._twin
+            if broker.topic(topic).state.incarnation != incarnation:
+                raise NotFound("another topic")
+            if to >= 0:
+                found = broker.topic(topic).state.subscriptions[self.name]
+                await broker.engine.submit(Advance(found.id, number, to=to))
+            return _progress(broker, topic, self.name)
+
+        return self._broker._run(work())
+
+
+def publish(broker: BlockingBroker, entries: list[bytes], topic: str = ORDERS) -> None:
+    """Entries as they are, each in a ledger of its own."""
+
+    async def one(data: bytes) -> None:
+        twin, stage = broker._twin, os.urandom(16)
+        where = await twin.ensure_topic(topic)
+        await twin.engine.submit(StageOpen(stage))
+        done = await twin.engine.submit(StageAppend(stage, where.state.id, 0, [data]))
+        parts = [(stage, where.state.id, done.count, done.digest)]
+        await twin.engine.submit(SinkCommit(stage.hex(), 1, parts))
+
+    for each in entries:
+        broker._run(one(each))
+        broker.admin.roll(topic)
+
+
+def entries_of(message: str, chunks: int) -> list[bytes]:
+    """A message, in so many parts; its value is `message` so many times."""
+    fields: Fields = [
+        (METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1), (METADATA["publish_time"], 1),
+    ]  # fmt: skip
+    if chunks == 1:
+        return [entry(fields, message.encode())]
+    fields += [
+        (METADATA["uuid"], message.encode()), (METADATA["num_chunks_from_msg"], chunks),
+        (METADATA["total_chunk_msg_size"], len(message) * chunks),
+    ]  # fmt: skip
+    return [entry([*fields, (METADATA["chunk_id"], at)], message.encode()) for at in range(chunks)]
+
+
+# -- chunked messages ----------------------------------------------------------------------------------
+
+
+def mixed(seed: int, count: int) -> tuple[list[bytes], list[str]]:
+    """Entries of messages whose parts stand between each other, and the messages as they are ended."""
+    choose, waiting = random.Random(seed), dict[str, list[bytes]]()
+    entries, ended, made = [], [], 0
+    while made < count or waiting:
+        if made < count and (len(waiting) < 3 or choose.random() < 0.3):
+            chunks = choose.choice([1, 1, 2, 3, 5])
+            waiting[f"m{made:02}x{chunks}"] = entries_of(f"m{made:02}x{chunks}", chunks)
+            made += 1
+        name = choose.choice(list(waiting))
+        entries.append(waiting[name].pop(0))
+        if not waiting[name]:
+            del waiting[name]
+            ended.append(name * int(name[-1]))
+    return entries, ended
+
+
+def read_in_lives(data: str, broker: BlockingBroker, seed: int) -> tuple[list[str], list[str]]:
+    """What a stream reads that starts again now and then, while all that it lets go is trimmed."""
+    entries, wanted = mixed(seed, 25)
+    choose, found, offset = random.Random(seed), list[str](), None
+    for at in range(0, len(entries), 7):
+        publish(broker, entries[at : at + 7])
+        while True:
+            stream = Stream(data, Local(broker), ("value",), maxOffsetsPerTrigger=2, **NAMED)
+            stream.offset = offset or stream.offset
+            rows = [row for _ in range(choose.randrange(1, 4)) for row in stream.batch()]
+            done, offset = offset == stream.offset, stream.offset
+            found += [row.decode() for row in rows]
+            if done:
+                break
+    return found, wanted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_chunked_message_over_batches_is_read_whole(data: str, broker: BlockingBroker, seed: int) -> None:
+    """I157: whatever the stream lets the broker trim, no beginning of a message is among it."""
+    found, wanted = read_in_lives(data, broker, seed)
+    assert found == wanted
+    at = Local(broker).at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)
+    assert at.acked_to == at.visible == at.first, "at the end nothing is open, and all of it may go"
+
+
+def test_a_beginning_that_is_gone_is_a_loss(
+    data: str, broker: BlockingBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = entries_of("large", 3)
+    publish(broker, [*entries_of("a", 1), parts[0], *entries_of("b", 1)])
+    strict = Stream(data, None, ("value",))
+    lenient = Stream(data, None, ("value",), failOnDataLoss="false")
+    assert strict.batch() == lenient.batch() == [b"a", b"b"]
+    broker.admin.create_subscription("orders", "done", "latest")
+    assert broker.admin.trim("orders") == 3, "the first part goes: nobody named a subscription"
+    publish(broker, [parts[1], parts[2], *entries_of("c", 1)])
+    with pytest.raises(DataLoss, match=r"position 4: the beginning of this chunked message is gone.*below 3"):
+        strict.batch()
+    assert lenient.batch() == [b"c"]
+    assert "is gone, and it is left out" in caplog.text
+    begun = Stream(data, None, ("value",))  # who begins now has never had a right to it
+    assert begun.batch() == [b"c"]
+
+
+# -- topics that are others ----------------------------------------------------------------------------
+
+
+def test_a_topic_that_was_made_again_keeps_its_own_subscription(data: str, broker: BlockingBroker) -> None:
+    """I158: what was read of the old one moves nothing in the new one."""
+    send(broker, 9)
+    stream = Stream(data, Local(broker), failOnDataLoss="false", **NAMED)
+    assert stream.batch() == list(range(9))
+    strict = Stream(data, Local(broker), **NAMED)
+    strict.offset = stream.offset
+    broker.admin.delete_topic("orders", force=True)
+    with pytest.raises(DataLoss, match="deleted, or made again"):
+        strict.batch()
+    send(broker, 12)
+    with pytest.raises(DataLoss, match="deleted, or made again"):
+        strict.batch()
+    stream.reader._later.at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)  # made by somebody else
+    assert stream.batch() == list(range(12)), "also by a stream that starts again with the old offset"
+    assert stream.batch() == []
+    send(broker, 1)
+    assert stream.batch() == [12]
+
+
+def test_a_deleted_topic_ends_no_stream_that_may_go_on(
+    data: str, broker: BlockingBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(broker, 5)
+    send(broker, 5, "others")
+    options: dict[str, Any] = {"topicsPattern": "orders|others", "failOnDataLoss": "false", **NAMED}
+    stream = Stream(data, Local(broker), **options)
+    planned = stream.end()
+    broker.admin.delete_topic("orders", force=True)
+    assert stream.rows(planned) == [0, 1, 2, 3, 4], "of the other, in a batch that was planned"
+    stream.offset = planned
+    assert "was deleted, or made again" in caplog.text
+    again = Stream(data, Local(broker), **options)
+    again.offset = stream.offset  # as after a restart: the offset still has the topic that is gone
+    send(broker, 2, "others")
+    assert again.batch() == [5, 6]
+    assert list(again.offset) == ["persistent://public/default/others"]
+    assert ORDERS not in broker.admin.topics(), "and nobody has made it again"
+
+
+def test_a_topic_deleted_while_a_task_reads_is_told(
+    data: str, broker: BlockingBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(broker, 5)
+    for fail in ("true", "false"):
+        stream = Stream(data, None, failOnDataLoss=fail)
+        splits = stream.reader.partitions(stream.offset, stream.end())
+        if fail == "true":
+            strict, planned = stream, splits
+    broker.admin.delete_topic("orders", force=True)
+    with pytest.raises(DataLoss, match="was deleted while it was read"):
+        [list(strict.reader.read(each)) for each in planned]
+    caplog.clear()
+    assert [batch for each in splits for batch in stream.reader.read(each)] == []
+    assert "entries 0 to 4 are lost" in caplog.text
+
+
+def test_a_subscription_that_somebody_deleted_is_told(data: str, broker: BlockingBroker) -> None:
+    class Strict(Local):
+        def at(self, topic: str, incarnation: bytes, create: bool = True) -> Progress:
+            if not create and self.name not in broker.admin.subscriptions(topic):
+                raise NotFound("orders has no subscription 'billing'")
+            return super().at(topic, incarnation, create)
+
+    send(broker, 5)
+    stream = Stream(data, Strict(broker), **NAMED)
+    assert stream.batch() == [0, 1, 2, 3, 4]
+    broker.admin.delete_subscription("orders", "billing")
+    with pytest.raises(NotFound, match="has no subscription"):
+        stream.batch()
+
+
+def test_a_subscription_named_later_follows_the_checkpoint(data: str, broker: BlockingBroker) -> None:
+    """It does not set the query back, wherever it stands; its resets count from then on."""
+    send(broker, 20)
+    plain = Stream(data, maxOffsetsPerTrigger=8)
+    assert len(plain.batch()) == 8
+    for acked in (0, 3, 15):
+        told: Any = Told(number=2, acked=acked)
+        stream = Stream(data, told, maxOffsetsPerTrigger=8, **NAMED)
+        stream.offset = plain.offset
+        assert stream.batch() == list(range(8, 16))
+        assert stream.batch() == list(range(16, 20))
+        assert told.done == ([(ORDERS, 2, 16)] if acked < 16 else [])
+        told.number, told.acked = 3, 5
+        assert stream.batch() == list(range(5, 13)), "a reset is obeyed"
+    other: Any = Told(number=7, acked=1)
+    other.name = "audit"
+    stream.reader._subscription = stream.reader._later = other
+    assert stream.batch() == list(range(13, 20)), "another subscription follows, too"
+
+
+# -- topics that are shorter than they were ------------------------------------------------------------
+
+
+def restored(data: str, target: Path, before: Callable[[], None]) -> None:
+    """Put the directory back to what it was, after something was done with it."""
+    backup(data, target)
+    before()
+    shutil.rmtree(data)
+    restore(target, data)
+
+
+@pytest.fixture
+def shorter(data: str, tmp_path: Path) -> tuple[Any, Any]:
+    """Offsets of a stream that has read 20 entries, and then 35, of a topic that has 20 again."""
+    with Broker.open(data) as broker:
+        send(broker, 20)
+    stream = Stream(data)
+    assert len(stream.batch()) == 20
+    early = stream.offset
+
+    def further() -> None:
+        with Broker.open(data) as broker:
+            send(broker, 15)
+        assert Stream(data).batch() == list(range(35))
+        stream.offset = stream.end()
+
+    restored(data, tmp_path / "backup", further)
+    with Broker.open(data):
+        pass  # which shows what there is
+    return early, stream.offset
+
+
+def test_a_topic_that_lost_its_end_is_a_loss(data: str, shorter: tuple[Any, Any]) -> None:
+    """Never damage, and never passed over in silence: what comes now is new, at positions that were read."""
+    early, late = shorter
+    for mode in ("failfast", "permissive"):
+        strict = Stream(data, None, mode=mode)
+        strict.offset = late
+        with pytest.raises(DataLoss, match=r"ends before entry 20, and was read up to entry 35.*restored"):
+            strict.batch()
+        strict.offset = early
+        with pytest.raises(DataLoss, match=r"ends before entry 20.*start its broker"):
+            strict.reader.partitions(early, late)
+
+
+def test_a_topic_that_lost_its_end_is_waited_for_and_goes_on(
+    data: str, shorter: tuple[Any, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    early, late = shorter
+    stream = Stream(data, None, failOnDataLoss="false", mode="permissive", timeout="200ms")
+    stream.offset = late
+    assert stream.batch() == []
+    assert stream.offset == late, "it may only be that its broker is not there yet"
+    assert "waiting for it to grow" in caplog.text
+    with Broker.open(data) as broker:
+        send(broker, 5)
+        assert stream.batch() == [], "first it is written down ..."
+        assert stream.position() == 20
+        assert stream.batch() == [20, 21, 22, 23, 24], "... and then all that is new is read"
+        assert stream.batch() == []
+        send(broker, 30)
+        assert stream.batch() == list(range(25, 55))
+    assert "going on with entry 20, the first that is new" in caplog.text
+    stream = Stream(data, None, failOnDataLoss="false", timeout="100ms")
+    stream.offset = early
+    far = json.loads(json.dumps(late).replace(": 35", ": 70"))
+    assert stream.rows(far) == list(range(20, 55)), "a batch that was planned: what there is of it"
+
+
+def test_a_topic_whose_view_is_late_is_read_on(data: str, shorter: tuple[Any, Any]) -> None:
+    """As after a power cut, when the stream is there before the broker."""
+    _, late = shorter
+    stream = Stream(data, None, failOnDataLoss="false")
+    stream.offset = late
+    assert stream.batch() == []
+    with Broker.open(data) as broker, broker.producer("orders") as producer:
+        producer.send_many([b"x"] * 15)  # all at once, as a broker that starts shows it
+        assert stream.batch() == []
+        send(broker, 3)
+        assert stream.batch() == [35, 36, 37]
+
+
+def test_a_start_behind_the_end_is_told(data: str, broker: BlockingBroker) -> None:
+    send(broker, 5)
+    with pytest.raises(DataLoss, match="ends before entry 5, and startingOffsets asks for 7"):
+        Stream(data, startingOffsets='{"orders": {"0": 7}}')
+    stream = Stream(data, startingOffsets='{"orders": {"0": 7}}', failOnDataLoss="false")
+    send(broker, 1)
+    assert stream.batch() == [5]
+    assert Stream(data, startingOffsets='{"orders": {"0": 6}}').batch() == []
+
+
+# -- what there is -------------------------------------------------------------------------------------
+
+
+def test_what_there_is_ends_no_query(
+    data: str, broker: BlockingBroker, monkeypatch: Any, caplog: Any
+) -> None:
+    """Spark asks for its progress: what is wrong is told by reading, or passes."""
+    send(broker, 5)
+    stream = Stream(data)
+
+    def fails() -> Any:
+        raise Timeout("nobody answers")
+
+    monkeypatch.setattr(type(stream.reader._place), "topics", lambda *_: fails())
+    with caplog.at_level(logging.WARNING):
+        assert stream.reader.reportLatestOffset() is None
+    assert "cannot be told now: nobody answers" in caplog.text
+    with pytest.raises(Timeout):
+        stream.reader.prepareForTriggerAvailableNow()
+
+
+def test_behind_latest_counts_what_can_be_read(data: str, broker: BlockingBroker) -> None:
+    send(broker, 30)
+    stream = Stream(data)
+    stream.batch()
+    broker.admin.delete_topic("orders", force=True)
+    send(broker, 12)
+    send(broker, 40, "new")
+    broker.admin.create_subscription("new", "done", "latest")
+    first = broker.admin.trim("new")
+    assert first > 20
+    both = Stream(data, topicsPattern=".*")
+    latest = both.reader.reportLatestOffset()
+    found = behind_latest({"sources": [{"endOffset": stream.offset, "latestOffset": latest}]})
+    assert found["maxOffsetsBehindLatest"] == 12, "all of a topic that was made again"
+    assert found["minOffsetsBehindLatest"] == 40 - first, "of a new one what was not trimmed"
+    assert found["avgOffsetsBehindLatest"] == (12 + 40 - first) / 2
+
+
+@pytest.mark.parametrize("name", ["orders-partition-007", "orders-partition-", "orders-partition-4294967296"])
+def test_a_name_that_only_looks_like_a_partition(data: str, broker: BlockingBroker, name: str) -> None:
+    send(broker, 3, name)
+    send(broker, 2, "orders-partition-7")
+    full = f"persistent://public/default/{name}"
+    assert topic_and_partition(full) == (full, 0)
+    named = Stream(data, topic=name)
+    assert named.batch() == [0, 1, 2]
+    assert list(named.offset) == [full]
+    every = Stream(data, topicsPattern=".*")
+    assert sorted(every.batch()) == [0, 0, 1, 1, 2]
+    assert {topic: list(parts) for topic, parts in every.offset.items()} == {full: ["0"], ORDERS: ["7"]}
