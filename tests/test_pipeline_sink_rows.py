@@ -245,6 +245,7 @@ class Recorded:
 def test_what_is_held_is_bounded(topics: int) -> None:
     client, most, count = Recorded(), 0, 4000
     staging = Staging(client)  # type: ignore[arg-type]
+    staging.open()
     for i in range(count):
         staging.add(f"t{i % topics}", [b"%d" % i + b"x" * 10_000])
         for _ in staging.send():

@@ -24,6 +24,7 @@ from holdfast.broker.names import topic_name
 from holdfast.broker.stage import StageReceipt
 from holdfast.errors import AuthenticationFailed, Closed, Corrupt, HoldfastError, Misuse, Timeout
 from holdfast.wire.client_link import AGAIN, Channel, Link, Lost, Token, error_of, framed
+from holdfast.wire.config import FRAME_PADDING_BYTES
 from holdfast.wire.proto import pulsar_pb2 as pb
 
 APPEND_BYTES = 1 << 20
@@ -223,7 +224,14 @@ class Client:
                 number, link = self._connection(deadline)
                 message.request_id = number
                 kind: Any = pb.BaseCommand.Type.Value(name.upper())
-                answer = link.ask(number, framed(pb.BaseCommand(type=kind, **{name: message})), deadline)
+                frame = framed(pb.BaseCommand(type=kind, **{name: message}))
+                if len(frame) > link.message_bytes_max + FRAME_PADDING_BYTES:
+                    raise Misuse(
+                        f"{name} makes a request of {len(frame)} bytes, and {self.url} takes at most "
+                        f"{link.message_bytes_max + FRAME_PADDING_BYTES}: publish fewer stages, or to fewer "
+                        "topics, at once"
+                    )
+                answer = link.ask(number, frame, deadline)
                 if answer.type != pb.BaseCommand.ERROR:
                     return answer
                 raise error_of(answer.error)
@@ -359,7 +367,7 @@ class Stage:
         if self._closed:
             raise Closed(f"stage {self.id.hex()} was closed; open another one")
         made, topic = 0, topic_name(topic)
-        for piece in _pieces(entries, 1):
+        for piece in _pieces(entries, 1, self._client.message_bytes_max):
             self._client._require_fitting(piece)
             _, count, digest = self._parts.get(topic, (0, 0, 0))
             command = pb.CommandStageAppend(stage=self.id, topic=topic, at=count, entries=piece)
@@ -393,11 +401,12 @@ class Stage:
         self._client._call("stage_drop", pb.CommandStageDrop(stage=self.id))
 
 
-def _pieces(data: Iterable[bytes], batch: int) -> Iterator[list[bytes]]:
-    """About a megabyte each, and whole batches."""
+def _pieces(data: Iterable[bytes], batch: int, most: int | None = None) -> Iterator[list[bytes]]:
+    """About a megabyte each, or the little that a broker takes at once; and whole batches."""
     piece, size = list[bytes](), 0
+    limit = min(APPEND_BYTES, most or APPEND_BYTES)
     for each in data:
-        full = size + len(each) > APPEND_BYTES or len(piece) >= APPEND_COUNT
+        full = size + len(each) > limit or len(piece) >= APPEND_COUNT
         if piece and full and len(piece) % batch == 0:
             yield piece
             piece, size = [], 0

@@ -45,6 +45,9 @@ PIECE_BYTES = 1 << 20
 PIECE_ROWS = 16 << 10
 """What is turned at once: about so much, and so many rows at most."""
 
+SHARED_BYTES = 128 << 10
+"""Rows that share an entry are so much together at most, as with Pulsar's clients; one alone may be more."""
+
 _TEXT_OR_BYTES = (StringType(), BinaryType())
 TYPES: dict[str, tuple[DataType, ...]] = {
     "value": _TEXT_OR_BYTES,
@@ -114,15 +117,27 @@ class Rows:
         return cls(columns, None if topic is None else _full_name(topic, "option topic"), per_entry)
 
     def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The batch in slices of about a megabyte."""
-        rows = batch.num_rows
-        if rows:
-            step = max(1, min(PIECE_ROWS, rows * PIECE_BYTES // max(1, batch.nbytes)))
-            for start in range(0, rows, step):
-                yield batch.slice(start, step)
+        """The batch in slices of a megabyte at most, or of one row: halved until they fit, because rows need
+        not be of one size."""
+        waiting = [batch]
+        while waiting:
+            piece = waiting.pop()
+            rows = piece.num_rows
+            if rows > PIECE_ROWS or (rows > 1 and piece.nbytes > PIECE_BYTES):
+                waiting += [piece.slice(rows // 2), piece.slice(0, rows // 2)]
+            elif rows:
+                yield piece
 
-    def entries(self, piece: pa.RecordBatch, producer: str, sequence: int) -> dict[str, list[bytes]]:
+    def entries(
+        self, piece: pa.RecordBatch, producer: str, sequence: int, most: int | None = None
+    ) -> dict[str, list[bytes]]:
         """Per topic the entries of a piece, in the order of its rows.
+
+        Args:
+            piece: some rows.
+            producer: who says that it has sent them.
+            sequence: the number of the first one.
+            most: the largest entry that the broker takes: no rows share a larger one.
 
         Raises:
             Misuse: a row that is no message; the text says which column and why.
@@ -138,7 +153,9 @@ class Rows:
         if all(each is None for each in others) and not nulls:
             assert self.topic is not None
             plain = [each for each in values if each is not None]
-            made = encode_messages(plain, producer, sequence, now_ms, batch=self.per_entry)
+            made = []
+            for at, run, batch in self._runs(plain, min(most or SHARED_BYTES, SHARED_BYTES)):
+                made += encode_messages(run, producer, sequence + at, now_ms, batch=batch)
             return {self.topic: made}
         out: dict[str, list[bytes]] = {}
         for i, value in enumerate(values):
@@ -166,6 +183,23 @@ class Rows:
                 )[0]
             out.setdefault(topic, []).append(entry)
         return out
+
+    def _runs(self, values: list[bytes], most: int) -> Iterator[tuple[int, list[bytes], int]]:
+        """Values that are encoded at once, with the number of the first, and how many share an entry."""
+        if self.per_entry == 1 or not values:
+            yield 0, values, 1
+            return
+        beside = 40  # bytes beside a value, and as many beside all of them
+        if (max(map(len, values)) + beside) * self.per_entry + 2 * beside <= most:
+            yield 0, values, self.per_entry
+            return
+        start, size = 0, 0
+        for at, value in enumerate(values):
+            size += len(value) + beside
+            if at > start and (at - start == self.per_entry or size + 2 * beside > most):
+                yield start, values[start:at], at - start
+                start, size = at, len(value) + beside
+        yield start, values[start:], len(values) - start
 
     # -- columns -------------------------------------------------------------------------------------------
 
