@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from holdfast import Broker
 from holdfast.client import Client
+from holdfast.pipeline import remote
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.reading import FilePlace, TopicReader
@@ -79,6 +81,12 @@ def flight_pid(server: Served) -> int:
 
 def gone(pid: int) -> bool:
     return process_state(pid) in ("", "Z")
+
+
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little is on the way at any time: whoever reads is in the middle for long."""
+    channel = [*remote._CHANNEL, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
+    monkeypatch.setattr(remote, "_CHANNEL", channel)
 
 
 class Cut:

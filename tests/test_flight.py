@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+import flight_world
 from flight_world import (
     LARGE,
     PREFIX,
@@ -46,7 +47,6 @@ from holdfast.errors import (
     Timeout,
     Unsupported,
 )
-from holdfast.pipeline import remote
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.connecting import Address
 from holdfast.pipeline.decoding import Wish
@@ -109,9 +109,7 @@ def refusal(server: Served) -> int:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little is on the way at any time: whoever reads is in the middle for long."""
-    channel = [*remote._CHANNEL, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
-    monkeypatch.setattr(remote, "_CHANNEL", channel)
+    flight_world.narrow(monkeypatch)
 
 
 # -- the same as by path ------------------------------------------------------------------------------

@@ -271,7 +271,9 @@ class RemotePlace:
             if error.errno == socket.EAI_AGAIN:
                 raise
             raise BadConfiguration(f"{self.url}: {error.strerror}; is service.url right?") from None
-        except http.client.RemoteDisconnected:
+        except http.client.RemoteDisconnected as error:
+            if parts.scheme == "https":  # also who shows no certificate, or a wrong one, is told no more
+                raise _Away(f"{error}; {_TLS_OPTIONS}") from error
             raise
         except http.client.BadStatusLine as error:
             raise BadConfiguration(f"{self.url} does not speak HTTP ({error!r})") from None

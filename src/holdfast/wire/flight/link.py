@@ -96,7 +96,8 @@ class Link:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(ANSWER_S), 0))
+        limit = struct.pack("@ll", int(ANSWER_S), int(ANSWER_S % 1 * 1e6))
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._writing = threading.Lock()
         self._counting = threading.Lock()
         self._waiting: dict[int, Future[Told]] = {}
