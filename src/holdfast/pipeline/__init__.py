@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Make `format("holdfast")` known to a session that `session` did not make. Twice does no harm."""
-    from holdfast.pipeline.source import HoldfastSource
+    from holdfast.pipeline.source import source_of
 
-    spark.dataSource.register(HoldfastSource)
+    spark.dataSource.register(source_of(spark))
 
 
 __all__ = ["behind_latest", "register", "session"]

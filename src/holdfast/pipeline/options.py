@@ -163,7 +163,7 @@ OPTIONS: list[Option] = [
     Option("maxBytesPerTrigger", size, None, "At most about so many bytes in one batch of a stream."),
     Option("minOffsetsPerTrigger", count, None, "No batch before so many entries wait ..."),
     Option("maxTriggerDelay", duration_s, 900.0, "... or this time is over."),
-    Option("minPartitions", count, None, "At least so many tasks; default: as many as there are cores."),
+    Option("minPartitions", count, None, "At least so many tasks; default: as many as run at once."),
     Option("includeHeaders", flag, False, "Also the column encryption: the metadata of encrypted messages."),
     Option("valueFormat", one_of("bytes", "json"), None, "json: the value is decoded by valueSchema."),
     Option("valueSchema", text, None, "The value's type, as DDL: id BIGINT, name STRING."),

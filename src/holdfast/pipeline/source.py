@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
@@ -12,6 +13,7 @@ from holdfast.pipeline.columns import require_columns, schema_text
 from holdfast.pipeline.options import parse
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 
 
@@ -22,6 +24,9 @@ class HoldfastSource(DataSource):
         >>> df = spark.read.format("holdfast").option("path", data).option("topic", "orders").load()
         ... # doctest: +SKIP
     """
+
+    cores: int | None = None
+    """How many tasks run at once; None: as many as the driver's machine has cores."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,4 +63,27 @@ class HoldfastSource(DataSource):
     def _checked(self, schema: StructType) -> dict[str, Any]:
         options = parse(self.options, "source")
         require_columns(schema, options)
-        return options
+        return {**options, "cores": self.cores}
+
+
+def source_of(spark: SparkSession) -> type[HoldfastSource]:
+    """The source, for a session, which is asked now how many tasks it runs at once: where a query is planned
+    there is none to ask."""
+
+    class Source(HoldfastSource):
+        cores = tasks_at_once(spark)
+
+    return Source
+
+
+def tasks_at_once(spark: SparkSession) -> int | None:
+    """What the session's cluster has, or will have: executors may still be on their way. None: not known."""
+    try:
+        context = spark.sparkContext
+    except PySparkException:  # Spark Connect: the cluster is behind a server
+        return None
+    told = context.getConf()
+    wanted = int(told.get("spark.executor.instances", "0")) * int(told.get("spark.executor.cores", "1"))
+    if (context.master or "").startswith("local"):
+        return int(context.defaultParallelism)
+    return max(context.defaultParallelism, wanted, int(told.get("spark.cores.max", "0")))
