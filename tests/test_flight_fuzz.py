@@ -1,0 +1,155 @@
+"""Requests that nobody would make, and topics that are somebody else's: an error of the right kind."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pyarrow.flight as flight
+import pytest
+
+from holdfast import Broker
+from holdfast.errors import Denied, HoldfastError, Misuse, NotFound, Unsupported
+from holdfast.wire.flight import service
+from holdfast.wire.flight.asking import BODY_BYTES_MAX
+from holdfast.wire.flight.link import Setup, Told
+
+COUNT = 40
+MINE = ["persistent://public/default/open-news", "persistent://public/default/open-partition-0"]
+THEIRS = [
+    "persistent://public/default/orders",
+    "persistent://public/other/open-news",
+    "persistent://other/default/open-news",
+    "persistent://public/default/open",
+]
+NOWHERE = ["persistent://public/default/none", "persistent://public/none/none", "persistent://none/none/none"]
+ACTIONS = ("plan", "time", "weights", "chunks", "rows")
+
+
+class Rules:
+    """Instead of a server: whoever asks reads what is its own."""
+
+    def ask(self, header: str | None, topics: list[str]) -> Told:
+        return Told(1, "guest", [each in MINE for each in topics])
+
+
+@pytest.fixture(scope="module")
+def reads(tmp_path_factory: pytest.TempPathFactory) -> service.Reads:
+    path = tmp_path_factory.mktemp("fuzz") / "data"
+    with Broker.open(str(path), roll_entries=9, retention_s=-1) as broker:
+        for name in MINE + THEIRS:
+            tenant, namespace = name.removeprefix("persistent://").split("/")[:2]
+            if tenant not in broker.admin.tenants():
+                broker.admin.create_tenant(tenant)
+            if f"{tenant}/{namespace}" not in broker.admin.namespaces(tenant):
+                broker.admin.create_namespace(f"{tenant}/{namespace}")
+            with broker.producer(name) as producer:
+                producer.send_many([b"%d" % i for i in range(COUNT)], key="k")
+    setup = Setup(str(path), "127.0.0.1", None, None, "", "", "", 4, 60.0, 2 << 30, "info", "text")
+    made: Any = Rules()
+    return service.Reads(path, made, service.Service(setup, made).places)
+
+
+def ask(reads: service.Reads, action: str, body: bytes) -> Any:
+    """As Flight does. Raises HoldfastError, and nothing else."""
+    if action != "rows":
+        return reads.act(None, flight.Action(action, body))
+    _, rows = reads.rows(None, body)
+    return sum(batch.num_rows for batch, _ in rows)
+
+
+def request(action: str, topic: str, **change: Any) -> bytes:
+    more: dict[str, dict[str, Any]] = {
+        "plan": {},
+        "time": {"time_ms": 0},
+        "weights": {"start": 0, "stop": COUNT},
+        "chunks": {"start": 0, "stop": COUNT},
+        "rows": {"start": 0, "stop": COUNT, "columns": ["value"]},
+    }
+    return json.dumps({"topic": topic, **more[action], **change}).encode()
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_topics_of_others_are_as_if_they_were_not_there(reads: service.Reads, action: str) -> None:
+    """I161: by no question does anybody find out what is stored elsewhere, or under which incarnation."""
+    for name in MINE:
+        ask(reads, action, request(action, name))
+    told = set()
+    for name in THEIRS + NOWHERE:
+        for incarnation in ("", "00" * 16, "zz"):
+            with pytest.raises(HoldfastError) as refused:
+                ask(reads, action, request(action, name, incarnation=incarnation))
+            told.add((type(refused.value).__name__, str(refused.value).replace(name, "it")))
+    assert told == {("Denied", "the role 'guest' may not consume from it")}
+
+
+def test_lists_have_ones_own_topics(reads: service.Reads) -> None:
+    for body in (b"", b"{}", json.dumps({"among": THEIRS}).encode(), json.dumps({"among": MINE}).encode()):
+        assert ask(reads, "topics", body) == sorted(MINE)
+
+
+VALUES: list[Any] = [
+    *(
+        None,
+        True,
+        False,
+        "",
+        "x",
+        "x" * 5000,
+        "\0",
+        "\ud800",
+        "../../x",
+        [],
+        {},
+        [[]],
+        [None],
+        ["value"] * 40,
+    ),
+    *(0, 1, -1, COUNT, COUNT + 1, 1 << 31, 1 << 53, (1 << 62) - 1, 1 << 62, 1 << 64, -(1 << 64), 1e300, 0.5),
+    *(
+        ["value", "position", "corrupt"],
+        ["key"],
+        "a2V5",
+        ["a2V5"],
+        [""],
+        ["!"],
+        [["", 0, 0]],
+        [["a2V5", 1, 9]],
+    ),
+]
+FIELDS = (
+    *("topic", "incarnation", "time_ms", "start", "stop", "skip", "columns", "keys", "permissive", "whole"),
+    *("publish_min_us", "publish_max_us", "before", "among", "more"),
+)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_requests_with_anything_in_them(reads: service.Reads, seed: int) -> None:
+    """I163: refused by a kind of error that is known, or answered; within the numbers that there are."""
+    choose = random.Random(seed)
+    for _ in range(400):
+        action = choose.choice((*ACTIONS, "topics", "nonsense"))
+        body = request(action, choose.choice(MINE)) if action in ACTIONS else b"{}"
+        asked = json.loads(body)
+        for _ in range(choose.randrange(3)):
+            asked[choose.choice(FIELDS)] = choose.choice(VALUES)
+        body = json.dumps(asked).encode()
+        for _ in range(choose.choice((0, 0, 0, 1, 5))):  # and broken on the way
+            at = choose.randrange(len(body))
+            body = choose.choice((body[:at], body[:at] + choose.randbytes(3) + body[at + 1 :], body * 2))
+            body = body or b"x"
+        try:
+            answer = ask(reads, action, body)
+        except (Misuse, NotFound, Denied, Unsupported):
+            continue
+        assert action != "nonsense"
+        if action == "rows":
+            assert answer <= COUNT
+
+
+def test_requests_that_are_too_large(reads: service.Reads) -> None:
+    for action in (*ACTIONS, "topics"):
+        for body in (b" " * (BODY_BYTES_MAX + 1), b"[" * 100_000, b'{"topic":' * 10_000, bytes(1000)):
+            with pytest.raises(HoldfastError, match=r"request (has|is not)"):
+                ask(reads, action, body)
