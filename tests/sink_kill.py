@@ -136,11 +136,11 @@ Run = Callable[[str, str, str], int]
 """A driver's life with a directory, a broker and a mistake; its exit status: 0, 3 (failed), or killed."""
 
 
-def spark_driver(directory: str, url: str, mutant: str) -> int:
+def spark_driver(directory: str, url: str, mutant: str, kind: str = "stream") -> int:
     """A driver of Spark, in a session of its own, so that it can be killed with all that belongs to it."""
     with (Path(directory) / "driver.errors").open("ab") as errors:
         driver = subprocess.Popen(
-            [sys.executable, str(HERE / "sink_kill_driver.py"), directory, url, mutant],
+            [sys.executable, str(HERE / "sink_kill_driver.py"), directory, url, mutant, kind],
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,
@@ -152,6 +152,11 @@ def spark_driver(directory: str, url: str, mutant: str) -> int:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
+
+
+def spark_batches(directory: str, url: str, mutant: str) -> int:
+    """The same with `df.write`."""
+    return spark_driver(directory, url, mutant, "batches")
 
 
 class World:
@@ -300,7 +305,8 @@ class World:
 
     @property
     def moves(self) -> bool:
-        return not isinstance(self.run, Simulation)
+        """A stream of Spark's does; batches do not."""
+        return not isinstance(self.run, Simulation) and not (self.directory / "done").exists()
 
     def close(self) -> None:
         self._ending.set()
@@ -355,6 +361,15 @@ STRIKES: tuple[tuple[Arm, ...], ...] = (
 """What is struck, one life each; several arms go off one after another."""
 
 
+FEW: tuple[tuple[Arm, ...], ...] = (
+    (*(Arm(step, "worker") for step in ("begin", "opened", "appended", "staged")), Arm("staged", "driver")),
+    (*(Arm(step, "broker") for step in ("begin", "appended", "staged")), Arm("commit", "driver")),
+    (Arm("commit", "broker"), Arm("published", "driver")),
+    (Arm("published", "fail"), Arm("abort", "driver")),
+)
+"""Where a driver's death differs most, and on the way there the others: a life of Spark's takes long."""
+
+
 def storm(directory: Path, run: Run, seed: int, lives: int) -> Account:
     """Random strikes on one stream that goes on: each life gets a few more batches."""
     chance = random.Random(seed)
@@ -404,10 +419,17 @@ def every_step(_: int) -> Account:
         return sequence(Path(directory), spark_driver, STRIKES)
 
 
+def every_step_of_batches(_: int) -> Account:
+    """The same with `df.write`."""
+    with tempfile.TemporaryDirectory() as directory:
+        return sequence(Path(directory), spark_batches, STRIKES)
+
+
 PLANS: dict[str, Callable[[int], Account]] = {
     "simulated": simulated,
     "spark": with_spark,
     "every step": every_step,
+    "every step, batches": every_step_of_batches,
 }
 
 

@@ -2,11 +2,12 @@
 
     python tests/sink_sim.py
 
-reads lines `["WORLD", "URL", "MUTANT"]`. Each is one life of a driver in a process group of its own, as
-`sink_kill_driver.py` is one of Spark's: an offset log and a commit log, a process for each attempt of a task
-and for each call in the driver, a task that failed tried once more, `abort` when something failed. Tasks get
-other rows in another order whenever they are computed. The first task is always run twice, as a speculative
-one is, and one of the answers is thrown away. Answers with the exit status of the life.
+reads lines `["WORLD", "URL", "MUTANT", STREAM]`. Each is one life of a driver in a process group of its own,
+as `sink_kill_driver.py` is one of Spark's: an offset log and a commit log, a process for each attempt of a
+task and for each call in the driver, a task that failed tried once more, `abort` when something failed. Tasks
+get other rows in another order whenever they are computed. The first task is always run twice, as a
+speculative one is, and one of the answers is thrown away. Without STREAM the batches are writes with a
+number, as of `df.write`. Answers with the exit status of the life.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def in_a_process(work: Callable[[], Any]) -> Any:
 class Driver:
     """One life."""
 
-    def __init__(self, directory: Path, url: str, mutant: str) -> None:
+    def __init__(self, directory: Path, url: str, mutant: str, stream: bool) -> None:
+        self.stream = stream
         self.input = sorted(directory.glob("input/*.txt"))
         self.logs = directory / "checkpoint"
         for name in ("offsets", "commits"):
@@ -119,10 +121,13 @@ class Driver:
         try:
             for task in range(TASKS):
                 messages[task] = self.task(batch, task, shares[task])
-            in_a_process(lambda: self.writer().commit(messages, batch))
+            in_a_process(lambda: self.call("commit", messages, batch))
         except RuntimeError:
-            in_a_process(lambda: self.writer().abort(messages, batch))
+            in_a_process(lambda: self.call("abort", messages, batch))
             raise
+
+    def call(self, name: str, messages: list[Any], batch: int) -> None:
+        getattr(self.writer(batch), name)(messages, *([batch] if self.stream else []))
 
     def task(self, batch: int, task: int, lines: list[str]) -> Any:
         for left in reversed(range(ATTEMPTS)):
@@ -140,12 +145,16 @@ class Driver:
 
         def work() -> Any:
             Context.now = Context(self.query, batch, task, attempt)
-            return self.writer().write(iter(rows(lines)))
+            return self.writer(batch).write(iter(rows(lines)))
 
         return in_a_process(work)
 
-    def writer(self) -> Any:
-        return sink_hooks.Hooked(self.given).streamWriter(SCHEMA, False)
+    def writer(self, batch: int) -> Any:
+        if self.stream:
+            return sink_hooks.Hooked(self.given).streamWriter(SCHEMA, False)
+        return sink_hooks.Hooked({**self.given, "sinkName": "copy", "batchId": str(batch)}).writer(
+            SCHEMA, False
+        )
 
 
 def rows(lines: list[str]) -> list[pa.RecordBatch]:
@@ -158,10 +167,10 @@ def rows(lines: list[str]) -> list[pa.RecordBatch]:
     return found
 
 
-def life(directory: str, url: str, mutant: str) -> int:
+def life(directory: str, url: str, mutant: str, stream: bool) -> int:
     (Path(directory) / "driver.pid").write_text(str(os.getpid()))
     try:
-        Driver(Path(directory), url, mutant).run()
+        Driver(Path(directory), url, mutant, stream).run()
     except RuntimeError as error:
         print(error, file=sys.stderr, flush=True)
         return 3
@@ -174,13 +183,13 @@ def main() -> None:
     for piece in rows(["even k 0:0"]):
         Rows.of(SCHEMA, None).entries(piece, "", 0)  # whatever is imported late is imported once
     for line in sys.stdin:
-        directory, url, mutant = json.loads(line)
+        directory, *more = json.loads(line)
         pid = os.fork()
         if pid == 0:
             os.setsid()
             errors = os.open(f"{directory}/driver.errors", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(errors, 2)
-            os._exit(life(directory, url, mutant))
+            os._exit(life(directory, *more))
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
@@ -188,7 +197,8 @@ def main() -> None:
 class Simulation:
     """The process that has all that in its memory already: a life begins in milliseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: bool = True) -> None:
+        self.stream = stream
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -196,7 +206,7 @@ class Simulation:
     def __call__(self, directory: str, url: str, mutant: str) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps([directory, url, mutant]), file=self._process.stdin, flush=True)
+        print(json.dumps([directory, url, mutant, self.stream]), file=self._process.stdin, flush=True)
         return int(self._process.stdout.readline())
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from holdfast import NotFound
 from holdfast.pipeline.sink import BatchWriter
 from sink_hooks import MUTANTS
-from sink_kill import BROKEN, STRIKES, Arm, Broker, published, sequence, spark_driver
+from sink_kill import BROKEN, FEW, STRIKES, Arm, Broker, published, sequence, spark_driver
 from sink_sim import Simulation
 
 pytestmark = pytest.mark.timeout(600)
@@ -41,20 +41,28 @@ def simulation() -> Iterator[Simulation]:
     made.close()
 
 
-def test_every_step_is_struck(tmp_path: Path, simulation: Simulation) -> None:
-    """I141, I142, I143, I144: driver, worker and broker, one after another, on one stream."""
-    account = sequence(tmp_path, simulation, STRIKES)
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "batches"])
+def test_every_step_is_struck(tmp_path: Path, simulation: Simulation, stream: bool) -> None:
+    """I141, I142, I143, I144: driver, worker and broker, one after another, on one stream; and on batches."""
+    simulation.stream = stream
+    try:
+        account = sequence(tmp_path, simulation, STRIKES)
+    finally:
+        simulation.stream = True
     assert not account.faults, account.faults
     assert account.lives == len(STRIKES) + 1
     assert account.restarts == sum(arm.target == "broker" for arms in STRIKES for arm in arms)
+    print(account.words())
 
 
-def test_a_driver_of_spark_is_killed(tmp_path: Path) -> None:
-    """With real Spark: a worker, the broker twice, and then the driver, after it has published."""
-    strikes = (Arm("appended", "worker"), Arm("staged", "broker"), Arm("commit", "broker"), *PUBLISHED)
-    account = sequence(tmp_path, spark_driver, [strikes])
+def test_drivers_of_spark_are_killed(tmp_path: Path) -> None:
+    """With real Spark: staged, before the commit, between commit and Spark's log, in `abort`; and on the way
+    there workers and the broker."""
+    account = sequence(tmp_path, spark_driver, FEW)
     assert not account.faults, account.faults
-    assert account.lives == 2
+    assert account.lives == len(FEW) + 1
+    assert account.kills.total() == sum(map(len, FEW))
+    print(account.words())
 
 
 def test_two_drivers_and_an_abort_at_the_wrong_time(tmp_path: Path) -> None:
