@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pytest
 
 from entry_bytes import METADATA, SINGLE, Fields, batch_payload, crc32c, encode, entry, pair
 from holdfast import Corrupt, DataLoss, Misuse, NotFound
-from holdfast._core import Columns, lz4_size, parse_run
+from holdfast._core import Columns, lz4_size, packed_entry, parse_run
 from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.decoding import Decoding, Wish
 from holdfast.pipeline.packing import Unpackable, unpack
@@ -284,6 +284,105 @@ def test_a_chunked_message_without_its_beginning_is_left_out(caplog: pytest.LogC
     assert rows_of(MemoryTopic([parts[0], parts[2]]), FIRST, FIRST + 2) == []
     again = MemoryTopic([parts[0], parts[0], parts[1], parts[1], parts[2]])  # sent again after a break
     assert [row["value"] for row in rows_of(again, FIRST, FIRST + 5)] == [b"partpartpart"]
+
+
+def chunked(uuid: bytes, count: int, payload: bytes = b"part") -> list[bytes]:
+    fields: Fields = [(1, b"p"), (2, 0), (3, 1), (METADATA["uuid"], uuid)]
+    fields.append((METADATA["num_chunks_from_msg"], count))
+    return [entry([*fields, (METADATA["chunk_id"], i)], payload + b"%d" % i) for i in range(count)]
+
+
+def test_a_last_part_that_was_sent_again_is_no_second_row(caplog: pytest.LogCaptureFixture) -> None:
+    """I150: wherever ranges are cut; the clients drop it, too, and nobody has lost anything."""
+    first, last = chunked(b"u", 2)
+    plain = entry([(1, b"p"), (2, 0), (3, 1)], b"plain")
+    topic = MemoryTopic([plain, first, plain, last, plain, last, last])
+    start, stop = topic.plan()
+    for edges in combinations(range(start + 1, stop), 2):
+        found = [row for low, high in pairwise([start, *edges, stop])
+                 for row in rows_of(topic, low, high, Wish(EVERY, whole=0))]  # fmt: skip
+        assert [row["value"] for row in found] == [b"plain", b"plain", b"part0part1", b"plain"], edges
+    assert caplog.text == ""
+    # Its first part is trimmed by now: whoever read the last part before has had it.
+    gone = MemoryTopic([last, plain, last])
+    rows = rows_of(gone, FIRST + 1, FIRST + 3, Wish(EVERY, whole=0))
+    assert [row["value"] for row in rows] == [b"plain"]
+
+
+def test_parts_before_the_range_are_checked_as_those_in_it() -> None:
+    """Their own sums: nothing is taken from an entry before."""
+    first, last = chunked(b"u", 2)
+    bad = bytearray(first)
+    bad[-1] ^= 1
+    topic = MemoryTopic([bytes(bad), last])
+    wish = Wish(EVERY, permissive=True)
+    assert rows_of(topic, FIRST, FIRST + 2, wish) == []
+    assert rows_of(topic, FIRST + 1, FIRST + 2, wish) == []
+    with pytest.raises(Corrupt, match="checksum"):
+        packed_entry(topic.run(FIRST, FIRST + 1), 0)
+
+
+def test_a_part_that_is_damaged_when_it_is_joined_is_named() -> None:
+    class Worse(MemoryTopic):
+        runs = 0
+
+        def run(self, start: int, stop: int) -> Any:
+            if start == FIRST:
+                self.runs += 1
+                if self.runs > 1:
+                    raise Corrupt("its block is damaged")
+            return super().run(start, stop)
+
+    plain = entry([(1, b"p"), (2, 0), (3, 1)], b"plain")
+    entries = [*chunked(b"u", 2), plain]
+    with pytest.raises(Corrupt, match=r"position 1001: .*part at position 1000 is damaged: its block"):
+        rows_of(Worse(entries), FIRST, FIRST + 3)
+    rows = rows_of(Worse(entries), FIRST, FIRST + 3, Wish(EVERY, permissive=True))
+    assert [row["value"] for row in rows] == [b"plain"]
+
+
+def test_beginnings_are_looked_for_only_where_they_are_needed() -> None:
+    """Not without a last part in the range, and no further than to where the beginning stands."""
+    plain = entry([(1, b"p"), (2, 0), (3, 1)], b"x" * 100)
+    parts = chunked(b"u", 3)
+    lowest = 1 << 62
+
+    class Watched(MemoryTopic):
+        def run(self, start: int, stop: int) -> Any:
+            nonlocal lowest
+            lowest = min(lowest, start)
+            return super().run(start, stop)
+
+    topic = Watched([plain] * 5000 + parts[:1] + [plain] * 40 + parts[1:2] + [plain] * 40 + parts[2:])
+    first, stop = topic.plan()
+    middle = first + 5041
+    assert len(rows_of(topic, middle, stop - 1)) == 40
+    assert lowest == middle, "its last part is another task's"
+    assert rows_of(topic, stop - 1, stop)[0]["value"] == b"part0part1part2"
+    assert first + 4900 < lowest <= first + 5000
+    lowest = 1 << 62
+    assert len(rows_of(topic, first + 100, stop)) == 4981
+    assert lowest == first + 100
+
+
+def test_rows_of_damage_end_a_batch_as_others_do() -> None:
+    """I151: however many entries are damaged, and whatever is said of them."""
+
+    class Damaged(MemoryTopic):
+        def run(self, start: int, stop: int) -> Any:
+            if start < FIRST + 2000:
+                raise Corrupt("x" * 10_000)
+            return super().run(start, stop)
+
+    topic: Any = Damaged([b"none"] * 3000)
+    sizes = []
+    for batch in Decoding(
+        topic, FIRST, FIRST + 3000, Wish(["corrupt", "position"], permissive=True)
+    ).batches():
+        batch.validate(full=True)
+        sizes.append((batch.num_rows, batch.nbytes))
+    assert sum(rows for rows, _ in sizes) == 3000
+    assert max(size for _, size in sizes) < 5 << 20
 
 
 @pytest.mark.parametrize("compression", [1, 2, 3, 4])

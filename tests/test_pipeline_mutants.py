@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast import Broker
+from holdfast._core import chunks_in
 from holdfast.errors import Corrupt
 from holdfast.pipeline import decoding, offsets, open_chunks, packing, reading, stream
 from holdfast.pipeline.columns import COLUMNS
@@ -116,14 +117,18 @@ def check_end(tmp: str) -> None:
 
 
 def no_look_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Decoding, "_look_back", lambda self: decoding._Chunks())
+    patch.setattr(Decoding, "_look_back", lambda *_: [])
 
 
 def chunks_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    def note(self: decoding._Chunks, uuid: bytes, chunk: int, ordinal: int) -> None:
-        self.open.setdefault(uuid, []).insert(0, ordinal)
+    real = Decoding._read_parts
+    patch.setattr(Decoding, "_read_parts", lambda self, places, *rest: real(self, places[::-1], *rest))
 
-    patch.setattr(decoding._Chunks, "note", note)
+
+def ends_unseen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        decoding, "chunks_in", lambda run: [each for each in chunks_in(run) if each[2] < each[3] - 1]
+    )
 
 
 def believe_the_size(patch: pytest.MonkeyPatch) -> None:
@@ -186,6 +191,7 @@ def nothing_new(patch: pytest.MonkeyPatch) -> None:
 MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
     (no_look_back, check_ranges),
     (chunks_in_any_order, check_ranges),
+    (ends_unseen, check_ranges),
     (believe_the_size, check_sizes),
     (damage_is_the_end, check_damage),
     (resets_unseen, check_resets),

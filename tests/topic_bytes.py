@@ -67,6 +67,8 @@ class Maker:
         self.entries: list[bytes] = []
         self.rows: list[Row] = []
         self._chunks: list[list[bytes]] = []
+        self._sent: list[bytes] = []
+        self._last: set[int] = set()
 
     def row(self, index: int, payload: bytes | None, metadata: dict[str, Any], own: dict[str, Any]) -> Row:
         return {
@@ -185,8 +187,16 @@ class Maker:
             value, metadata, own = self._pending[id(chosen)]
             self.rows.append(self.row(-1, value, metadata, own))
             self._chunks.remove(chosen)
-        self.entries.append(chosen.pop(0))
+            self._last.add(id(chosen[0]))
+        self._sent.append(chosen.pop(0))
+        self.entries.append(self._sent[-1])
         return None
+
+    def again(self) -> None:
+        """The last parts of chunked messages are sent again, soon or much later: they are no rows."""
+        self._sent = [each for each in self._sent if id(each) in self._last]
+        if self._sent:
+            self.entries.append(self.random.choice(self._sent))
 
     def any(self, count: int) -> None:
         """So many steps, of all kinds; then all chunked messages are ended."""
@@ -198,6 +208,7 @@ class Maker:
             self.part,
             self.part,
             self.begin_chunked,
+            self.again,
         ]
         for _ in range(count):
             self.random.choice(kinds)()

@@ -84,10 +84,12 @@ nb::tuple take(ColumnDecoder& decoder, const EntryRun& run, std::size_t at) {
     return nb::make_tuple(at, name_of(stop));
 }
 
+// With its own sum: nothing is taken from an entry before.
 Entry entry_at(const EntryRun& run, std::size_t at, std::string_view bytes) {
+    if (at >= run.count()) throw Error(Code::misuse, "there is no entry at this place of the run");
     Entry entry;
-    if (at >= run.count() || read_entry(bytes, entry) != EntryFault::none)
-        throw Error(Code::misuse, "there is no sound entry at this place of the run");
+    if (const auto fault = check_entry(bytes, entry); fault != EntryFault::none)
+        throw Error(Code::corrupt, "it is no message: " + std::string(fault_name(fault)));
     return entry;
 }
 
@@ -101,7 +103,7 @@ nb::tuple packed(const EntryRun& run, std::size_t at) {
                           found.chunks, nb::bytes(entry.payload.data(), entry.payload.size()));
 }
 
-// The parts of chunked messages in a run: (place in the run, uuid, chunk).
+// The parts of chunked messages in a run: (place in the run, uuid, chunk, chunks).
 nb::list chunks(const EntryRun& run) {
     nb::list out;
     for (std::size_t at = 0; at < run.count(); ++at) {
@@ -111,9 +113,9 @@ nb::list chunks(const EntryRun& run) {
         if (read_metadata(run.bytes(at).substr(kEntryHeader, slot.header - kEntryHeader), found) !=
             EntryFault::none)
             continue;
-        if (found.chunks > 1 && !found.encrypted)
-            out.append(
-                nb::make_tuple(at, nb::bytes(found.uuid.data(), found.uuid.size()), found.chunk));
+        if (found.chunks > 1 && !found.encrypted && sum_is_right(run.bytes(at)))
+            out.append(nb::make_tuple(at, nb::bytes(found.uuid.data(), found.uuid.size()),
+                                      found.chunk, found.chunks));
     }
     return out;
 }
@@ -196,6 +198,7 @@ void bind_columns(nb::module_& module) {
             nb::arg("publish_min_us").none() = nb::none(),
             nb::arg("publish_max_us").none() = nb::none(), nb::arg("keys").none() = nb::none())
         .def("__len__", &ColumnDecoder::rows)
+        .def("full", &ColumnDecoder::full)
         .def("take", &take, nb::arg("run"), nb::arg("at"))
         .def("expand", &expand, nb::arg("ordinal"), nb::arg("payload"))
         .def("fault", [](const ColumnDecoder& self) { return std::string(self.fault()); })

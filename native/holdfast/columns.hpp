@@ -163,6 +163,7 @@ class ColumnData {
 struct ColumnLimits {
     std::size_t rows_max = std::size_t{1} << 16;
     std::size_t bytes_max = std::size_t{4} << 20;
+    u64 offset_max = std::numeric_limits<i32>::max();  // no column has more bytes
 };
 
 // Why a decoder stopped.
@@ -176,12 +177,16 @@ class ColumnDecoder {
           topic_(std::move(topic)),
           partition_(partition),
           filter_(std::move(filter)),
-          limits_(limits) {
+          limits_{
+              std::min(limits.rows_max, kTopicBytesMax / std::max<std::size_t>(1, topic_.size())),
+              limits.bytes_max, limits.offset_max} {
         for (const Column each : columns_) wanted_ |= bit(each);
         begin();
     }
 
     std::size_t rows() const { return out_->rows; }
+    // The batch of rows is to be finished before anything else is put into it.
+    bool full() const { return out_->rows >= limits_.rows_max || bytes_ >= limits_.bytes_max; }
 
     // Takes entries of the run from `at` on, which is moved on behind them. `end`: the run is done.
     Stop take(const EntryRun& run, std::size_t& at) {
@@ -202,7 +207,7 @@ class ColumnDecoder {
     }
 
     // What is wrong with the entry at which take() stopped.
-    std::string_view fault() const { return fault_name(fault_); }
+    std::string_view fault() const { return fault_; }
 
     // A row that says that an entry is damaged, and nothing else.
     void push_corrupt(u64 ledger, u64 entry, u64 ordinal, std::string_view words) {
@@ -221,6 +226,7 @@ class ColumnDecoder {
         if (wants(Column::corrupt)) {
             utf8::append(out_->corrupt.data(), words);
             out_->corrupt.close(row);
+            bytes_ += words.size();
         }
     }
 
@@ -250,11 +256,11 @@ class ColumnDecoder {
         static const auto pool = std::make_shared<BufferPool>(std::size_t{32} << 20);
         return pool;
     }
-    static constexpr u64 kOffsetMax = std::numeric_limits<i32>::max();
+    static constexpr std::size_t kTopicBytesMax = std::size_t{1} << 30;
+    static constexpr std::string_view kTooLong = "it is too long for a row";
 
     static constexpr u32 bit(Column column) { return u32{1} << static_cast<u32>(column); }
     bool wants(Column column) const { return wanted_ & bit(column); }
-    bool full() const { return out_->rows >= limits_.rows_max || bytes_ >= limits_.bytes_max; }
 
     void begin() {
         out_ = std::make_shared<ColumnData>(pool_);
@@ -290,10 +296,11 @@ class ColumnDecoder {
         bytes_ = 0;
     }
 
-    Stop unsound(EntryFault fault) {
-        fault_ = fault;
+    Stop unsound(std::string_view why) {
+        fault_ = why;
         return Stop::unsound;
     }
+    Stop unsound(EntryFault fault) { return unsound(fault_name(fault)); }
 
     Stop take_entry(const EntryRun& run, std::size_t at) {
         const u64 ordinal = run.first_ordinal() + at;
@@ -312,6 +319,7 @@ class ColumnDecoder {
             return unsound(fault);
         const EntryMetadata& fields = walk_.metadata;
         if (fields.encrypted) {  // whatever it is inside: as it is, with what its reader needs
+            if (!fits(metadata, payload)) return unsound(kTooLong);
             push_message(run, at, fields, metadata, metadata_field::properties, payload, -1,
                          metadata);
             return Stop::end;
@@ -323,7 +331,7 @@ class ColumnDecoder {
         else if (fields.compression != 0)
             return Stop::compressed;
         if (!fields.batch || fields.chunks > 1) {
-            if (!fits(metadata, payload)) return unsound(EntryFault::count);
+            if (!fits(metadata, payload)) return unsound(kTooLong);
             push_message(run, at, fields, metadata, metadata_field::properties, payload, -1, {});
             expanded_for_ = kNone;
             return Stop::end;
@@ -377,13 +385,13 @@ class ColumnDecoder {
 
     Stop refuse_batch() {
         close_batch();
-        return unsound(EntryFault::count);
+        return unsound(kTooLong);
     }
 
     // A row's bytes, and those that are there already, must stay below what 32 bits can tell.
     bool fits(std::string_view metadata, std::string_view payload) const {
         const u64 text = u64{metadata.size()} + walk_.metadata.producer.size();
-        return 3 * text + payload.size() + 3 * bytes_ < kOffsetMax;
+        return 3 * text + payload.size() + 3 * bytes_ < limits_.offset_max;
     }
 
     // The key as its producer had it.
@@ -424,7 +432,10 @@ class ColumnDecoder {
             if (fields.properties > 0) push_properties(metadata, properties, fields.properties);
             close_map(row, true);
         }
-        if (wants(Column::encryption)) out_->encryption.push(row, encryption, !encryption.empty());
+        if (wants(Column::encryption)) {
+            out_->encryption.push(row, encryption, !encryption.empty());
+            bytes_ += encryption.size();
+        }
         if (wants(Column::key_encoding)) {
             const bool base64 =
                 has_key && fields.key_base64 && from_base64(fields.partition_key, key_);
@@ -495,7 +506,7 @@ class ColumnDecoder {
     Walk walk_;
     ByteBuffer expanded_;
     u64 expanded_for_ = kNone;
-    EntryFault fault_ = EntryFault::none;
+    std::string_view fault_;
     std::string key_;  // scratch
 };
 

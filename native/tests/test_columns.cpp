@@ -214,8 +214,58 @@ static void test_filter() {
     CHECK(keyed.take(run, at) == Stop::end && keyed.rows() == 0);
 }
 
+static std::string encrypted_entry(std::string_view payload) {
+    ByteBuffer metadata;
+    append_field(metadata, metadata_field::producer_name, std::string_view("p"));
+    append_field(metadata, metadata_field::sequence_id, u64{1});
+    append_field(metadata, metadata_field::publish_time, u64{1});
+    append_field(metadata, metadata_field::encryption_keys, std::string_view("key"));
+    std::string out(kEntryHeader, '\0');
+    out[0] = kEntryMagic >> 8;
+    out[1] = kEntryMagic & 0xff;
+    store_big32(out.data() + kEntrySummed, static_cast<u32>(metadata.size()));
+    return reseal(out + std::string(metadata.view()) + std::string(payload));
+}
+
+// Whatever kind of entry it is, its columns stay below what their offsets can tell.
+static void test_too_long() {
+    const std::string large(1000, 'x');
+    for (const std::string& entry :
+         {single_entry(0, large), batch_entry(0, {large, "b"}), encrypted_entry(large)}) {
+        const EntryRun run = run_of({entry, single_entry(9, "good")});
+        ColumnDecoder made = decoder({100, 1 << 20, 900});
+        std::size_t at = 0;
+        CHECK(made.take(run, at) == Stop::unsound && at == 0 && made.rows() == 0);
+        CHECK(made.fault() == "it is too long for a row");
+        CHECK(made.take(run, ++at) == Stop::end && made.rows() == 1);
+        at = 0;
+        ColumnDecoder enough = decoder({100, 1 << 20, 1 << 20});
+        CHECK(enough.take(run, at) == Stop::end);
+        import(enough.finish());
+    }
+    // A row for damage counts, too, and what an encrypted message brings along.
+    ColumnDecoder made = decoder({100, 2500});
+    for (u64 i = 0; i < 3; ++i) {
+        CHECK(!made.full());
+        made.push_corrupt(7, i, i, large);
+    }
+    CHECK(made.full());
+    made.finish();
+    const EntryRun run = run_of({encrypted_entry(""), encrypted_entry("")});
+    std::size_t at = 0;
+    ColumnDecoder small = decoder({100, 20});
+    CHECK(small.take(run, at) == Stop::full && at == 1);
+    // The topic's name stands in every row.
+    ColumnDecoder named({Column::topic}, std::string(std::size_t{1} << 29, 't'), 0, {}, {});
+    CHECK(!named.full());
+    named.push_corrupt(7, 0, 0, "");
+    named.push_corrupt(7, 1, 1, "");
+    CHECK(named.full());
+}
+
 int main() {
     test_rows();
+    test_too_long();
     test_full();
     test_text();
     test_hostile();

@@ -4,27 +4,30 @@ Compressed payloads are opened, the parts of a chunked message are found and joi
 refused or left out. Everything is per client batch or per chunk; nothing here is called for each message.
 
 A chunked message belongs to whoever reads its last part. The others may stand before the range, and are
-looked for there, once per range, in what is still kept.
+looked for there, step by step, in what is still kept.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from holdfast._core import Columns, Entries, chunks_in, packed_entry
 from holdfast.errors import Corrupt, DataLoss, NotFound
+from holdfast.ledger.publication import RUN_ENTRIES
 from holdfast.pipeline.open_chunks import LOOK_BACK_BYTES
 from holdfast.pipeline.packing import SIZE_MAX, Unpackable, unpack
 from holdfast.pipeline.reading import EntryReader, topic_and_partition
 
 log = logging.getLogger(__name__)
 
-_LOOK_BACK_ENTRIES = 1024
+_LOOK_BACK_ENTRIES = 16
+"""So many at first: a beginning is mostly near; then more, while they are small."""
+_LOOK_BACK_STEP = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -58,21 +61,21 @@ class Wish:
         return self.publish_min_us is None and self.publish_max_us is None and self.keys is None
 
 
-@dataclass
-class _Chunks:
-    """Which parts of which chunked messages were seen, by their ordinals."""
+class _Part(NamedTuple):
+    """Of a chunked message."""
 
-    open: dict[bytes, list[int]] = field(default_factory=dict)
+    number: int
+    of: int
+    ordinal: int
 
-    def note(self, uuid: bytes, chunk: int, ordinal: int) -> None:
-        """Parts count in order, from the first; a message that begins again begins anew."""
-        parts = self.open.get(uuid)
-        if chunk == 0:
-            self.open[uuid] = [ordinal]
-        elif parts is not None and chunk == len(parts):
-            parts.append(ordinal)
-        elif parts is not None and chunk > len(parts):
-            self.open[uuid] = []  # one is missing: it will never be whole
+    @property
+    def last(self) -> bool:
+        return self.number == self.of - 1
+
+    @property
+    def settles(self) -> bool:
+        """Whatever of the message stands before this one does not matter for what stands behind."""
+        return self.number == 0 or self.last
 
 
 class Decoding:
@@ -84,11 +87,13 @@ class Decoding:
         self._stop = stop
         self._wish = wish
         self._decoder = wish.decoder(topic.name)
-        self._chunks = _Chunks()
-        self._before: _Chunks | None = None
-        """What the look back has found; None: not needed so far."""
-        self._looked_at_all = False
-        """It went back to the first entry that is kept."""
+        self._seen: dict[bytes, list[_Part]] = {}
+        """Parts of chunked messages in the range, from the last one on that settles what was before."""
+        self._before: dict[bytes, list[_Part]] = {}
+        """The same before the range, as far as was looked back."""
+        self._back_to = start
+        """So far."""
+        self._back_bytes = 0
         self.damaged = 0
         """Entries that were left out."""
         self.at = start
@@ -100,6 +105,8 @@ class Decoding:
             try:
                 run = self._topic.run(self.at, self._stop)
             except Corrupt as error:
+                if self._decoder.full():
+                    yield from self._rest()
                 self._leave_out(*self._topic.locate(self.at), self.at, str(error), error)
                 self.at += 1
                 continue
@@ -157,27 +164,47 @@ class Decoding:
     # -- chunks ----------------------------------------------------------------------------------------
 
     def _join(self, uuid: bytes, chunk: int, chunks: int, ordinal: int, payload: bytes) -> bytes | None:
-        if chunk > 0 and uuid not in self._chunks.open:
-            self._recall(uuid)
-        self._chunks.note(uuid, chunk, ordinal)
-        if chunk != chunks - 1:
+        """The whole message, with its last part; None before, and if it cannot be.
+
+        Parts count in order. A message that begins again begins anew; a part that was sent again is one too
+        many, also the last one: that message has had its row.
+        """
+        this, parts = _Part(chunk, chunks, ordinal), self._seen.get(uuid, [])
+        self._seen[uuid] = [this] if this.settles else [*parts, this]
+        if not this.last:
             return None
-        parts = self._chunks.open.pop(uuid, None)
-        trimmed = parts is None and self._looked_at_all
-        found, total = [], len(payload)
-        for part in parts[:-1] if parts is not None and len(parts) == chunks else ():
+        if not parts or not parts[0].settles:
+            parts = [*self._look_back(uuid), *parts]
+        if not parts or not parts[0].settles:
+            self._beheaded(ordinal, self._back_to <= self._topic.plan()[0])
+            return None
+        if parts[0].last:
+            return None  # sent again
+        places: list[int] = []
+        for each in parts:
+            if each.number > len(places):
+                break  # one is missing
+            if each.number == len(places):
+                places.append(each.ordinal)
+        if len(places) != chunks - 1:
+            self._beheaded(ordinal, False)
+            return None
+        return self._read_parts(places, ordinal, payload)
+
+    def _read_parts(self, places: list[int], ordinal: int, last: bytes) -> bytes | None:
+        found, total = [], len(last)
+        for place in places:
             try:
-                found.append(packed_entry(self._topic.run(part, part + 1), 0)[5])
+                found.append(packed_entry(self._topic.run(place, place + 1), 0)[5])
             except NotFound:  # trimmed since it was seen: this message is hit, no other
-                trimmed = True
-                break
+                self._beheaded(ordinal, True)
+                return None
+            except Corrupt as error:
+                raise Unpackable(f"its part at position {place} is damaged: {error}") from error
             total += len(found[-1])
             if total > SIZE_MAX:
                 raise Unpackable(f"its parts together have more than {SIZE_MAX} bytes")
-        if len(found) != chunks - 1:
-            self._beheaded(ordinal, trimmed)
-            return None
-        return b"".join([*found, payload])
+        return b"".join([*found, last])
 
     def _beheaded(self, ordinal: int, trimmed: bool) -> None:
         """A message whose beginning is not to be found.
@@ -193,35 +220,43 @@ class Decoding:
             )
         log.warning("%s, and it is left out", words)
 
-    def _recall(self, uuid: bytes) -> None:
-        """Parts that stand before the range."""
-        if self._before is None:
-            self._before = self._look_back()
-        if uuid in self._before.open:
-            self._chunks.open[uuid] = self._before.open[uuid]
-
-    def _look_back(self) -> _Chunks:
-        """All chunked messages that were open where the range begins."""
-        seen: list[tuple[int, bytes, int]] = []
-        stop, size = self._start, 0
+    def _look_back(self, uuid: bytes) -> list[_Part]:
+        """What of this message stands before the range; looks no further back than to where that is known."""
         first, _ = self._topic.plan()
-        while stop > first and size < LOOK_BACK_BYTES:
-            start = at = max(first, stop - _LOOK_BACK_ENTRIES)
-            while at < stop:
-                try:
-                    run = self._topic.run(at, stop)
-                except (Corrupt, NotFound):  # whoever reads that range will say so
-                    at += 1
-                    continue
-                seen += [(run.first_ordinal + place, uuid, chunk) for place, uuid, chunk in chunks_in(run)]
-                size += run.space
-                at += len(run)
-            stop = start
-        self._looked_at_all = stop <= first
-        out = _Chunks()
-        for ordinal, uuid, chunk in sorted(seen):
-            out.note(uuid, chunk, ordinal)
-        return out
+        step = _LOOK_BACK_ENTRIES
+        while self._back_to > first and self._back_bytes < LOOK_BACK_BYTES:
+            known = self._before.get(uuid)
+            if known and known[0].settles:
+                break
+            before = self._back_bytes
+            self._look_further(max(first, self._back_to - step))
+            if self._back_bytes - before < _LOOK_BACK_STEP:
+                step = min(2 * step, RUN_ENTRIES)
+        return self._before.get(uuid, [])
+
+    def _look_further(self, start: int) -> None:
+        """From what is known of the entries before the range to this one."""
+        found: dict[bytes, list[_Part]] = {}
+        at = start
+        while at < self._back_to:
+            try:
+                run = self._topic.run(at, self._back_to)
+            except Corrupt:  # whoever reads that range says so
+                at += 1
+                continue
+            except NotFound:
+                at = max(at + 1, self._topic.plan()[0])
+                continue
+            for place, uuid, number, of in chunks_in(run):
+                part = _Part(number, of, run.first_ordinal + place)
+                found[uuid] = [part] if part.settles else [*found.get(uuid, []), part]
+            self._back_bytes += run.space
+            at += len(run)
+        for uuid, parts in found.items():
+            known = self._before.get(uuid, [])
+            if not known or not known[0].settles:
+                self._before[uuid] = [*parts, *known]
+        self._back_to = start
 
     # -- damage ----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from holdfast._core import chunks_in, packed_entry
+from holdfast._core import chunks_in
 from holdfast.errors import Corrupt, NotFound
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def scan(topic: EntryReader, start: int, stop: int, before: list[OpenChunks]) ->
         except NotFound:
             at = max(at + 1, topic.plan()[0])
             continue
-        for place, uuid, chunk in chunks_in(run):
-            ordinal, chunks = run.first_ordinal + place, packed_entry(run, place)[4]
+        for place, uuid, chunk, chunks in chunks_in(run):
+            ordinal = run.first_ordinal + place
             known = found.get(uuid)
             if chunk == chunks - 1:
                 found.pop(uuid, None)
