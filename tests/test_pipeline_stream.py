@@ -50,7 +50,7 @@ class Stream:
     """A query without Spark: what Spark would call, and what it would read."""
 
     def __init__(
-        self, data: str, told: Any = None, columns: tuple[str, ...] = ("position",), **options: Any
+        self, data: str | None, told: Any = None, columns: tuple[str, ...] = ("position",), **options: Any
     ) -> None:
         from pyspark.sql.types import BinaryType, LongType, StructType
 
@@ -61,8 +61,10 @@ class Stream:
         given = {"topic": "orders", "startingOffsets": "earliest", **{k: str(v) for k, v in options.items()}}
         if "topicsPattern" in given:
             del given["topic"]
+        if data is not None:
+            given["path"] = data
         self._columns = columns
-        self.reader = StreamReader(parse({"path": data, **given}, "source"), schema)
+        self.reader = StreamReader(parse(given, "source"), schema)
         if told is not None:
             self.reader._subscription = self.reader._later = told
         self.offset = _json(self.reader.initialOffset())

@@ -17,12 +17,13 @@ from entry_bytes import METADATA, Fields, entry
 from holdfast import Broker, DataLoss, NotFound, Timeout
 from holdfast.broker.blocking import BlockingBroker
 from holdfast.broker.events import Advance, SinkCommit, StageAppend, StageOpen
-from holdfast.client import Progress
+from holdfast.client import Client, Progress
 from holdfast.ledger.backup import backup, restore
 from holdfast.pipeline import behind_latest
 from holdfast.pipeline.reading import topic_and_partition
 from holdfast.pipeline.subscriptions import _progress
-from test_pipeline_stream import NAMED, ORDERS, Stream, Told, send
+from served import served
+from test_pipeline_stream import NAMED, ORDERS, Stream, Told, send, until
 
 
 @pytest.fixture
@@ -141,6 +142,45 @@ def test_a_chunked_message_over_batches_is_read_whole(data: str, broker: Blockin
     assert found == wanted
     at = Local(broker).at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)
     assert at.acked_to == at.visible == at.first, "at the end nothing is open, and all of it may go"
+
+
+def test_by_url_it_is_the_same(tmp_path: Path) -> None:
+    """Over Flight, with a subscription at the server: what is open is kept, what is gone is told."""
+    entries, wanted = mixed(5, 10)
+    with (
+        served(tmp_path / "data", "--set", "broker.roll_entries=1", http=True) as server,
+        Client(server.url) as client,
+    ):
+        client.progress("orders", "billing", create=True, start="earliest")
+        options: dict[str, Any] = {"service.url": server.http_url, "predefinedSubscription": "billing"}
+        stream = Stream(None, None, ("value",), maxOffsetsPerTrigger=3, **options)
+        found: list[bytes] = []
+        for number, each in enumerate(entries):
+            stage = client.stage()
+            stage.append_entries("orders", [each])
+            client.sink_commit("fill", number, [stage.close()])
+            if number % 5 == 4 or number == len(entries) - 1:
+                while rows := [*stream.batch(), *stream.batch()]:
+                    found += rows
+        assert [each.decode() for each in found] == wanted
+        at = client.progress("orders", "billing")
+        assert at.acked_to == at.visible == len(entries)
+        until(lambda: client.progress("orders", "billing").first >= len(entries) - 2)
+        begun, far = stream.offset, json.loads(json.dumps(stream.offset))
+        far[ORDERS]["0"]["position"] += 10
+        with pytest.raises(DataLoss, match="ends before entry"):
+            stream.reader.partitions(begun, far)
+        stream.offset = far
+        with pytest.raises(DataLoss, match="ends before entry"):
+            stream.batch()
+        options |= {"failOnDataLoss": "false", "maxBytesPerTrigger": "1m", "timeout": "200ms"}
+        lenient = Stream(None, None, ("value",), **options)
+        lenient.offset = begun
+        assert lenient.rows(far) == []
+        lenient.offset = far
+        assert lenient.batch() == []
+        stream.reader.stop()
+        lenient.reader.stop()
 
 
 def test_a_beginning_that_is_gone_is_a_loss(
