@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -387,3 +389,14 @@ def test_trouble_of_the_machine_is_no_damage(data: str, broker: BlockingBroker) 
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert not isinstance(trouble.value, Corrupt)
     assert len(topic.run(0, 10)) == 10
+
+
+def test_tasks_load_little() -> None:
+    """Each of Spark's Python processes pays for what its readers import: no broker, no wire."""
+    code = (
+        "import sys; import holdfast.pipeline.source, holdfast.pipeline.stream; "
+        "print([name for name in sys.modules if name in ('asyncio', 'holdfast.client', 'pyarrow.flight', "
+        "'pyarrow.compute', 'google.protobuf') or name.startswith(('holdfast.broker.', 'holdfast.wire'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['holdfast.broker.names']"

@@ -5,20 +5,64 @@ subscription has one owner at a time, a reported reset holds. Needs from below: 
 events, a `Store` for what is durable, and `Clock`, `Randomness`, `Disk`, so that the world can be simulated.
 """
 
-from holdfast.broker.admin import Admin
-from holdfast.broker.blocking import (
-    BlockingAdmin,
-    BlockingBroker,
-    BlockingConsumer,
-    BlockingProducer,
-    BlockingReader,
-)
-from holdfast.broker.broker import Broker
-from holdfast.broker.consumer import Consumer, Reader
-from holdfast.broker.options import BrokerOptions
-from holdfast.broker.producer import Producer
-from holdfast.broker.stage import Stage, StageReceipt
-from holdfast.broker.stats import BrokerStats, LedgerStats, SubscriptionStats, TopicStats
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.broker.admin import Admin
+    from holdfast.broker.blocking import (
+        BlockingAdmin,
+        BlockingBroker,
+        BlockingConsumer,
+        BlockingProducer,
+        BlockingReader,
+    )
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.consumer import Consumer, Reader
+    from holdfast.broker.options import BrokerOptions
+    from holdfast.broker.producer import Producer
+    from holdfast.broker.stage import Stage, StageReceipt
+    from holdfast.broker.stats import BrokerStats, LedgerStats, SubscriptionStats, TopicStats
+
+_MODULES = {
+    "admin": ("Admin",),
+    "blocking": (
+        "BlockingAdmin",
+        "BlockingBroker",
+        "BlockingConsumer",
+        "BlockingProducer",
+        "BlockingReader",
+    ),
+    "broker": ("Broker",),
+    "consumer": (
+        "Consumer",
+        "Reader",
+    ),
+    "options": ("BrokerOptions",),
+    "producer": ("Producer",),
+    "stage": (
+        "Stage",
+        "StageReceipt",
+    ),
+    "stats": (
+        "BrokerStats",
+        "LedgerStats",
+        "SubscriptionStats",
+        "TopicStats",
+    ),
+}
+
+
+if not TYPE_CHECKING:  # or every name would be one of the module's
+
+    def __getattr__(name: str) -> object:
+        """Loaded when it is asked for: who needs one small module of this package does not wait for all."""
+        import importlib
+
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(importlib.import_module(f"holdfast.broker.{module}"), name)
+        raise AttributeError(f"module 'holdfast.broker' has no attribute {name!r}")
+
 
 __all__ = [
     "Admin",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.client import Client
 from holdfast.errors import BadConfiguration, Misuse
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
 
 SCHEMES = ("holdfast", "pulsar", "holdfast+ssl", "pulsar+ssl")
 CREDENTIALS = ("token", "tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath")
@@ -100,6 +102,8 @@ class Address:
 
     def client(self, timeout_s: float) -> Client:
         """Connects with its first request; a request is repeated for so long."""
+        from holdfast.client import Client  # brings the wire, which readers of files do not need
+
         secure = self.url.partition("://")[0].endswith("+ssl")
         tls = tls_context(self.trust, self.certificate, self.key) if secure else None
         return Client(self.url, token=self.token, timeout=timeout_s, tls=tls)

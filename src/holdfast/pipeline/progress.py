@@ -16,11 +16,13 @@ leaves undone is caught up by the first call of the next life.
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.client import Client, Progress
 from holdfast.errors import CursorModifying, NotFound
 from holdfast.pipeline.connecting import Address
+
+if TYPE_CHECKING:
+    from holdfast.client import Client, Progress
 
 log = logging.getLogger(__name__)
 

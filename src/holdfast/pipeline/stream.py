@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -27,7 +27,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from holdfast.client import Progress
 from holdfast.errors import (
     BadConfiguration,
     Closed,
@@ -51,6 +50,9 @@ from holdfast.pipeline.open_chunks import Floor
 from holdfast.pipeline.options import EARLIEST, LATEST
 from holdfast.pipeline.progress import Subscription
 from holdfast.pipeline.reading import Place, TopicReader, open_place, topic_and_partition
+
+if TYPE_CHECKING:
+    from holdfast.client import Progress
 
 log = logging.getLogger(__name__)
 
