@@ -5,6 +5,7 @@
     python tests/torture.py --broker --minutes 30
     python tests/torture.py --server --minutes 30
     python tests/torture.py --sink --minutes 30
+    python tests/torture.py --source --minutes 30
 
 Prints each storm's account and, at the end, the sum. Ends with status 1 at the first fault.
 """
@@ -14,12 +15,16 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import tempfile
 import time
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import broker_kills
 import server_kills
 import sink_kill
+import source_storm
 import storm
 
 COUNTS = (
@@ -48,6 +53,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--broker", action="store_true", help="on a broker's directory, not on a queue")
     parser.add_argument("--server", action="store_true", help="on a server, with clients that come back")
     parser.add_argument("--sink", action="store_true", help="on Spark's driver and workers, and the broker")
+    parser.add_argument("--source", action="store_true", help="no kills: Spark reads what the client reads")
     parser.add_argument(
         "--keep", help="with --broker, --server: copy the directory of a storm with faults there"
     )
@@ -60,6 +66,8 @@ def main() -> int:
         return torture_server(options)
     if options.sink:
         return torture_sink(options)
+    if options.source:
+        return torture_source(options)
     return torture_broker(options) if options.broker else torture_queue(options)
 
 
@@ -154,6 +162,33 @@ def torture_sink(options: argparse.Namespace) -> int:
             print("FAULTS:", *account.faults[:20], sep="\n  ")
             return 1
     print(f"{storms} storms from seed {seed}: {kills} strikes. No fault.")
+    return 0
+
+
+def torture_source(options: argparse.Namespace) -> int:
+    """Random streams compared with the official client, every fifth with Spark (see source_storm.py).
+
+    `--kills` counts the rounds of publishing, trimming and resetting.
+    """
+    seed = random.SystemRandom().getrandbits(20) if options.seed is None else options.seed
+    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    wanted = sys.maxsize if options.minutes else options.kills
+    sums: Counter[str] = Counter()
+    storms = 0
+    while storms * source_storm.ROUNDS < wanted and time.monotonic() < limit:
+        by, with_spark = ("path", "url")[storms % 2], storms % 5 == 4
+        with tempfile.TemporaryDirectory() as folder:
+            reading = source_storm.spark_reading(Path(folder)) if with_spark else source_storm.Plain()
+            rounds = source_storm.ROUNDS
+            account = source_storm.run(Path(folder), seed + storms, by, reading, rounds, messages=80)
+        told = "with Spark" if with_spark else "without Spark"
+        print(f"by {by}, {told} (seed {seed + storms}): {account.words()}", flush=True)
+        storms += 1
+        sums += account.counts
+        if account.faults:
+            print("FAULTS:", *account.faults[:20], sep="\n  ")
+            return 1
+    print(f"{storms} storms from seed {seed}: {source_storm.Account(sums).words()}. No fault.")
     return 0
 
 
