@@ -1,4 +1,4 @@
-"""Drivers of an archive run that get SIGKILL at a named step, and the judge of what they leave.
+"""Drivers of an archive run, or of a replay, that get SIGKILL at a step, and the judge of what they leave.
 
 Each driver is a process of its own, forked by this script, which has everything imported already. It
 attaches to the Java of the test's own session: a Python driver that dies while Java lives on is the worse
@@ -34,9 +34,12 @@ STEPS = (
     "move",
     "moving",
     "advance",
+    "advancing",
     "done",
 )
-"""Where it dies. Behind the pipeline's own: half written, run's file linked, one file moved."""
+"""Where it dies. Behind the pipeline's own: half written, run's file linked, one file moved, one let go."""
+REPLAY_STEPS = ("plan", "begin", "send", "sending", "sent", "sending", "second")
+"""Of a replay: also while Spark sends, and before the second piece."""
 TOPICS = ("one", "two")
 SUBSCRIPTION = "archive"
 
@@ -60,9 +63,16 @@ class Drivers:
 
     def run(self, step: str, data: Path, to: Path, mutant: str = "") -> str:
         """`killed`, or what else became of it."""
+        return self._ask("archive", step, data, to, mutant)
+
+    def replay(self, step: str, url: str, archive: Path, topic: str, mutant: str = "") -> str:
+        """The same of a replay, which has the name of its topic."""
+        return self._ask("replay", step, url, archive, topic, mutant)
+
+    def _ask(self, *words: object) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{step}\t{data}\t{to}\t{mutant}\n")
+        self._process.stdin.write("\t".join(map(str, words)) + "\n")
         self._process.stdin.flush()
         return self._process.stdout.readline().strip()
 
@@ -123,8 +133,13 @@ def attached() -> SparkSession:
 def arm(step: str, to: Path) -> Any:
     """What the run tells its steps to."""
 
+    seen: list[str] = []
+
     def told(reached: str, words: str = "") -> None:
+        seen.append(reached)
         if reached == step or (reached == "verify" and step == "half"):  # at the latest
+            die()
+        if step == "advancing" and seen.count("advance") == 2:
             die()
         if reached == "write" and step == "half":
             threading.Thread(target=when_half, args=(to,), daemon=True).start()
@@ -186,6 +201,37 @@ def break_it(mutant: str, data: str) -> None:
         raise ValueError(mutant)
 
 
+def replay(at: str, url: str, to: str, topic: str, mutant: str) -> None:
+    """In pieces of four."""
+    from holdfast.pipeline import replay as replaying
+
+    if mutant == "another name":  # each life has a name of its own at the broker
+
+        def sink(self: Any) -> str:
+            return f"replay-{os.getpid()}"
+
+        setattr(replaying.Plan, "sink", property(sink))  # noqa: B010
+    sent: list[str] = []
+
+    def hear(step: str, words: str = "") -> None:
+        if step == "send" and at == "sending":
+            threading.Thread(target=soon, daemon=True).start()
+        if step == at or (step == "sent" and at == "sending"):  # at the latest
+            die()
+        if step == "send" and sent and at == "second":
+            die()
+        sent.extend([words] if step == "sent" else [])
+
+    replaying.PIECE_ROWS = 4
+    replaying.replay(attached(), archive=to, id=topic, to=topic, broker=url, told=hear)
+
+
+def soon() -> None:
+    """While Spark is at it, wherever that is: whatever comes of it must be right."""
+    time.sleep(0.2)
+    die()
+
+
 def drive(step: str, data: str, to: str, mutant: str) -> None:
     break_it(mutant, data)
     spark = attached()
@@ -201,7 +247,8 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                drive(*line.rstrip("\n").split("\t"))
+                job, *words = line.rstrip("\n").split("\t")
+                (drive if job == "archive" else replay)(*words)
             except BaseException as error:
                 print(f"failed: {error!r}", flush=True)
                 os._exit(1)

@@ -78,6 +78,7 @@ class Fed:
         *,
         columns: Sequence[str] = tuple(COLUMNS),
         ranges: Mapping[str, tuple[int, int]] | None = None,
+        accept_loss: bool = False,
     ) -> DataFrame:
         found = [
             complete(row, name, position)

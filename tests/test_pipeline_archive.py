@@ -212,21 +212,34 @@ def test_a_topic_that_is_made_anew_while_it_is_read(spark: SparkSession, tmp_pat
 
 def test_retention_does_not_wait_and_a_subscription_does(spark: SparkSession, tmp_path: Path) -> None:
     """What is trimmed while it is read is never half an archive."""
-    from pyspark.errors import PySparkException
-
     data, to = tmp_path / "data", tmp_path / "archive"
-    append_entries(data, "t", encode_messages([b"%d" % n for n in range(20)], "p", 0, 1), roll_entries=1)
+    entries, trimmed = encode_messages([b"%d" % n for n in range(12)], "p", 0, 1), list[int]()
+    other = DirectorySubscriptions(str(data))
+    with holdfast.Broker.open(data) as broker:
+        broker.admin.create_topic("t")
+        broker.admin.create_subscription("t", "other", "earliest")
+
+    def filled(count: int) -> dict[str, Any]:
+        append_entries(data, "t", entries[:count], roll_entries=1)
+        return {"topics": ["t"], "to": to, "path": str(data), "told": told}
 
     def told(step: str, words: str = "") -> None:
+        """Somebody else has kept them until now."""
         if step == "write":
-            trim(data, "t")
+            at = other.progress("t", "other")
+            other.advance("t", "other", at.visible, at.reset_number)
+            trimmed.append(trim(data, "t"))
 
-    held = archive(spark, topics=["t"], to=tmp_path / "h", path=str(data), subscription="s", told=told)
-    assert (held.rows, held.topics[0].acked_to) == (20, 20)
-    with pytest.raises(PySparkException, match="trimmed"):
-        archive(spark, topics=["t"], to=to, path=str(data), told=told)
+    with pytest.raises(Exception, match="entries 0 to 11 were trimmed"):
+        archive(spark, **filled(12))
     assert ArchiveDirectory(to).runs() == []
     assert not list((to / "_holdfast/staging").iterdir())
+    with pytest.raises(Corrupt, match="trimmed up to position 14 while it was read"):
+        archive(spark, **filled(2), accept_loss=True)
+    assert ArchiveDirectory(to).runs() == []
+    held = archive(spark, **filled(12), subscription="s")
+    assert (held.rows, held.topics[0].acked_to) == (12, 26)
+    assert trimmed == [12, 14, 14]
 
 
 def test_rows_are_those_of_each_partition(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from archive_kill import REPLAY_STEPS, Drivers
+from certificates import write_key, write_public_key
+from holdfast._core import encode_messages
+from holdfast.cli import main
 from holdfast.client import Client
 from holdfast.errors import Corrupt, Locked, Misuse
-from holdfast.pipeline.archive import archive, read_archive
+from holdfast.pipeline import replay as replaying
+from holdfast.pipeline.archive import KEPT, archive, read_archive
 from holdfast.pipeline.archived import ArchiveDirectory
+from holdfast.pipeline.inputs import Origin, silent
+from holdfast.pipeline.lasting import require_lasting
+from holdfast.pipeline.reading import FilePlace
 from holdfast.pipeline.replay import _alone, replay
-from pipeline_world import Fed, topic_rows
-from served import Served
+from holdfast.pipeline.rows import null_entry
+from pipeline_world import Fed, publish, topic_rows
+from served import Served, served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(600)  # Spark, on whatever else the machine does
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -73,6 +88,12 @@ def values(spark: SparkSession, data: Path, topic: str) -> list[bytes]:
     return [bytes(row["value"]) for row in rows]
 
 
+def there(spark: SparkSession, data: Path, topic: str) -> list[bytes]:
+    """The same; nothing, as long as there is no such topic."""
+    known = f"persistent://public/default/{topic}" in FilePlace(str(data)).topics()
+    return values(spark, data, topic) if known else []
+
+
 def test_a_range_and_a_filter_in_order_once(
     spark: SparkSession, tmp_path: Path, data: Path, server: Served
 ) -> None:
@@ -100,10 +121,6 @@ def test_a_range_and_a_filter_in_order_once(
     assert values(spark, data, "again-one") == wanted
     with pytest.raises(Misuse, match="choose another name"):
         replay(spark, **{**asked, "where": None})  # type: ignore[arg-type]
-    # Even when the archive has forgotten how far it was, the broker knows.
-    (to / "_holdfast/replays/first.done").unlink()
-    assert replay(spark, **asked).rows == 8  # type: ignore[arg-type]
-    assert values(spark, data, "again-one") == wanted
     # Another archive may use the same name: it is another replay.
     other = {**asked, "archive": kept(spark, tmp_path / "b"), "to": "third-*"}
     assert replay(spark, **other).sent == 8  # type: ignore[arg-type]
@@ -149,6 +166,220 @@ def test_killed_between_pieces(
     assert again() == 0
     assert values(spark, data, topic) == [b"%d" % n for n in range(12)]
     assert set(clock.waits) == {0.0, 2.0}  # four are due in two seconds
+
+
+def test_killed_by_sigkill_and_gone_on(
+    spark: SparkSession, tmp_path: Path, data: Path, server: Served
+) -> None:
+    """I183: one replay through seven deaths; after each, what is published is a beginning, each message once.
+
+    Spark lives on when the driver dies, and may publish the piece that it was at.
+    """
+    to, drivers = kept(spark, tmp_path / "a", 30), Drivers(spark)
+    expected = [b"%d" % n for n in range(30) for _ in range(1 if n > 2 else 2)]
+    try:
+        for step in REPLAY_STEPS:
+            assert drivers.replay(step, server.url, to, "killed") == "killed", step
+            found = there(spark, data, "killed")
+            assert sorted(found) == sorted(expected[: len(found)]), step
+        assert 0 < len(there(spark, data, "killed")) < 33
+        assert drivers.replay("none", server.url, to, "killed") == "ended"
+    finally:
+        drivers.close()
+    assert sorted(values(spark, data, "killed")) == sorted(expected)
+    again = replay(spark, archive=to, id="killed", to="killed", broker=server.url)
+    assert (again.sent, again.rows, again.before) == (0, 33, 33)
+
+
+def test_the_judge_of_replays_sees_mistakes(
+    spark: SparkSession, tmp_path: Path, data: Path, server: Served
+) -> None:
+    """A replay that the broker does not know again sends twice."""
+    to, drivers = kept(spark, tmp_path / "a", 4), Drivers(spark)
+    try:
+        assert drivers.replay("sent", server.url, to, "twice", "another name") == "killed"
+        assert "has nothing of it" in drivers.replay("none", server.url, to, "twice", "another name")
+        (to / "_holdfast/replays/twice.begun").unlink()
+        assert drivers.replay("none", server.url, to, "twice", "another name") == "ended"
+    finally:
+        drivers.close()
+    assert len(values(spark, data, "twice")) > 7
+
+
+def test_another_broker_than_before(
+    spark: SparkSession, tmp_path: Path, data: Path, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a replay here and half of it there is none."""
+    monkeypatch.setattr("holdfast.pipeline.replay.PIECE_ROWS", 4)
+    to = kept(spark, tmp_path / "a", 6)
+    asked: dict[str, Any] = {"archive": to, "id": "moved", "to": "moved"}
+
+    def told(step: str, words: str = "") -> None:
+        if step == "sent":
+            raise Killed
+
+    with pytest.raises(Killed):
+        replay(spark, **asked, broker=server.url, told=told)
+    with served(tmp_path / "other") as other:
+        with pytest.raises(Misuse, match="has nothing of it: this is another broker"):
+            replay(spark, **asked, broker=other.url)
+        assert FilePlace(str(tmp_path / "other")).topics() == []
+    assert replay(spark, **asked, broker=server.url).rows == 9
+    assert len(values(spark, data, "moved")) == 9
+
+
+def test_a_topic_that_was_made_anew_and_each_file_read_once(
+    spark: SparkSession, tmp_path: Path, data: Path, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positions that were used twice are two messages; and a piece reads no files but its own."""
+    monkeypatch.setattr("holdfast.pipeline.replay.PIECE_ROWS", 4)
+    reads: list[set[str]] = []
+    real = replaying.read_files  # type: ignore[attr-defined]
+
+    def read_files(spark: Any, there: Any, files: Any, named: bool = False) -> Any:
+        reads.append({file for _, file in files})
+        return real(spark, there, files, named)
+
+    monkeypatch.setattr(replaying, "read_files", read_files)
+    to = tmp_path / "a"
+    lives = [("aa", 0, 8), ("bb", 8, 12), ("bb", 8, 16)]
+    for incarnation, start, stop in lives:
+        rows = [{"value": b"%d" % n, "publishTime": BEGAN} for n in range(start, stop)]
+        archive(spark, topics=["one"], to=to, source=Fed({"one": rows}, incarnation=incarnation))
+    done = replay(spark, archive=to, id="anew", to="anew", broker=server.url)
+    assert (done.rows, done.pieces) == (16, 4)
+    assert values(spark, data, "anew") == [b"%d" % n for n in range(16)]
+    files = {file for run in ArchiveDirectory(to).runs() for file in run.files}
+    assert reads[0] == files
+    assert sum(map(len, reads[1:])) <= len(files) + 2  # but for those that a piece begins or ends in
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "publishTime < current_timestamp()",
+        "rand() < 0.5",
+        "key = uuid()",
+        "publishTime > now() - INTERVAL 1 DAY",
+        "date = curdate()",
+        "key IN (SELECT key FROM VALUES ('k1') AS t(key))",
+        "length(key) > 1 AND (unix_timestamp() > 0 OR key = 'x')",
+    ],
+)
+def test_a_filter_that_says_something_else_tomorrow(spark: SparkSession, where: str) -> None:
+    rows = spark.createDataFrame([], "key STRING, publishTime TIMESTAMP, date DATE")
+    with pytest.raises(Misuse, match=r"each time|another table"):
+        require_lasting(rows.where(where), where)
+    require_lasting(rows.where("key = 'k' AND year(date) = 2026 OR publishTime < '2026-11-15'"), "")
+
+
+def test_the_command(
+    spark: SparkSession, tmp_path: Path, data: Path, server: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = kept(spark, tmp_path / "a", 6)
+    since = (datetime.now(UTC) - BEGAN).days + 2
+    command = ["pipeline", "replay", str(to), "--id", "c", "--to", "*-command", "--broker", server.url]
+    command += [f"--since=-{since}d", "--where", "key LIKE 'k%' AND key <> 'k2'"]
+    capsys.readouterr()
+    assert main([*command, "--json"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    told = json.loads(shown.out)
+    assert (told["rows"], told["sent"], told["before"], told["pieces"]) == (6, 6, 0, 1)
+    assert values(spark, data, "one-command") == [b"0", b"1", b"3", b"4"]
+    # The same words again are the same replay, though `since` is another time by now.
+    assert main([*command, "--rate", "1000"]) == 0
+    shown = capsys.readouterr()
+    assert "SENT NOW" in shown.out
+    assert shown.out.split()[-8:-3] == ["c", "*-command", "6", "6", "0"]
+    assert values(spark, data, "one-command") == [b"0", b"1", b"3", b"4"]
+    assert main([*command[:-1], "rand() > 0"]) == 1
+    assert "planned as" in capsys.readouterr().err
+
+
+def test_a_token_and_certificates_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `archive` with a directory and a broker, too: it holds the subscription there."""
+    given: list[dict[str, Any]] = []
+
+    def shown(options: dict[str, Any], why: str) -> Any:
+        given.append(options)
+        raise Killed
+
+    monkeypatch.setattr("holdfast.pipeline.connecting.Address.of", shown)
+    monkeypatch.setattr("holdfast.cli.pipeline.spark_for", lambda _: contextlib.nullcontext((None, silent)))
+    monkeypatch.setenv("HOLDFAST_TOKEN", "secret")
+    publish(tmp_path / "data", "t", [b"x"])
+    command = ["archive", "t", "--data", str(tmp_path / "data"), "--to", str(tmp_path / "a")]
+    command += ["--subscription", "s", "--broker", "holdfast+ssl://h:1", "--trust", "ca.pem"]
+    with pytest.raises(Killed):
+        main(["pipeline", *command])
+    wanted = {"token": "secret", "tlsTrustCertsFilePath": "ca.pem", "service.url": "holdfast+ssl://h:1"}
+    assert given == [wanted]
+    assert Origin(url="https://h", token="t", more={"tlsTrustCertsFilePath": "ca"}).options() == {
+        "service.url": "https://h",
+        "token": "t",
+        "tlsTrustCertsFilePath": "ca",
+    }
+
+
+def test_what_a_client_reads_again_is_what_it_was(spark: SparkSession, tmp_path: Path, keys: Path) -> None:
+    """I184: all kinds of the official client's messages, archived in two runs, and replayed."""
+    data, to = tmp_path / "data", tmp_path / "a"
+    settings = ["--set", "limits.message_bytes=65536", "--set", "broker.roll_entries=10"]
+    with served(data, *settings) as server:
+        run_client("publish", server, "orders", keys)
+        asked: dict[str, Any] = {"to": to, "path": str(data), "broker": server.url, "subscription": "s"}
+        with Client(server.url) as client:
+            client.progress("orders", "keep", create=True, start="earliest")
+            first = archive(spark, topics=["orders"], **asked)
+            entries = [
+                null_entry("p", 0, 1, b"\x00\xff", {"a": "b"}, 5, b"order"),
+                null_entry("p", 1, 1, None, None, 0),
+                *encode_messages([b"bytes"], "p", 2, 1, key=b"\xfe"),
+                *encode_messages([b""], "p", 3, 1, key=b""),
+            ]
+            stage = client.stage()
+            stage.append_entries("orders", entries)
+            client.sink_commit("test", 1, [stage.close()])
+            second = archive(spark, topics=["orders"], **asked)
+            before = run_client("read", server, "orders", keys)
+            end = client.progress("orders", "s").acked_to
+            client.advance("orders", "keep", end, 0)
+        assert (second.rows, end) == (4, second.topics[0].stop)
+        done = replay(spark, archive=to, id="kinds", to="*-again", broker=server.url)
+        assert done.sent == first.rows + 4
+        after = run_client("read", server, "orders-again", keys)
+    assert len(before) == 9 + 6 * 5 + 2 * 3 + 4
+    assert after == before
+    assert [row["null"] for row in after[-4:]] == [True, True, False, False]
+    kinds = [name for name in KEPT if name not in ("topic", "messageId", "publishTime", "producer")]
+    kinds = [name for name in kinds if name not in ("sequenceId", "position", "encryption")]
+    frames = [
+        read_archive(spark, to).orderBy("position", "messageId.batchIndex"),
+        Origin(str(data)).messages(spark, ["orders-again"], columns=list(KEPT)).orderBy("position"),
+    ]
+    old, new = ([row.asDict() for row in frame.select(*kinds).collect()] for frame in frames)
+    assert new == old
+
+
+def run_client(verb: str, server: Served, topic: str, keys: Path) -> list[dict[str, Any]]:
+    program = Path(__file__).parent / "replay_client.py"
+    command = [sys.executable, str(program), verb, server.url, topic, str(keys)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    pair = rsa.generate_private_key(65537, 2048)
+    write_key(folder / "private.pem", pair)
+    write_public_key(folder / "public.pem", pair)
+    return folder
 
 
 def test_an_archive_over_the_network(spark: SparkSession, tmp_path: Path, data: Path, server: Served) -> None:

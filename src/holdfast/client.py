@@ -24,7 +24,7 @@ from holdfast.broker.names import topic_name
 from holdfast.broker.stage import StageReceipt
 from holdfast.errors import AuthenticationFailed, Closed, Corrupt, HoldfastError, Misuse, Timeout
 from holdfast.wire.client_link import AGAIN, Channel, Link, Lost, Token, error_of, framed
-from holdfast.wire.config import FRAME_PADDING_BYTES
+from holdfast.wire.config import ENTRY_PADDING_BYTES, FRAME_PADDING_BYTES
 from holdfast.wire.proto import pulsar_pb2 as pb
 
 APPEND_BYTES = 1 << 20
@@ -269,7 +269,7 @@ class Client:
 
     def _require_fitting(self, entries: Sequence[bytes]) -> None:
         link, largest = self._link, max(map(len, entries))
-        if link is not None and largest > link.message_bytes_max:
+        if link is not None and largest > link.message_bytes_max + ENTRY_PADDING_BYTES:
             raise Misuse(
                 f"a message of {largest} bytes; the largest is {link.message_bytes_max}: "
                 "send large data in pieces, or its place"

@@ -6,13 +6,14 @@ import argparse
 import json
 import os
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.cli.data import SERVER_VARIABLE, VARIABLE, data_directory, require_data, server_url
 from holdfast.cli.output import plural, print_json
 from holdfast.cli.parsing import Subparsers, Usage, bare_command, seconds
-from holdfast.cli.places import moment
+from holdfast.cli.places import AGO, SPANS, moment
 from holdfast.cli.spark import add_session, require_spark, spark_for
 from holdfast.errors import BadConfiguration
 
@@ -112,6 +113,7 @@ def _add_archive(verbs: Subparsers) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="also read all of the archive again and compare"
     )
+    parser.add_argument("--trust", metavar="FILE", help="certificates to trust, instead of the system's")
 
 
 def _add_compact(verbs: Subparsers) -> None:
@@ -124,6 +126,7 @@ def _add_compact(verbs: Subparsers) -> None:
     parser.add_argument(
         "--accept-loss", action="store_true", help="go on where positions were trimmed before"
     )
+    parser.add_argument("--trust", metavar="FILE", help="certificates to trust, instead of the system's")
 
 
 def _add_audit(verbs: Subparsers) -> None:
@@ -162,10 +165,13 @@ def _add_replay(verbs: Subparsers) -> None:
         default="holdfast://localhost:6650",
         help="(default holdfast://localhost:6650)",
     )
-    parser.add_argument("--since", type=moment, metavar="TIME", help="published from then on")
-    parser.add_argument("--until", type=moment, metavar="TIME", help="published before then")
+    parser.add_argument(
+        "--since", type=_moment_or_ago, metavar="TIME", help="published from then on; -2h: before it began"
+    )
+    parser.add_argument("--until", type=_moment_or_ago, metavar="TIME", help="published before then")
     parser.add_argument("--where", metavar="SQL", help="such as: key = 'smith' AND producer LIKE 'rig-%%'")
     parser.add_argument("--rate", type=seconds, metavar="N", help="messages per second at most")
+    parser.add_argument("--trust", metavar="FILE", help="certificates to trust, instead of the system's")
 
 
 def _add_measure(verbs: Subparsers) -> None:
@@ -206,6 +212,7 @@ def archive(options: argparse.Namespace) -> int:
             topics=options.topics,
             to=options.to,
             **_where(options),
+            **_trust(options),
             subscription=options.subscription,
             broker=options.broker,
             accept_loss=options.accept_loss,
@@ -227,6 +234,7 @@ def compact(options: argparse.Namespace) -> int:
             topics=options.topics,
             to=options.to,
             **_where(options),
+            **_trust(options),
             keep_keyless=options.keep_keyless,
             accept_loss=options.accept_loss,
             told=steps,
@@ -272,7 +280,8 @@ def replay(options: argparse.Namespace) -> int:
             id=options.id,
             to=options.to,
             broker=options.broker,
-            token=os.environ.get("HOLDFAST_TOKEN"),
+            **_token(),
+            **_trust(options),
             since=options.since,
             until=options.until,
             where=options.where,
@@ -346,13 +355,28 @@ def _tell(options: argparse.Namespace, report: Report, more: dict[str, Any] | No
 
 
 def _where(options: argparse.Namespace) -> dict[str, Any]:
-    """Path, or url and token, as the pipelines take them."""
+    """Path, or url; and who this is, as the pipelines take them."""
     url = server_url(options)
     if url is not None:
-        return {"url": url, "token": os.environ.get("HOLDFAST_TOKEN")}
+        return {"url": url, **_token()}
     directory = data_directory(options.data_directory)
     require_data(directory)
-    return {"path": str(directory)}
+    return {"path": str(directory), **_token()}
+
+
+def _token() -> dict[str, Any]:
+    """For a server over the network, and for the broker of a subscription beside a directory."""
+    return {"token": os.environ.get("HOLDFAST_TOKEN")}
+
+
+def _trust(options: argparse.Namespace) -> dict[str, Any]:
+    return {"options": {} if options.trust is None else {"tlsTrustCertsFilePath": options.trust}}
+
+
+def _moment_or_ago(text: str) -> datetime | timedelta:
+    """A time; or `-2h` as what it is, so that the same command is the same replay tomorrow."""
+    when, ago = moment(text), AGO.fullmatch(text.strip())
+    return when if ago is None else timedelta(**{SPANS[ago[2]]: float(ago[1])})
 
 
 def _expected(path: Path) -> dict[str, Any]:

@@ -160,7 +160,9 @@ def archive(
         run, spans = None, dict[str, Span]()
         if fresh:
             wanted = {name: (reach.start, reach.stop) for name, reach in fresh.items()}
-            rows = known.messages(spark, list(fresh), columns=list(KEPT), ranges=wanted)
+            rows = known.messages(
+                spark, list(fresh), columns=list(KEPT), ranges=wanted, accept_loss=accept_loss
+            )
             run, spans = add_run(
                 spark, directory, "archive", rows, fresh, told, lambda: require_same(known, fresh)
             )
@@ -220,21 +222,25 @@ def plan(archived: dict[str, Range], there: dict[str, Extent], accept_loss: bool
 
 
 def require_same(known: Topics, ranges: Mapping[str, Range]) -> None:
-    """These topics are still what they were when they were planned, so what was read since is theirs.
+    """These topics are still what they were when they were planned, so what was read since is theirs, all of
+    it.
 
     Raises:
-        Corrupt: one was deleted meanwhile, and perhaps made anew.
+        Corrupt: one was deleted meanwhile, and perhaps made anew, or trimmed.
     """
     for name, reach in ranges.items():
         try:
-            now = known.extents([name])[name].incarnation
+            now = known.extents([name])[name]
         except (NotFound, KeyError):
-            now = ""
-        if now != reach.incarnation:
-            raise Corrupt(
-                f"{name} was deleted{' and made anew' if now else ''} while it was read; nothing was added: "
-                "do it again for what is there now"
-            )
+            now = Extent("", 0, 0)
+        if now.incarnation == reach.incarnation and now.first <= reach.start:
+            continue
+        what = "deleted and made anew" if now.incarnation else "deleted"
+        if now.incarnation == reach.incarnation:
+            what = f"trimmed up to position {now.first}"
+        raise Corrupt(
+            f"{name} was {what} while it was read; nothing was added: do it again for what is there now"
+        )
 
 
 def add_run(
@@ -453,12 +459,13 @@ def verify_archive(spark: SparkSession, directory: str | Path) -> int:
 
 def _require_whole(spark: SparkSession, there: ArchiveDirectory, run: Run) -> None:
     """Raises Corrupt: a partition of this run is not what it was."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         found = read_archive(spark, there.path, runs=[run]).groupBy("topic", "date")
         rows = found.agg(*aggregates(list(ARCHIVED))).collect()
-    except PySparkException as error:  # a file that is no Parquet: whose?
+    except (PySparkException, Py4JError) as error:  # a file that is no Parquet: whose?
         if len(run.parts) > 1:
             for part in run.parts:
                 _require_whole(spark, there, msgspec.structs.replace(run, parts=[part]))

@@ -119,7 +119,7 @@ def compact(
         done = [CompactedTopic(name, each.stop, each.stop - each.start) for name, each in ranges.items()]
         if not fresh:
             return CompactReport(str(directory.path), None, 0, 0, 0, 0, time.monotonic() - began, done)
-        rows = known.messages(spark, list(fresh), columns=list(KEPT), ranges=fresh)
+        rows = known.messages(spark, list(fresh), columns=list(KEPT), ranges=fresh, accept_loss=accept_loss)
         if before:
             rows = rows.unionByName(last_result(spark, directory, before, ranges))
         # Others than these were compacted before and are not named now: they stay as they are.

@@ -55,8 +55,10 @@ class Topics(Protocol):
         *,
         columns: Sequence[str] = tuple(COLUMNS),
         ranges: Mapping[str, tuple[int, int]] | None = None,
+        accept_loss: bool = False,
     ) -> DataFrame:
-        """Their messages, or those of these ranges of positions; by full name, the second is not in it."""
+        """Their messages, or those of these ranges of positions; by full name, the second is not in it. With
+        `accept_loss` what was trimmed is left out, and chunked messages without their beginning."""
 
     def free_below(self, name: str, since: int, position: int) -> int:
         """What may be trimmed when all below `position` was read: not the beginning of a chunked message
@@ -115,6 +117,7 @@ class Origin:
         *,
         columns: Sequence[str] = tuple(COLUMNS),
         ranges: Mapping[str, tuple[int, int]] | None = None,
+        accept_loss: bool = False,
     ) -> DataFrame:
         """See `Topics`."""
         kinds = {**COLUMNS, **EXTRA}
@@ -122,6 +125,7 @@ class Origin:
             spark.read.format("holdfast")
             .options(**self.options())
             .option("topics", ",".join(full_names(topics)))
+            .option("failOnDataLoss", not accept_loss)
             .schema(", ".join(f"`{name}` {kinds[name]}" for name in columns))
         )
         if ranges is not None:

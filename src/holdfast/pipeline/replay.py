@@ -4,7 +4,7 @@ A replay has a name. What it is to send is cut into pieces once, and written dow
 is one batch of the sink under that name, which the broker publishes once. So the same replay may be started
 again, after a kill or by mistake: what was sent is not sent again.
 
-    plan (ID.json) → the broker hears of it (ID.begun) → piece by piece: sent, and counted (ID.done)
+    plan (ID.json) → the broker hears of it (ID.begun) → piece by piece, which the broker counts
 """
 
 from __future__ import annotations
@@ -179,10 +179,8 @@ def replay(
     asked = Asked(_target(to, "x") and to, _asked(since), _asked(until), where)
     with _alone(there, id):
         plan = _planned(there, id, asked) or _keep(there, _plan(spark, there, id, asked, rate))
-        done_file = _folder(there) / f"{id}.done"
-        done = int(done_file.read_text()) if done_file.exists() else 0
         told("begin", id)
-        _begin(there, plan, done, Address.of(sink, "a replay"))
+        done = _begin(there, plan, Address.of(sink, "a replay"))
         sent, starts = 0, time.monotonic()
         left = sum(each.rows for each in plan.pieces[done:])
         with settings(spark, {"spark.sql.session.timeZone": plan.zone}):
@@ -193,7 +191,6 @@ def replay(
                 _send(rows, plan, number, sink)
                 sent += piece.rows
                 told("sent", f"piece {number + 1}")
-                _write(done_file, str(number + 1).encode())
     return ReplayReport(
         id=id,
         archive=str(there.path),
@@ -218,23 +215,25 @@ def _alone(there: ArchiveDirectory, ident: str) -> Iterator[None]:
         yield
 
 
-def _begin(there: ArchiveDirectory, plan: Plan, done: int, broker: Address) -> None:
-    """The broker keeps the replay's name before anything is sent: so another broker is noticed.
+def _begin(there: ArchiveDirectory, plan: Plan, broker: Address) -> int:
+    """How many pieces the broker has. It keeps the replay's name before anything is sent, so that another
+    broker is noticed.
 
     Raises:
-        Misuse: it is not the one at which this replay has begun, or was set back since.
+        Misuse: it is not the one at which this replay has begun.
     """
     begun = _folder(there) / f"{plan.id}.begun"
     with broker.client(ASK_S) as client:
         new, reached = client.sink_commit_at(f"batch/{plan.sink}", 0, [])
-    if begun.exists() and (new or reached < done):
-        has = "nothing" if new else f"{reached} pieces"
+    if new and begun.exists():
         raise Misuse(
-            f"the replay {plan.id} has begun, and {broker.url} has {has} of it: this is another broker than "
-            f"before, or it was restored from a backup. Go on where it began, or choose another name (--id)"
+            f"the replay {plan.id} has begun, and {broker.url} has nothing of it: this is another broker, or "
+            "you are somebody else there, or it was restored or has forgotten. Go on where it began, or "
+            "choose another name (--id)"
         )
     if not begun.exists():
         _write(begun, b"")
+    return reached
 
 
 # -- the plan -----------------------------------------------------------------------------------------
@@ -318,7 +317,7 @@ def _write(path: Path, data: bytes) -> None:
     with new.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())  # after a power cut it may be one piece behind, and not more
+        os.fsync(file.fileno())
     new.replace(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -17,6 +17,8 @@ Action: TypeAlias = Literal["produce", "consume", "admin"]
 
 FRAME_PADDING_BYTES = 64 << 10
 """What a frame may have around a message of the largest size: the command and the metadata."""
+ENTRY_PADDING_BYTES = 10 << 10
+"""What an entry may have beside it, as with Pulsar: the keys of an encrypted one, which is not cut again."""
 
 
 class Secret:

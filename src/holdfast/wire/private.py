@@ -18,6 +18,7 @@ from holdfast.broker.topic import Topic
 from holdfast.errors import HoldfastError, Misuse, NotFound
 from holdfast.wire import commands, lookup
 from holdfast.wire.commands import Refused, refusal
+from holdfast.wire.config import ENTRY_PADDING_BYTES
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import Request
 
@@ -73,7 +74,8 @@ async def stage_open(connection: Connection, command: pb.CommandStageOpen) -> by
 async def stage_append(connection: Connection, command: pb.CommandStageAppend) -> bytes:
     """STAGE_APPEND: entries for a topic; answered when they are durable."""
     topic = await lookup.topic_for(connection, command.topic, "produce")
-    entries, most = list(command.entries), connection.options.message_bytes_max
+    entries = list(command.entries)
+    most = connection.options.message_bytes_max + ENTRY_PADDING_BYTES
     for entry in entries:
         if len(entry) > most:
             raise Misuse(f"an entry of {len(entry)} bytes; the largest is {most}")
