@@ -200,6 +200,21 @@ def test_a_start_writes_damaged_tables_anew(tmp_path: Path) -> None:
         assert (place.open(ORDERS).plan(), place.open(NEWS).plan()) == ((0, 1), (1, 1))
 
 
+def test_a_version_is_of_one_table_for_good(tmp_path: Path) -> None:
+    """Whoever holds the table of before, which was damaged since, must see that there is another."""
+    with holdfast.Broker.open(tmp_path) as broker, broker.producer("orders") as p:
+        for _ in range(3):
+            p.send(b"1")
+            broker.admin.roll("orders")
+    before = read_table(tmp_path, ORDERS)
+    (tmp_path / table_path(ORDERS)).write_bytes(b"")
+    with holdfast.Broker.open(tmp_path) as broker, broker.producer("orders") as p:
+        p.send(b"1")
+        after = read_table(tmp_path, ORDERS)
+    assert after.version > before.version > 1
+    assert after.ledgers[: len(before.ledgers)] == before.ledgers
+
+
 def test_what_was_left_of_a_deleted_topic_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that was killed, or had no descriptors, between the deletion and its files."""
 

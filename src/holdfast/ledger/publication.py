@@ -10,6 +10,7 @@ Damage below visible is damage, never a tail.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -121,9 +122,10 @@ class Publications:
         """Let readers see the topic as it is now."""
         shown = self._shown.get(topic)
         if shown is None:
+            version = self._last_version(topic, name)  # before the view is opened to be written
             shown = self._shown[topic] = _Shown(
                 TopicView(str(self._directory / view_path(topic)), topic, self._incarnation),
-                TopicTable(topic, name, incarnation, self._last_version(name), ()),
+                TopicTable(topic, name, incarnation, version, ()),
             )
         last = ledgers.last
         extent = (ledgers.first, len(ledgers), 0 if last is None else last.id, self._rewritten())
@@ -137,7 +139,7 @@ class Publications:
             TableEntry(each.id, each.file, self._generation(each.file), each.first, each.opened_time)
             for each in ledgers
         )
-        if shown.table.ledgers != entries or shown.table.version == 0:
+        if shown.table.ledgers != entries or shown.extent is None:  # what is there may be damaged
             version = shown.table.version + 1
             shown.table = msgspec.structs.replace(shown.table, version=version, ledgers=entries)
             self._write(shown.table)
@@ -172,11 +174,15 @@ class Publications:
         new.write_bytes(seal_block(BlockKind.PART, table.version, 0, msgspec.msgpack.encode(table)))
         new.replace(path)
 
-    def _last_version(self, name: str) -> int:
-        try:
-            return read_table(self._directory, name).version
-        except HoldfastError:
-            return 0  # the first, or one that lost power: readers look at the incarnation, too
+    def _last_version(self, topic: int, name: str) -> int:
+        """Never less than any reader has seen: under one number there is one table."""
+        found = 0  # the first, or both lost power: readers look at the incarnation, too
+        with contextlib.suppress(HoldfastError, OSError):
+            found = read_table(self._directory, name).version
+        with contextlib.suppress(HoldfastError, OSError):
+            view = TopicViewReader(str(self._directory / view_path(topic)), topic, self._incarnation)
+            found = max(found, view.read()[3])
+        return found
 
 
 def read_table(directory: Path, name: str) -> TopicTable:
