@@ -304,7 +304,8 @@ def test_corrupt_blocks_are_named_or_left_out_and_counted(
     found = FilePlace(data).open(ORDERS)
     ledger, entry = found.locate(15)
     file = Path(data) / f"ledgers/{ledger:016x}.data"
-    offset = found._offset(found._at(15, 16)[0], 15)
+    entry_of = found._at(15, 16)[0]
+    offset = found._offset(entry_of, 15, found._size(entry_of))
     content = bytearray(file.read_bytes())
     content[offset + 40] ^= 1
     file.write_bytes(content)

@@ -68,7 +68,10 @@ class Maker:
         self.rows: list[Row] = []
         self._chunks: list[list[bytes]] = []
         self._sent: list[bytes] = []
+        self._places: dict[int, list[int]] = {}
         self._last: set[int] = set()
+        self.chunked: dict[int, list[int]] = {}
+        """The ordinals of the parts of chunked messages, by that of the last one."""
 
     def row(self, index: int, payload: bytes | None, metadata: dict[str, Any], own: dict[str, Any]) -> Row:
         return {
@@ -188,6 +191,9 @@ class Maker:
             self.rows.append(self.row(-1, value, metadata, own))
             self._chunks.remove(chosen)
             self._last.add(id(chosen[0]))
+            self.chunked[FIRST + len(self.entries)] = self._places.pop(id(chosen), [])
+        else:
+            self._places.setdefault(id(chosen), []).append(FIRST + len(self.entries))
         self._sent.append(chosen.pop(0))
         self.entries.append(self._sent[-1])
         return None

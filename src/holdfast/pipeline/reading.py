@@ -11,14 +11,13 @@ import contextlib
 import logging
 import os
 import re
-import struct
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._core import Entries, LedgerFiles, TopicViewReader
 from holdfast.errors import Corrupt, HoldfastError, Misuse, NotFound
-from holdfast.ledger.layout import TOPICS
+from holdfast.ledger.layout import FILE_HEADER, TOPICS
 from holdfast.ledger.publication import (
     RUN_ENTRIES,
     TableEntry,
@@ -250,25 +249,34 @@ class FileTopic:
             found.append((start, total))
         while start < stop:
             entry, end = self._at(start, stop)
-            end = min(end, stop)
-            total += max(1, self._offset(entry, end) - self._offset(entry, start))
-            found.append((end, total))
-            start = end
+            size = self._size(entry)
+            high = size if end < stop else self._offset(entry, stop, size)
+            total += max(1, high - self._offset(entry, start, size))
+            start = min(end, stop)
+            found.append((start, total))
         return found
 
-    def _offset(self, entry: TableEntry, ordinal: int) -> int:
-        """Where the block of an ordinal begins in its file; the file's end if the index does not say."""
+    def _stem(self, entry: TableEntry) -> str:
         generation = f".{entry.generation}" if entry.generation else ""
-        stem = self._directory / f"ledgers/{entry.file:016x}{generation}"
+        return f"{self._directory}/ledgers/{entry.file:016x}{generation}"
+
+    def _size(self, entry: TableEntry) -> int:
         try:
-            with stem.with_name(stem.name + ".index").open("rb") as file:
-                file.seek(64 + 8 * (ordinal - entry.first))
+            return Path(self._stem(entry) + ".data").stat().st_size
+        except OSError:
+            return 0
+
+    def _offset(self, entry: TableEntry, ordinal: int, size: int) -> int:
+        """Where the block of an ordinal begins in a file of this size; its end if the index does not say."""
+        if ordinal == entry.first:
+            return min(FILE_HEADER, size)
+        try:
+            with Path(self._stem(entry) + ".index").open("rb") as file:
+                file.seek(FILE_HEADER + 8 * (ordinal - entry.first))
                 found = file.read(8)
-            if len(found) == 8:
-                return int(struct.unpack("<Q", found)[0])
-            return stem.with_name(stem.name + ".data").stat().st_size
         except (OSError, ValueError):  # gone, or far behind its end
             return 0
+        return min(size, int.from_bytes(found, "little")) if len(found) == 8 else size
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
         """As TopicReader."""
