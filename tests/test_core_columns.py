@@ -15,7 +15,7 @@ from holdfast import Corrupt, DataLoss, Misuse, NotFound
 from holdfast._core import Columns, lz4_size, packed_entry, parse_run
 from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.decoding import Decoding, Wish
-from holdfast.pipeline.packing import Unpackable, unpack
+from holdfast.pipeline.packing import Unpackable, unpack, zstd_size
 from topic_bytes import FIRST, Maker, MemoryTopic, compress
 
 EVERY = [*COLUMNS, "encryption"]
@@ -159,6 +159,11 @@ def test_text_that_is_none_and_properties_that_come_twice() -> None:
     row = rows_of(MemoryTopic([entry(fields, b"")]), FIRST, FIRST + 1)[0]
     assert row["producer"] == "p\ufffd\ufffd\ufffd"
     assert row["properties"] == [("b", "2"), ("a", "3"), ("\ufffd", "ok\ufffd\ufffd\ufffd")]
+    same: Fields = [
+        (4, encode([(1, key), (2, b"%d" % at)])) for at, key in enumerate([b"\xff", b"\xfe", b"x"])
+    ]
+    row = rows_of(MemoryTopic([entry([*fields[:3], *same], b"")]), FIRST, FIRST + 1)[0]
+    assert row["properties"] == [("\ufffd", "1"), ("x", "2")], "a map has each key once"
 
 
 def test_times_that_nobody_means_are_null() -> None:
@@ -402,6 +407,29 @@ def test_compressed_bytes_are_held_to_their_size(compression: int) -> None:
                 continue
     with pytest.raises(Unpackable, match="not known"):
         unpack(9, 1, b"x")
+
+
+def test_sizes_that_are_not_true_take_no_memory() -> None:
+    """A few bytes that tell of a gigabyte."""
+    told = (1 << 30) - 1
+    header = bytes([0x80 | told >> 7 * i & 0x7F for i in range(4)]) + bytes([told >> 28])
+    endless = zstd_without_size(b"x" * 1000)
+    before = pa.total_allocated_bytes()
+    for compression, payload in ((4, header + b"\0x"), (3, endless), (2, compress(2, b"x" * 1000))):
+        with pytest.raises(Unpackable):
+            unpack(compression, told, payload)
+    assert zstd_size(endless) is None
+    assert bytes(unpack(3, 1000, endless)) == b"x" * 1000
+    assert bytes(unpack(4, 100_000, compress(4, bytes(100_000)))) == bytes(100_000)
+    assert pa.total_allocated_bytes() - before < 1 << 20
+    assert pa.default_memory_pool().max_memory() < 1 << 30
+
+
+def zstd_without_size(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
 
 
 def test_lz4_size_of_any_bytes() -> None:

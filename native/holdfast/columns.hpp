@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <set>
@@ -468,13 +469,21 @@ class ColumnDecoder {
             out_->property_values.close(pair);
         };
         if (count == 1) return each_property(metadata, field, push);
+        std::deque<std::string> made;  // two that are no text can become the same text
+        const auto text = [&](std::string_view key) -> std::string_view {
+            if (utf8::is_ascii(key)) [[likely]]
+                return key;
+            ByteBuffer out;
+            utf8::append(out, key);
+            return made.emplace_back(out.view());
+        };
         std::unordered_map<std::string_view, std::size_t> last;
         std::size_t index = 0;
         each_property(metadata, field,
-                      [&](std::string_view key, std::string_view) { last[key] = index++; });
+                      [&](std::string_view key, std::string_view) { last[text(key)] = index++; });
         index = 0;
         each_property(metadata, field, [&](std::string_view key, std::string_view value) {
-            if (last[key] == index++) push(key, value);
+            if (last[text(key)] == index++) push(key, value);
         });
     }
 

@@ -16,6 +16,9 @@ from holdfast._core import lz4_size
 
 SIZE_MAX = 1 << 30
 """Of one payload; as much as an entry may have."""
+_PIECE = 1 << 20
+_SNAPPY_MOST = 32
+"""No byte of SNAPPY becomes more: three at least are 64."""
 NAMES = {1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
 
 
@@ -47,6 +50,8 @@ def unpack(compression: int, size: int, payload: bytes) -> Any:
         if compression == 3:
             told = zstd_size(payload)
             return _stream(size, payload) if told is None else _exact("zstd", size, payload, told)
+        if size > _SNAPPY_MOST * len(payload):
+            raise Unpackable(f"its SNAPPY payload of {len(payload)} bytes cannot open to {size}")
         return _exact("snappy", size, payload, snappy_size(payload))
     except (OSError, zlib.error, pa.ArrowException) as error:
         raise Unpackable(f"its {name} payload does not open: {error}") from None
@@ -67,10 +72,13 @@ def _zlib(size: int, payload: bytes) -> bytes:
 
 
 def _stream(size: int, payload: bytes) -> bytes:
-    found: bytes = pa.CompressedInputStream(pa.py_buffer(payload), "zstd").read(size + 1)
+    """Piece by piece: a size that is not true takes no memory."""
+    source, found = pa.CompressedInputStream(pa.py_buffer(payload), "zstd"), bytearray()
+    while len(found) <= size and (piece := source.read(min(_PIECE, size + 1 - len(found)))):
+        found += piece
     if len(found) != size:
         raise Unpackable(f"its ZSTD payload does not open to {size} bytes")
-    return found
+    return bytes(found)
 
 
 def snappy_size(payload: bytes) -> int:
