@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.util
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +28,7 @@ from holdfast.rig.parts import Part
 from holdfast.rig.records import Record, confirmed
 from holdfast.rig.settings import CALIBRATED, TOPIC, Places, Settings
 from holdfast.rig.show import Outcome, Scene, tidy
-from holdfast.rig.view import account_lines
+from holdfast.rig.view import HIDE, SHOW, account_lines
 
 COMMAND = str(Path(sys.executable).parent / "holdfast")
 
@@ -32,7 +36,7 @@ COMMAND = str(Path(sys.executable).parent / "holdfast")
 @pytest.mark.timeout(600)
 def test_everything_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
     done = subprocess.run(
-        [COMMAND, "demo", "--minutes", "0.25", "--rate", "1000", "--json", "--to", str(tmp_path)],
+        [COMMAND, "demo", "--minutes", "0.12", "--rate", "1000", "--json", "--to", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=580,
@@ -42,7 +46,7 @@ def test_everything_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert told["good"] is True
     assert told["faults"] == []
-    assert (told["lost"], told["duplicated"]) == (0, 0)
+    assert [told[name] for name in ("lost", "duplicated", "out_of_order", "strange")] == [0, 0, 0, 0]
     assert told["confirmed"] > 1000
     assert told["stored"] == told["confirmed"] + told["unconfirmed"] == told["calibrated"]
     assert told["archived"] == told["stored"] + told["calibrated"]
@@ -53,6 +57,101 @@ def test_everything_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
         "account.json",
         "report.html",
     ]
+
+
+# -- how it ends, without Spark -----------------------------------------------------------------------
+
+
+STUB = str(Path(__file__).with_name("rig_stub.py"))
+
+
+def stub(tmp_path: Path, *arguments: str, **more: Any) -> subprocess.Popen[str]:
+    few = ("--rate", "200", "--sensors", "1", "--gateways", "1", "--consumers", "1", "--to", str(tmp_path))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    environment = {**os.environ, "COLUMNS": "100", "LINES": "30"}
+    return subprocess.Popen([sys.executable, STUB, *arguments, *few], text=True, env=environment, **pipes)
+
+
+def of_the_run(tmp_path: Path) -> list[str]:
+    """The processes that belong to a run in this directory: by what their environment says."""
+    mark = f"HOLDFAST_RUNTIME_DIR={tmp_path}/".encode()
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (each / "environ").read_bytes() and "State:\tZ" not in (each / "status").read_text():
+                found.append((each / "cmdline").read_text().replace("\0", " "))
+    return found
+
+
+def running(tmp_path: Path) -> None:
+    """Until all of them run, and something was confirmed."""
+    until(lambda: any(path.stat().st_size for path in tmp_path.glob("*/records/*.sent")))
+    until(lambda: list(tmp_path.glob("*/spark.batch")))
+    until(lambda: len(of_the_run(tmp_path)) >= 6)
+
+
+def test_nobody_is_killed_without_chaos_and_everything_is_kept(tmp_path: Path) -> None:
+    with stub(tmp_path, "demo", "--minutes", "0.03", "--no-chaos", "--keep", "--json") as shown:
+        out, err = shown.communicate(timeout=240)
+    assert (shown.returncode, err) == (0, "")
+    told = json.loads(out)
+    assert (told["good"], sum(told["killed"].values()), told["faults"]) == (True, 0, [])
+    assert told["confirmed"] > 0
+    kept = {path.name for path in Path(told["directory"]).iterdir()}
+    assert {"data", "records", "logs", "report.html", "account.json"} <= kept
+    assert of_the_run(tmp_path) == []
+
+
+def test_ctrl_c_ends_it_early_with_its_account(tmp_path: Path) -> None:
+    with stub(tmp_path, "demo", "--minutes", "10") as shown:
+        running(tmp_path)
+        until(lambda: "  running  " in str(shown.stdout and shown.stdout.readline()))
+        shown.send_signal(signal.SIGINT)
+        out, err = shown.communicate(timeout=240)
+    assert (shown.returncode, err) == (0, ""), out
+    assert "interrupted: coming to rest" in out
+    assert "every message is accounted for" in out
+    assert of_the_run(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_whatever_ends_it_ends_all_of_it(tmp_path: Path, number: signal.Signals) -> None:
+    with stub(tmp_path, "demo", "--minutes", "10", stdout=subprocess.DEVNULL) as shown:
+        running(tmp_path)
+        shown.send_signal(number)
+        _, err = shown.communicate(timeout=240)
+    assert err == ""
+    until(lambda: of_the_run(tmp_path) == [])
+    if number != signal.SIGKILL:
+        assert shown.returncode == 128 + number
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_audit_that_does_not_end_is_a_fault(tmp_path: Path) -> None:
+    with stub(tmp_path, "--hang", "demo", "--minutes", "0.01", "--json") as shown:
+        out, err = shown.communicate(timeout=240)
+    assert (shown.returncode, err) == (1, "")
+    told = json.loads(out)
+    assert told["faults"] == ["the audit did not end within 0 s"]
+    assert Path(told["directory"]).is_dir()
+    assert of_the_run(tmp_path) == []
+
+
+def test_the_picture_is_drawn_in_a_terminal(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    with stub(tmp_path, "demo", "--minutes", "0.03", stdout=theirs) as shown:
+        os.close(theirs)
+        drawn = b""
+        with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as screen:  # EIO: it is over
+            while piece := screen.read(1 << 16):
+                drawn += piece
+        assert shown.wait(240) == 0
+    text = drawn.decode()
+    assert text.count(HIDE) == 1
+    assert text.rindex(SHOW) > text.rindex(HIDE)
+    for words in ("running, ", "● broker", "● gateway-1", "coming to rest", "counting", "the account"):
+        assert words in text, words
+    assert all(len(re.sub(r"\033\[\S*?[A-Za-z]", "", line)) < 140 for line in text.splitlines())
 
 
 # -- records ------------------------------------------------------------------------------------------
@@ -166,15 +265,31 @@ def report(*producers: ProducerAudit) -> AuditReport:
 def test_the_account_adds_up() -> None:
     both = report(audited(TOPIC, 10, 2), audited(CALIBRATED, 10, 2))
     account = closing.account(both, both, {"sensor-1.1": 8})
-    assert account == Account(8, 2, 10, 10, 20, 0, 0)
+    assert account == Account(8, 2, 10, 10, 20, 0, 0, 0, 0)
     assert account.balanced
+    # What is wrong in one of the two is wrong.
+    late = dataclasses.replace(audited(TOPIC, 10, 2), out_of_order=1)
+    for live, kept in ((report(late), both), (both, report(late))):
+        assert closing.account(live, kept, {"sensor-1.1": 8}).out_of_order == 1
+    odd = dataclasses.replace(both, damaged=1, foreign=2)
+    assert closing.account(odd, both, {"sensor-1.1": 8}).strange == 3
 
 
 @pytest.mark.parametrize(
-    "change", [{"lost": 1}, {"duplicated": 1}, {"calibrated": 9}, {"archived": 19}, {"stored": 11}]
+    "change",
+    [
+        {"lost": 1},
+        {"duplicated": 1},
+        {"out_of_order": 1},
+        {"strange": 1},
+        {"calibrated": 9},
+        {"archived": 19},
+        {"stored": 11},
+        {"confirmed": 9},
+    ],
 )
 def test_an_account_that_does_not_balance_is_noticed(change: dict[str, int], tmp_path: Path) -> None:
-    account = dataclasses.replace(Account(8, 2, 10, 10, 20, 0, 0), **change)
+    account = dataclasses.replace(Account(8, 2, 10, 10, 20, 0, 0, 0, 0), **change)
     assert not account.balanced
     outcome = Outcome(account, Scene(Settings(), time.monotonic(), []), [], Places(tmp_path))
     assert not outcome.good
@@ -182,7 +297,7 @@ def test_an_account_that_does_not_balance_is_noticed(change: dict[str, int], tmp
 
 
 def test_a_fault_is_not_good_however_the_account_is(tmp_path: Path) -> None:
-    account, scene = Account(8, 2, 10, 10, 20, 0, 0), Scene(Settings(), time.monotonic(), [])
+    account, scene = Account(8, 2, 10, 10, 20, 0, 0, 0, 0), Scene(Settings(), time.monotonic(), [])
     assert Outcome(account, scene, [], Places(tmp_path)).good
     outcome = Outcome(account, scene, ["sensor-1 ended"], Places(tmp_path))
     assert not outcome.good

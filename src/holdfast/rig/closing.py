@@ -1,15 +1,12 @@
-"""The end of a run: what is left goes through Spark, then archive, measure and audit, and the account.
+"""The end of a run: archive, measure and audit on Spark, and the account.
 
-`python -m holdfast.rig.closing DIRECTORY URL`, while the broker still serves. It says on its standard output
-what it is doing, and leaves the account and the report page in the directory.
+It leaves in the directory what it is doing, a line for each step, then the report page and the account.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.rig.records import confirmed
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Account:
-    """Who sent what, and what is there. `lost` and `duplicated` must be 0, and the rest must agree."""
+    """Who sent what, and what is there. What is wrong must be 0, and the rest must agree."""
 
     confirmed: int
     """Messages that were confirmed to their producers."""
@@ -38,35 +35,42 @@ class Account:
     """Confirmed, and missing in one of the three."""
     duplicated: int
     """In one of the three more than once."""
+    out_of_order: int
+    """In one of the three behind a later one of its producer and key."""
+    strange: int
+    """Damaged, not numbered, or of a producer that nobody started."""
 
     @property
     def balanced(self) -> bool:
         agree = self.stored == self.calibrated and self.archived == self.stored + self.calibrated
-        return agree and self.lost == 0 and self.duplicated == 0
+        agree = agree and self.stored == self.confirmed + self.unconfirmed
+        return agree and self.lost == self.duplicated == self.out_of_order == self.strange == 0
 
 
-def close(spark: SparkSession, places: Places, url: str) -> Account:
+def say(places: Places, words: str) -> None:
+    with places.said.open("a") as file:
+        file.write(f"{words}\n")
+
+
+def close(spark: SparkSession, places: Places) -> None:
     """All that happens after the rig has come to rest."""
     from holdfast.pipeline.archive import archive
     from holdfast.pipeline.audit import audit
     from holdfast.pipeline.measure import measure
     from holdfast.pipeline.report import write_report
-    from holdfast.rig import job
 
-    say("Spark's stream takes what is left")
-    job.finish(spark, places, url)
     topics, path = [TOPIC, CALIBRATED], str(places.data)
-    say("archive: both topics to Parquet, read back and compared")
+    say(places, "archive: both topics to Parquet, read back and compared")
     archive(spark, topics=topics, to=places.archive, path=path)
-    say("measure: windows of 10 seconds, by key")
+    say(places, "measure: windows of 10 seconds, by key")
     measure(spark, to=places.windows, topics=[TOPIC], path=path)
-    say("audit: every number of every producer, in both topics and in their archive")
+    say(places, "audit: every number of every producer, in both topics and in their archive")
     sent = confirmed(places.records)
     expected = dict.fromkeys(topics, sent)
     live = audit(spark, topics=topics, path=path, expected=expected)
     kept = audit(spark, topics=topics, archive=places.archive, expected=expected)
     write_report(live, places.report, "holdfast demo")
-    return account(live, kept, sent)
+    places.account.write_text(json.dumps(asdict(account(live, kept, sent))))
 
 
 def account(live: AuditReport, kept: AuditReport, sent: dict[str, int]) -> Account:
@@ -80,22 +84,6 @@ def account(live: AuditReport, kept: AuditReport, sent: dict[str, int]) -> Accou
         archived=kept.messages,
         lost=live.lost + kept.lost,
         duplicated=live.duplicated + kept.duplicated,
+        out_of_order=live.out_of_order + kept.out_of_order,
+        strange=sum(each.damaged + each.foreign + each.unexpected for each in (live, kept)),
     )
-
-
-def say(words: str) -> None:
-    print(words, flush=True)
-
-
-def main() -> None:
-    from holdfast.pipeline import session
-
-    places = Places(Path(sys.argv[1]))
-    spark = session("holdfast demo", memory="2g")
-    account = close(spark, places, sys.argv[2])
-    places.account.write_text(json.dumps(asdict(account)))
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,8 @@
 """The Spark job of the rig: measurements, calibrated, into another topic, exactly once.
 
-`python -m holdfast.rig.job DIRECTORY URL` runs until SIGTERM; `finish` takes what is left, and ends. Both go
-on from the same checkpoint, whoever was killed before.
+`python -m holdfast.rig.job DIRECTORY URL` runs until SIGTERM, or until the rig has come to rest: then the
+stream takes what is left, and the account is made in the same session. Whoever was killed before, it goes on
+from the same checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.rig.settings import CALIBRATED, TOPIC, Places
+from holdfast.rig.closing import close, say
+from holdfast.rig.settings import CALIBRATED, JAVA, TOPIC, Places
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,31 +60,43 @@ def stream(spark: SparkSession, places: Places, url: str) -> DataStreamWriter:
     )
 
 
-def finish(spark: SparkSession, places: Places, url: str) -> None:
-    """Everything that is there now."""
-    query = stream(spark, places, url).trigger(availableNow=True).start()
-    query.awaitTermination()
-
-
 def main() -> None:
     places, url, parent = Places(Path(sys.argv[1])), sys.argv[2], os.getppid()
     leaving = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: leaving.set())
     from holdfast.pipeline import session
 
-    spark = session("holdfast rig")
+    spark = session("holdfast demo", settings=JAVA)
     query: StreamingQuery | None = None
-    while not leaving.is_set() and os.getppid() == parent:
+    done = False
+    while not done and not leaving.is_set() and os.getppid() == parent:
         if query is None or not query.isActive:  # it ends while the broker is away: again, where it was
             if query is not None and query.exception() is not None:
                 print(query.exception(), flush=True)
             query = stream(spark, places, url).trigger(processingTime=TRIGGER).start()
+        elif places.ending.exists():
+            done = all_of_it(query, places)
         elif query.lastProgress is not None and query.lastProgress.numInputRows:
             places.sign.touch()
-        leaving.wait(0.5)
+        leaving.wait(0.0 if done else 0.5)
     if query is not None:
         query.stop()
+    if done:
+        close(spark, places)
     spark.stop()
+
+
+def all_of_it(query: StreamingQuery, places: Places) -> bool:
+    """The stream has taken everything that is there; False: it ended before that."""
+    from pyspark.errors import StreamingQueryException
+
+    say(places, "Spark's stream takes what is left")
+    try:
+        query.processAllAvailable()
+    except StreamingQueryException as error:
+        print(error, flush=True)
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,6 +13,21 @@ from pathlib import Path
 
 RESTART_S = 0.3
 """How long a dead process stays away."""
+
+
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def leash(owner: int) -> Callable[[], None]:
+    """For a child, before it runs its program: it gets SIGKILL when its owner is gone, however that went."""
+
+    def bind() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != owner:  # it was gone before that
+            os._exit(1)
+
+    return bind
 
 
 @dataclass
@@ -64,6 +80,7 @@ class Part:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us, and what it started itself goes with it
+                preexec_fn=leash(os.getpid()),
             )
 
     def kill(self) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 TOPIC = "persistent://public/default/measurements"
 CALIBRATED = "persistent://public/default/calibrated"
 DASHBOARD = "dashboard"
+JAVA = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""Few cores, and a short life: the second compiler of Java would not earn what it costs."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,16 @@ class Places:
         return self.root / "report.html"
 
     @property
+    def ending(self) -> Path:
+        """It is there when nobody publishes any more: Spark takes what is left, and accounts for it."""
+        return self.root / "ending"
+
+    @property
+    def said(self) -> Path:
+        """The steps that Spark takes then, a line each."""
+        return self.root / "steps"
+
+    @property
     def account(self) -> Path:
-        """What the closing process found, JSON."""
+        """What it found, JSON."""
         return self.root / "account.json"

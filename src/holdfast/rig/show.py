@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -37,6 +38,9 @@ START_S = 240.0
 REST_S = 120.0
 """How long the rig may take to come to rest."""
 AUDIT_S = 900.0
+"""How long archive, measure and audit may take together."""
+JOB = [sys.executable, "-m", "holdfast.rig.job"]
+"""What runs on Spark."""
 
 
 @dataclass
@@ -112,7 +116,7 @@ class Show:
         environment = {"HOLDFAST_RUNTIME_DIR": str(places.runtime)}
         serve = [sys.executable, "-m", "holdfast.cli", "serve", "--data", str(places.data)]
         ports = ["--port", str(port), "--http-port", str(self.http), "--log-level", "warning"]
-        job = [sys.executable, "-m", "holdfast.rig.job", str(places.root), self.url]
+        job = [*JOB, str(places.root), self.url]
         parts = [
             Part("broker", "broker", lambda _: [*serve, *ports], places.logs / "broker", environment),
             Part("spark", "spark", lambda _: job, places.logs / "spark", environment),
@@ -174,6 +178,8 @@ class Show:
                 self._look()
                 time.sleep(TICK_S)
         except KeyboardInterrupt:
+            if scene.phase == "starting":  # there is nothing to account for yet
+                raise
             scene.tell("interrupted: coming to rest")
 
     def _begin(self) -> None:
@@ -220,8 +226,7 @@ class Show:
         for part in producers:
             if not part.alive and part.kind == "gateway":
                 part.start()  # it goes on where it was, and then it may leave
-        if not broker.alive:
-            broker.start()
+        self._keep(broker)
         for part in producers:
             part.ask()
         self._wait(until, lambda: not any(part.alive for part in producers), "the producers do not end")
@@ -232,40 +237,51 @@ class Show:
         self._wait(
             until, lambda: self._look(now=True) and scene.backlog == 0, "the consumers do not catch up"
         )
-        for part in [*self._of("consumer"), *self._of("spark")]:
+        for part in self._of("consumer"):
             part.ask()
-        stopping = [*self._of("consumer"), *self._of("spark")]
-        self._wait(until, lambda: not any(part.alive for part in stopping), "consumers or Spark do not end")
-        for part in scene.parts:
-            if part.failed() and not part.restart_at:
+        leaving = [*producers, *self._of("consumer")]
+        self._wait(until, lambda: not any(part.alive for part in leaving), "the consumers do not end")
+        for part in leaving:
+            if part.failed():
                 self._fail(part)
 
     def audit(self) -> Account | None:
-        """In a process of its own, on Spark."""
+        """By the Spark job, which takes what is left first."""
         self.scene.phase = "auditing"
-        command = [sys.executable, "-m", "holdfast.rig.closing", str(self.places.root), self.url]
-        log = self.places.logs / "closing"
-        with log.open("wb") as out:
-            closing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, text=True)
-            assert closing.stdout is not None
-            for line in closing.stdout:
-                self.scene.tell(line.strip())
-                self._look(now=True)
-            closing.wait(AUDIT_S)
-        if closing.returncode != 0:
-            self.faults.append(f"the audit failed: {log.read_text(errors='replace')[-3000:]}")
-            return None
+        self.places.ending.touch()
+        broker, spark = self._of("broker")[0], self._of("spark")[0]
+        until, told = time.monotonic() + AUDIT_S, 0
+        while not (self.places.account.exists() and not spark.alive):
+            if time.monotonic() > until:
+                self.faults.append(f"the audit did not end within {AUDIT_S:.0f} s")
+                return None
+            if not spark.alive and spark.failed():
+                self._fail(spark)
+                return None
+            self._keep(broker)
+            self._keep(spark)
+            told = self._hear(told)
+            self._look()
+            time.sleep(TICK_S)
+        self._hear(told)
+        self._look(now=True)
         return Account(**json.loads(self.places.account.read_text()))
 
-    def end(self) -> None:
-        """No process outlives the show."""
-        for part in self.scene.parts:
-            if part.kind == "broker":
-                part.ask()
-        with suppress(subprocess.TimeoutExpired):
+    def _hear(self, told: int) -> int:
+        """What Spark's job has said since; so many lines of it were told."""
+        lines = self.places.said.read_text().splitlines() if self.places.said.exists() else []
+        for line in lines[told:]:
+            self.scene.tell(line)
+        return len(lines)
+
+    def end(self, gently: bool = True) -> None:
+        """No process outlives the show. Gently: the broker may close its files."""
+        if gently:
             for part in self._of("broker"):
-                if part.process is not None:
-                    part.process.wait(30)
+                part.ask()
+                with suppress(subprocess.TimeoutExpired):
+                    if part.process is not None:
+                        part.process.wait(30)
         for part in self.scene.parts:
             part.end()
         self.scene.phase = "over"
@@ -282,10 +298,16 @@ class Show:
             if time.monotonic() > until:
                 self.faults.append(f"{words} within {REST_S:.0f} s")
                 return
-            if not broker.alive:
-                broker.start()
+            self._keep(broker)
             self._look()
             time.sleep(TICK_S)
+
+    def _keep(self, part: Part) -> None:
+        """It runs, whoever killed it. If it ended by itself, that is told."""
+        if not part.alive:
+            if part.failed():
+                self._fail(part)
+            part.start()
 
     def _look(self, now: bool = False) -> bool:
         """What the broker says. Whether it said anything: it may just be dead."""
@@ -320,23 +342,39 @@ class Show:
 
 
 def run(settings: Settings, view: View) -> Outcome:
-    """The whole of it. The report page stays, the rest goes unless it is to be kept."""
+    """The whole of it. The report page stays, the rest goes unless it is to be kept.
+
+    SIGTERM and SIGHUP end it at once, and all of its processes; so does Ctrl-C, if it comes again.
+    """
     if settings.to is not None:
         settings.to.mkdir(parents=True, exist_ok=True)
     places = Places(Path(tempfile.mkdtemp(prefix="holdfast-demo.", dir=settings.to)))
     show = Show(settings, places, view)
-    account = None
+    before = {each: signal.signal(each, _leave) for each in (signal.SIGTERM, signal.SIGHUP)}
     try:
         show.prepare()
         show.run()
         show.rest()
         account = show.audit()
-    finally:
         show.end()
+    except BaseException:
+        for each in (signal.SIGINT, *before):  # once is enough
+            signal.signal(each, signal.SIG_IGN)
+        show.end(gently=False)
+        if not settings.keep:
+            shutil.rmtree(places.root, ignore_errors=True)
+        raise
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
     outcome = Outcome(account, show.scene, show.faults, places)
     if outcome.good and not settings.keep:
         tidy(places)
     return outcome
+
+
+def _leave(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def tidy(places: Places) -> None:

@@ -106,13 +106,16 @@ def account_lines(outcome: Outcome) -> list[str]:
             ("processes killed", sum(scene.kills.values()), kill_words(scene)),
             ("lost", account.lost, "confirmed and not there: stored, calibrated or archived"),
             ("duplicated", account.duplicated, "there more than once"),
+            ("out of order", account.out_of_order, "behind a later one of its key"),
         ]
+        if account.strange:
+            rows.append(("strange", account.strange, "damaged, not numbered, or of an unknown producer"))
         lines += [f"  {name:20} {count:>12,}   {words}".rstrip() for name, count, words in rows]
     lines += [f"  fault: {fault}" for fault in outcome.faults]
     lines.append("")
     if outcome.good and account is not None:
         lines.append(f"report: {outcome.places.report}")
-        lines.append(f"every message is accounted for: lost {account.lost}, duplicated {account.duplicated}")
+        lines.append("every message is accounted for: lost 0, duplicated 0, out of order 0")
     else:
         lines.append(f"SOMETHING IS WRONG: see above; everything is kept in {outcome.places.root}")
     return lines
