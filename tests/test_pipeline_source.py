@@ -113,19 +113,23 @@ def test_wrong_options_in_spark(spark: SparkSession, data: str, broker: Blocking
 
 def test_json_values_are_columns(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
     """What becomes of which value: tests/test_pipeline_json.py."""
-    schema = "id BIGINT, name STRING, at STRUCT<x: INT>"
+    schema = "id BIGINT, at STRUCT<x: INT>, m MAP<STRING, INT>, n DECIMAL(5,2), "
+    schema += "t TIMESTAMP, w ARRAY<DATE>, z BINARY"
     values = [
-        b'{"id": 1, "name": "rope", "at": {"x": 3}}',
-        b'{"id": 2}{"id": 3}',
-        b"",
-        b"[" * 5000,
-        b'{"id": 4}',
-    ]
+        b'{"id": 1, "at": {"x": 3}, "m": {"a": 1}, "n": 1.5, "t": 5, "w": ["1970-01-02"], "z": "aGk="}',
+        b'{"id": 2}{"id": 3}', b"", b"[" * 5000, b'{"id": 4}',
+    ]  # fmt: skip
     with broker.producer("orders") as producer:
         producer.send_many(values)
     typed = load(spark, data, topic="orders", valueFormat="json", valueSchema=schema)
-    rows = typed.where("position >= 0").select("value.id", "value.at.x").orderBy("position").collect()
-    assert [tuple(row) for row in rows] == [(1, 3), (2, None), (None, None), (None, None), (4, None)]
+    text = "value.id", "cast(value as string) text"
+    rows = typed.where("position >= 0").orderBy("position").selectExpr(*text).collect()
+    assert [row.id for row in rows] == [1, 2, None, None, 4]
+    assert [row.text for row in rows[:3]] == [
+        "{1, {3}, {a -> 1}, 1.50, 1970-01-01 00:00:05, [1970-01-02], hi}",
+        "{2, null, null, null, null, null, null}",
+        None,
+    ]
     for wrong, words in (
         ("id BIGINT NOT NULL", "value.id must be able to be null: leave out NOT NULL"),
         ("id BIGINT, at STRUCT<x: INTERVAL DAY>", "value.at.x is interval day, and no JSON becomes that"),
