@@ -179,9 +179,7 @@ def nothing_is_open_after_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 def where_the_subscription_is(patch: pytest.MonkeyPatch) -> None:
     real = stream.StreamReader._standing
-    patch.setattr(
-        stream.StreamReader, "_standing", lambda self, topic, before, first: real(self, topic, None, first)
-    )
+    patch.setattr(stream.StreamReader, "_standing", lambda self, topic, before: real(self, topic, None))
 
 
 def nothing_new(patch: pytest.MonkeyPatch) -> None:

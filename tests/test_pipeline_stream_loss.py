@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from typing import Any
 import pytest
 
 from entry_bytes import METADATA, Fields, entry
-from holdfast import Broker, DataLoss, NotFound, Timeout
+from holdfast import BadConfiguration, Broker, DataLoss, NotFound, Timeout
 from holdfast.broker.blocking import BlockingBroker
 from holdfast.broker.events import Advance, SinkCommit, StageAppend, StageOpen
 from holdfast.client import Client, Progress
 from holdfast.ledger.backup import backup, restore
-from holdfast.pipeline import behind_latest
+from holdfast.pipeline import behind_latest, stream
 from holdfast.pipeline.reading import topic_and_partition
 from holdfast.pipeline.subscriptions import _progress
 from served import served
@@ -29,6 +30,12 @@ from test_pipeline_stream import NAMED, ORDERS, Stream, Told, send, until
 @pytest.fixture
 def data(tmp_path: Path) -> str:
     return str(tmp_path / "data")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broker of this process tells, it has shown."""
+    monkeypatch.setattr(stream, "SHOWN_S", 0.2)
 
 
 @pytest.fixture
@@ -125,10 +132,10 @@ def read_in_lives(data: str, broker: BlockingBroker, seed: int) -> tuple[list[st
     for at in range(0, len(entries), 7):
         publish(broker, entries[at : at + 7])
         while True:
-            stream = Stream(data, Local(broker), ("value",), maxOffsetsPerTrigger=2, **NAMED)
-            stream.offset = offset or stream.offset
-            rows = [row for _ in range(choose.randrange(1, 4)) for row in stream.batch()]
-            done, offset = offset == stream.offset, stream.offset
+            running = Stream(data, Local(broker), ("value",), maxOffsetsPerTrigger=2, **NAMED)
+            running.offset = offset or running.offset
+            rows = [row for _ in range(choose.randrange(1, 4)) for row in running.batch()]
+            done, offset = offset == running.offset, running.offset
             found += [row.decode() for row in rows]
             if done:
                 break
@@ -153,33 +160,33 @@ def test_by_url_it_is_the_same(tmp_path: Path) -> None:
     ):
         client.progress("orders", "billing", create=True, start="earliest")
         options: dict[str, Any] = {"service.url": server.http_url, "predefinedSubscription": "billing"}
-        stream = Stream(None, None, ("value",), maxOffsetsPerTrigger=3, **options)
+        running = Stream(None, None, ("value",), maxOffsetsPerTrigger=3, **options)
         found: list[bytes] = []
         for number, each in enumerate(entries):
             stage = client.stage()
             stage.append_entries("orders", [each])
             client.sink_commit("fill", number, [stage.close()])
             if number % 5 == 4 or number == len(entries) - 1:
-                while rows := [*stream.batch(), *stream.batch()]:
+                while rows := [*running.batch(), *running.batch()]:
                     found += rows
         assert [each.decode() for each in found] == wanted
         at = client.progress("orders", "billing")
         assert at.acked_to == at.visible == len(entries)
         until(lambda: client.progress("orders", "billing").first >= len(entries) - 2)
-        begun, far = stream.offset, json.loads(json.dumps(stream.offset))
+        begun, far = running.offset, json.loads(json.dumps(running.offset))
         far[ORDERS]["0"]["position"] += 10
         with pytest.raises(DataLoss, match="ends before entry"):
-            stream.reader.partitions(begun, far)
-        stream.offset = far
+            running.reader.partitions(begun, far)
+        running.offset = far
         with pytest.raises(DataLoss, match="ends before entry"):
-            stream.batch()
+            running.batch()
         options |= {"failOnDataLoss": "false", "maxBytesPerTrigger": "1m", "timeout": "200ms"}
         lenient = Stream(None, None, ("value",), **options)
         lenient.offset = begun
         assert lenient.rows(far) == []
         lenient.offset = far
         assert lenient.batch() == []
-        stream.reader.stop()
+        running.reader.stop()
         lenient.reader.stop()
 
 
@@ -208,21 +215,21 @@ def test_a_beginning_that_is_gone_is_a_loss(
 def test_a_topic_that_was_made_again_keeps_its_own_subscription(data: str, broker: BlockingBroker) -> None:
     """I158: what was read of the old one moves nothing in the new one."""
     send(broker, 9)
-    stream = Stream(data, Local(broker), failOnDataLoss="false", **NAMED)
-    assert stream.batch() == list(range(9))
+    running = Stream(data, Local(broker), failOnDataLoss="false", **NAMED)
+    assert running.batch() == list(range(9))
     strict = Stream(data, Local(broker), **NAMED)
-    strict.offset = stream.offset
+    strict.offset = running.offset
     broker.admin.delete_topic("orders", force=True)
     with pytest.raises(DataLoss, match="deleted, or made again"):
         strict.batch()
     send(broker, 12)
     with pytest.raises(DataLoss, match="deleted, or made again"):
         strict.batch()
-    stream.reader._later.at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)  # made by somebody else
-    assert stream.batch() == list(range(12)), "also by a stream that starts again with the old offset"
-    assert stream.batch() == []
+    running.reader._later.at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)  # made by somebody else
+    assert running.batch() == list(range(12)), "also by a stream that starts again with the old offset"
+    assert running.batch() == []
     send(broker, 1)
-    assert stream.batch() == [12]
+    assert running.batch() == [12]
 
 
 def test_a_deleted_topic_ends_no_stream_that_may_go_on(
@@ -231,14 +238,14 @@ def test_a_deleted_topic_ends_no_stream_that_may_go_on(
     send(broker, 5)
     send(broker, 5, "others")
     options: dict[str, Any] = {"topicsPattern": "orders|others", "failOnDataLoss": "false", **NAMED}
-    stream = Stream(data, Local(broker), **options)
-    planned = stream.end()
+    running = Stream(data, Local(broker), **options)
+    planned = running.end()
     broker.admin.delete_topic("orders", force=True)
-    assert stream.rows(planned) == [0, 1, 2, 3, 4], "of the other, in a batch that was planned"
-    stream.offset = planned
+    assert running.rows(planned) == [0, 1, 2, 3, 4], "of the other, in a batch that was planned"
+    running.offset = planned
     assert "was deleted, or made again" in caplog.text
     again = Stream(data, Local(broker), **options)
-    again.offset = stream.offset  # as after a restart: the offset still has the topic that is gone
+    again.offset = running.offset  # as after a restart: the offset still has the topic that is gone
     send(broker, 2, "others")
     assert again.batch() == [5, 6]
     assert list(again.offset) == ["persistent://public/default/others"]
@@ -250,15 +257,15 @@ def test_a_topic_deleted_while_a_task_reads_is_told(
 ) -> None:
     send(broker, 5)
     for fail in ("true", "false"):
-        stream = Stream(data, None, failOnDataLoss=fail)
-        splits = stream.reader.partitions(stream.offset, stream.end())
+        running = Stream(data, None, failOnDataLoss=fail)
+        splits = running.reader.partitions(running.offset, running.end())
         if fail == "true":
-            strict, planned = stream, splits
+            strict, planned = running, splits
     broker.admin.delete_topic("orders", force=True)
     with pytest.raises(DataLoss, match="was deleted while it was read"):
         [list(strict.reader.read(each)) for each in planned]
     caplog.clear()
-    assert [batch for each in splits for batch in stream.reader.read(each)] == []
+    assert [batch for each in splits for batch in running.reader.read(each)] == []
     assert "entries 0 to 4 are lost" in caplog.text
 
 
@@ -270,11 +277,59 @@ def test_a_subscription_that_somebody_deleted_is_told(data: str, broker: Blockin
             return super().at(topic, incarnation, create)
 
     send(broker, 5)
-    stream = Stream(data, Strict(broker), **NAMED)
-    assert stream.batch() == [0, 1, 2, 3, 4]
+    running = Stream(data, Strict(broker), **NAMED)
+    assert running.batch() == [0, 1, 2, 3, 4]
     broker.admin.delete_subscription("orders", "billing")
-    with pytest.raises(NotFound, match="has no subscription"):
-        stream.batch()
+    with pytest.raises(BadConfiguration, match="has no subscription"):
+        running.batch()
+
+
+def test_a_topic_that_a_look_has_missed_is_not_lost(
+    data: str, broker: BlockingBroker, monkeypatch: Any
+) -> None:
+    """A directory that is changed while it is listed may not show all that is in it."""
+    send(broker, 5)
+    running = Stream(data)
+    assert running.batch() == [0, 1, 2, 3, 4]
+    send(broker, 2)
+    monkeypatch.setattr(type(running.reader._place), "topics", lambda *_: [])
+    assert running.batch() == [5, 6]
+
+
+def test_a_topic_that_is_not_asked_for_any_more_is_no_loss(
+    data: str, broker: BlockingBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(broker, 2)
+    send(broker, 3, "bills")
+    both = Stream(data, topicsPattern=".*")
+    assert sorted(both.batch()) == [0, 0, 1, 1, 2]
+    one = Stream(data)
+    one.offset = both.offset
+    send(broker, 1)
+    assert one.batch() == [2]
+    assert list(one.offset) == [ORDERS]
+    assert "bills is none of this query's topics any more" in caplog.text
+
+
+def test_what_a_subscription_says_may_be_shown_a_moment_later(data: str, broker: BlockingBroker) -> None:
+    """No loss: a reset to the end, and the end is not in the files yet."""
+    send(broker, 5)
+    told: Any = Told(acked=2)
+    running = Stream(data, told, **NAMED)
+    assert running.batch() == [2, 3, 4]
+    told.number, told.acked = 4, 8
+    publishing = threading.Timer(0.05, send, (broker, 3))
+    publishing.start()
+    assert running.batch() == []
+    publishing.join()
+    assert running.position() == 8
+
+
+def test_a_subscription_says_where_a_query_begins(data: str) -> None:
+    for option, value in (("startingOffsets", '{"orders": {"0": 7}}'), ("startingTimestamp", "2026-01-01")):
+        options: dict[str, Any] = {option: value}
+        with pytest.raises(BadConfiguration, match="predefinedSubscription says where a query begins"):
+            Stream(data, None, **NAMED, **options)
 
 
 def test_a_subscription_named_later_follows_the_checkpoint(data: str, broker: BlockingBroker) -> None:
@@ -284,17 +339,17 @@ def test_a_subscription_named_later_follows_the_checkpoint(data: str, broker: Bl
     assert len(plain.batch()) == 8
     for acked in (0, 3, 15):
         told: Any = Told(number=2, acked=acked)
-        stream = Stream(data, told, maxOffsetsPerTrigger=8, **NAMED)
-        stream.offset = plain.offset
-        assert stream.batch() == list(range(8, 16))
-        assert stream.batch() == list(range(16, 20))
+        running = Stream(data, told, maxOffsetsPerTrigger=8, **NAMED)
+        running.offset = plain.offset
+        assert running.batch() == list(range(8, 16))
+        assert running.batch() == list(range(16, 20))
         assert told.done == ([(ORDERS, 2, 16)] if acked < 16 else [])
         told.number, told.acked = 3, 5
-        assert stream.batch() == list(range(5, 13)), "a reset is obeyed"
+        assert running.batch() == list(range(5, 13)), "a reset is obeyed"
     other: Any = Told(number=7, acked=1)
     other.name = "audit"
-    stream.reader._subscription = stream.reader._later = other
-    assert stream.batch() == list(range(13, 20)), "another subscription follows, too"
+    running.reader._subscription = running.reader._later = other
+    assert running.batch() == list(range(13, 20)), "another subscription follows, too"
 
 
 # -- topics that are shorter than they were ------------------------------------------------------------
@@ -313,20 +368,20 @@ def shorter(data: str, tmp_path: Path) -> tuple[Any, Any]:
     """Offsets of a stream that has read 20 entries, and then 35, of a topic that has 20 again."""
     with Broker.open(data) as broker:
         send(broker, 20)
-    stream = Stream(data)
-    assert len(stream.batch()) == 20
-    early = stream.offset
+    running = Stream(data)
+    assert len(running.batch()) == 20
+    early = running.offset
 
     def further() -> None:
         with Broker.open(data) as broker:
             send(broker, 15)
         assert Stream(data).batch() == list(range(35))
-        stream.offset = stream.end()
+        running.offset = running.end()
 
     restored(data, tmp_path / "backup", further)
     with Broker.open(data):
         pass  # which shows what there is
-    return early, stream.offset
+    return early, running.offset
 
 
 def test_a_topic_that_lost_its_end_is_a_loss(data: str, shorter: tuple[Any, Any]) -> None:
@@ -346,46 +401,53 @@ def test_a_topic_that_lost_its_end_is_waited_for_and_goes_on(
     data: str, shorter: tuple[Any, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     early, late = shorter
-    stream = Stream(data, None, failOnDataLoss="false", mode="permissive", timeout="200ms")
-    stream.offset = late
-    assert stream.batch() == []
-    assert stream.offset == late, "it may only be that its broker is not there yet"
+    running = Stream(data, None, failOnDataLoss="false", mode="permissive", timeout="200ms")
+    running.offset = late
+    assert running.batch() == []
+    assert running.offset == late, "it may only be that its broker is not there yet"
     assert "waiting for it to grow" in caplog.text
     with Broker.open(data) as broker:
         send(broker, 5)
-        assert stream.batch() == [], "first it is written down ..."
-        assert stream.position() == 20
-        assert stream.batch() == [20, 21, 22, 23, 24], "... and then all that is new is read"
-        assert stream.batch() == []
+        assert running.batch() == [], "first it is written down ..."
+        assert running.position() == 20
+        assert running.batch() == [20, 21, 22, 23, 24], "... and then all that is new is read"
+        assert running.batch() == []
         send(broker, 30)
-        assert stream.batch() == list(range(25, 55))
+        assert running.batch() == list(range(25, 55))
     assert "going on with entry 20, the first that is new" in caplog.text
-    stream = Stream(data, None, failOnDataLoss="false", timeout="100ms")
-    stream.offset = early
+    slow = Stream(data, None, failOnDataLoss="false", minOffsetsPerTrigger=1000)
+    slow.offset = json.loads(json.dumps(late).replace(": 35", ": 70"))
+    assert slow.batch() == []
+    with Broker.open(data) as broker:
+        send(broker, 5)
+        assert slow.batch() == []
+        assert slow.position() == 55, "also where more is waited for"
+    running = Stream(data, None, failOnDataLoss="false", timeout="100ms")
+    running.offset = early
     far = json.loads(json.dumps(late).replace(": 35", ": 70"))
-    assert stream.rows(far) == list(range(20, 55)), "a batch that was planned: what there is of it"
+    assert running.rows(far) == list(range(20, 60)), "a batch that was planned: what there is of it"
 
 
 def test_a_topic_whose_view_is_late_is_read_on(data: str, shorter: tuple[Any, Any]) -> None:
     """As after a power cut, when the stream is there before the broker."""
     _, late = shorter
-    stream = Stream(data, None, failOnDataLoss="false")
-    stream.offset = late
-    assert stream.batch() == []
+    running = Stream(data, None, failOnDataLoss="false")
+    running.offset = late
+    assert running.batch() == []
     with Broker.open(data) as broker, broker.producer("orders") as producer:
         producer.send_many([b"x"] * 15)  # all at once, as a broker that starts shows it
-        assert stream.batch() == []
+        assert running.batch() == []
         send(broker, 3)
-        assert stream.batch() == [35, 36, 37]
+        assert running.batch() == [35, 36, 37]
 
 
 def test_a_start_behind_the_end_is_told(data: str, broker: BlockingBroker) -> None:
     send(broker, 5)
     with pytest.raises(DataLoss, match="ends before entry 5, and startingOffsets asks for 7"):
         Stream(data, startingOffsets='{"orders": {"0": 7}}')
-    stream = Stream(data, startingOffsets='{"orders": {"0": 7}}', failOnDataLoss="false")
+    running = Stream(data, startingOffsets='{"orders": {"0": 7}}', failOnDataLoss="false")
     send(broker, 1)
-    assert stream.batch() == [5]
+    assert running.batch() == [5]
     assert Stream(data, startingOffsets='{"orders": {"0": 6}}').batch() == []
 
 
@@ -397,23 +459,23 @@ def test_what_there_is_ends_no_query(
 ) -> None:
     """Spark asks for its progress: what is wrong is told by reading, or passes."""
     send(broker, 5)
-    stream = Stream(data)
+    running = Stream(data)
 
     def fails() -> Any:
         raise Timeout("nobody answers")
 
-    monkeypatch.setattr(type(stream.reader._place), "topics", lambda *_: fails())
+    monkeypatch.setattr(type(running.reader._place), "topics", lambda *_: fails())
     with caplog.at_level(logging.WARNING):
-        assert stream.reader.reportLatestOffset() is None
+        assert running.reader.reportLatestOffset() is None
     assert "cannot be told now: nobody answers" in caplog.text
     with pytest.raises(Timeout):
-        stream.reader.prepareForTriggerAvailableNow()
+        running.reader.prepareForTriggerAvailableNow()
 
 
 def test_behind_latest_counts_what_can_be_read(data: str, broker: BlockingBroker) -> None:
     send(broker, 30)
-    stream = Stream(data)
-    stream.batch()
+    running = Stream(data)
+    running.batch()
     broker.admin.delete_topic("orders", force=True)
     send(broker, 12)
     send(broker, 40, "new")
@@ -422,7 +484,7 @@ def test_behind_latest_counts_what_can_be_read(data: str, broker: BlockingBroker
     assert first > 20
     both = Stream(data, topicsPattern=".*")
     latest = both.reader.reportLatestOffset()
-    found = behind_latest({"sources": [{"endOffset": stream.offset, "latestOffset": latest}]})
+    found = behind_latest({"sources": [{"endOffset": running.offset, "latestOffset": latest}]})
     assert found["maxOffsetsBehindLatest"] == 12, "all of a topic that was made again"
     assert found["minOffsetsBehindLatest"] == 40 - first, "of a new one what was not trimmed"
     assert found["avgOffsetsBehindLatest"] == (12 + 40 - first) / 2

@@ -43,7 +43,7 @@ class Selection:
         Raises:
             BadConfiguration: a topic stands beside one that looks like its partition 0.
         """
-        found = [name for name in place.topics(self._names) if self._matches(name)]
+        found = [name for name in place.topics(self._names) if self.matches(name)]
         seen: dict[tuple[str, int], str] = {}
         for name in found:
             other = seen.setdefault(topic_and_partition(name), name)
@@ -59,7 +59,8 @@ class Selection:
         there = {topic_and_partition(name)[0] for name in found} | set(found)
         return [name for name in self._names if name not in there]
 
-    def _matches(self, name: str) -> bool:
+    def matches(self, name: str) -> bool:
+        """Whether a topic or partition of this full name belongs to it."""
         topic = topic_and_partition(name)[0]
         if self._pattern is not None:
             short = topic.removeprefix("persistent://")

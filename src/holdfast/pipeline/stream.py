@@ -65,6 +65,8 @@ Ranges = dict[str, tuple[TopicReader, int, int]]
 NO_SUBSCRIPTION = -1
 GROW_S = 0.1
 """How often a topic is looked at that should be longer."""
+SHOWN_S = 2.0
+"""Within this the broker shows readers of the files what it tells its clients."""
 _AWAY = (Timeout, Closed, NoQuorum, TooManyConnections)
 
 
@@ -137,8 +139,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise BadConfiguration("filterPushdown is for batches: Spark hands a stream no filters")
         self._subscription: Subscription | None = None
         if (name := options["predefinedSubscription"]) is not None:
-            address = Address.beside(options, "predefinedSubscription")
             starting = options["startingOffsets"]
+            if isinstance(starting, dict) or options["startingTimestamp"] is not None:
+                raise BadConfiguration(
+                    "predefinedSubscription says where a query begins: leave out startingTimestamp, and "
+                    "positions in startingOffsets; earliest and latest say where a new subscription does"
+                )
+            address = Address.beside(options, "predefinedSubscription")
             self._subscription = Subscription(
                 address, name, "earliest" if starting == "earliest" else "latest"
             )
@@ -192,7 +199,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("no new batch while the broker is away: %s", error)
             return start
         if not isinstance(limit, ReadAllAvailable):
-            if self._too_little(sum(stop - begin for _, begin, stop in ranges.values())):
+            back = any(each["position"] < begun.get(name, each)["position"] for name, each in entries.items())
+            if not back and self._too_little(sum(stop - begin for _, begin, stop in ranges.values())):
                 return start
             ranges = self._limited(ranges)
         for name, (_, begin, stop) in ranges.items():
@@ -204,15 +212,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where each topic stands, and what of it waits. Topics that are gone are not in it."""
         entries: Flat = {}
         ranges: Ranges = {}
-        for name in self._selection.find(self._place):
+        begun = {name: each for name, each in begun.items() if self._is_chosen(name)}
+        # Also those that a look into the directory has missed: whether a topic is gone says the topic.
+        for name in sorted({*self._selection.find(self._place), *begun}):
             try:
                 topic = self._place.open(name)
-                first, visible = topic.plan()
-                entry = self._standing(topic, begun.get(name), first)
+                entry = self._standing(topic, begun.get(name))
+                first, visible = self._extent(topic, entry["position"])
+            except DataLoss:
+                raise
             except NotFound:
-                if self._is_there(name, begun.get(name)):
-                    raise
-                continue  # deleted while this looked
+                continue  # deleted, perhaps while this looked
             if self._target is not None:
                 if name not in begun and name not in self._target:
                     continue  # came after available-now began
@@ -228,15 +238,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost(name, begun[name])
         return entries, ranges
 
-    def _standing(self, topic: TopicReader, before: dict[str, Any] | None, first: int) -> dict[str, Any]:
+    def _is_chosen(self, name: str) -> bool:
+        if not self._selection.matches(name):
+            log.warning("%s is none of this query's topics any more, and is not read on", name)
+            return False
+        return True
+
+    def _extent(self, topic: TopicReader, position: int) -> tuple[int, int]:
+        """What can be read. What a subscription says may be shown to readers of the files a moment later."""
+        deadline = time.monotonic() + SHOWN_S
+        while True:
+            first, visible = topic.plan()
+            known = topic.name in self._short
+            if position <= visible or known or time.monotonic() >= deadline:
+                return first, visible
+            time.sleep(GROW_S)
+
+    def _standing(self, topic: TopicReader, before: dict[str, Any] | None) -> dict[str, Any]:
         """From where a topic is read on."""
         if before is not None and before["incarnation"] != topic.incarnation.hex():
             self._lost(topic.name, before)
             before = None
         if self._subscription is None:
+            first, _ = topic.plan()
             return before or self._entry(topic, first, first)
         known = before is not None and before.get("subscription") == self._subscription.name
-        at = self._later.at(topic.name, topic.incarnation, create=not known)
+        at = self._asked(topic, create=not known)
         if before is None:
             return self._subscribed(topic, at)
         if not known:  # named since: the checkpoint says what is done, and the subscription follows it
@@ -251,16 +278,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Move the subscription behind what is done, and not behind a chunked message that is not (I157)."""
         if at.acked_to < position <= topic.plan()[1]:
             floor = self._floors.setdefault(topic.name, Floor()).below(topic, at.acked_to, position)
-            self._later.finished(topic.name, at, floor)
+            try:
+                self._later.finished(topic.name, at, floor)
+            except NotFound:
+                self._asked(topic, create=False)  # which says what is gone
 
-    def _is_there(self, name: str, before: dict[str, Any] | None) -> bool:
-        """The topic that was read: what was not found was something else."""
-        try:
-            topic = self._place.open(name)
-            topic.plan()
-        except NotFound:
-            return False
-        return before is None or before["incarnation"] == topic.incarnation.hex()
+    def _asked(self, topic: TopicReader, create: bool) -> Progress:
+        """Where the subscription is.
+
+        Raises:
+            NotFound: the topic is gone.
+            BadConfiguration: it is there, and the subscription is not.
+        """
+        deadline = time.monotonic() + SHOWN_S
+        while True:
+            try:
+                return self._later.at(topic.name, topic.incarnation, create)
+            except NotFound as error:
+                topic.plan()
+                if time.monotonic() >= deadline:  # else the topic may be gone, and not shown as gone yet
+                    raise BadConfiguration(str(error)) from error
+                time.sleep(GROW_S)
 
     def _shortened(self, name: str, entry: dict[str, Any], visible: int) -> tuple[dict[str, Any], int]:
         """A topic that ends before what was read of it; also from where it is read on.
