@@ -314,6 +314,17 @@ def test_certificates_on_both_sides(server: Served, world: World, data: Path) ->
         RemotePlace(url, ROOT, ca, None, shown[1]).topics()
 
 
+def test_a_name_that_the_certificate_does_not_have(world: World, tmp_path: Path) -> None:
+    """HTTP is believed, and Flight is not: it is said which setting is wrong."""
+    more = ["--config", world.configure(), "--https-port", "0", "--tls-port", "0"]
+    elsewhere = ["--set", "listen.host=0.0.0.0", "--set", "flight.host=127.0.0.2"]
+    with served(tmp_path / "data", *more, *elsewhere) as server:
+        place = RemotePlace(f"https://localhost:{server.ready['https_port']}", ROOT, str(world.authority.ca))
+        place.timeout_s = 0.5
+        with pytest.raises(Timeout, match=r"certificate.*; flight\.host of the server must be a name in its"):
+            place.topics()
+
+
 def descriptors(pid: int | str) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
 

@@ -244,6 +244,10 @@ class RemotePlace:
             if isinstance(refused, TooManyConnections):
                 raise _Busy(words) from error
             self._client = None  # wherever it listened, it is asked for anew
+            if (
+                "certificate" in words.lower()
+            ):  # HTTP was believed, so it is the name; or they change just now
+                words += "; flight.host of the server must be a name in its certificate"
             raise _Away(words) from error
 
     def where(self) -> Where:
