@@ -401,6 +401,7 @@ class Storm:
             given = {**self.batch_place, "topic": name, "minPartitions": str(self.chance.randrange(1, 20))}
             ranges = {book.topic: self.some(book) for book in books}
             if not whole:
+                given["failOnDataLoss"] = "false"  # a chunked message may have lost its beginning to a trim
                 for at, option in enumerate(("startingOffsets", "endingOffsets")):
                     told = {book.partition: ranges[book.topic][at] for book in books}
                     given[option] = json.dumps({name: told})
