@@ -91,7 +91,7 @@ def read(place: RemotePlace, clock: Clock, each_s: float = 0.0) -> list[int]:
 
 
 def test_how_long_rows_are_used_does_not_count(clock: Clock) -> None:
-    """A consumer of hours, and then one short cut: it goes on."""
+    """I165: a consumer of hours, and then one short cut: it goes on."""
     place = Scripted({5: [_Away("cut"), _Away("not there yet")]}, clock)
     assert read(place, clock, each_s=7200.0) == list(range(10))
 
@@ -251,7 +251,7 @@ def large(server: Served, shown: str = ROOT, **more: Any) -> RemoteTopic:
 def test_readers_that_stop_in_the_middle_do_not_keep_others_out(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two hold both places and take nothing; a third comes through; and the two go on where they were."""
+    """I165: two hold both places and take nothing; a third comes through; the two go on where they were."""
     narrow(monkeypatch)
     wish = Wish(["position", "value"])
     begun = [(large(server).decoding(0, LARGE, wish).batches(), list[int]()) for _ in range(2)]

@@ -144,7 +144,7 @@ def publish(directory: Path, *names: str) -> None:
 
 
 def test_a_damaged_table_concerns_its_topic_alone(tmp_path: Path) -> None:
-    """Each byte of it, and all of it: the others are read; whoever wants this one is told what to do."""
+    """I166, each byte of it, and all of it: the others are read; who wants this one is told what to do."""
     publish(tmp_path, "orders", "news")
     path = tmp_path / table_path(ORDERS)
     whole = path.read_bytes()
