@@ -171,17 +171,21 @@ def test_a_message_in_parts_keeps_its_beginning(spark: SparkSession, tmp_path: P
     large = encode_messages([value], "p", 7, 1_700_000_000_000, key="k")[0]
     cut, (a, b, c) = parts(large, 1200), encode_messages([b"a", b"b", b"c"], "q", 0, 1_700_000_000_000)
     assert len(cut) == 3
-    append_entries(data, "t", [a, *cut[:2], b], roll_entries=1)
+    append_entries(data, "t", [a, cut[0]], roll_entries=1)
     asked: dict[str, Any] = {"topics": ["t"], "to": to, "path": str(data), "subscription": "s"}
     first = archive(spark, **asked)
-    assert [(each.stop, each.rows, each.acked_to) for each in first.topics] == [(4, 2, 1)]
+    assert [(each.stop, each.rows, each.acked_to) for each in first.topics] == [(2, 1, 1)]
     assert "a message in parts is open from 1 on" in first.table()
     assert trim(data, "t") == 1
+    append_entries(data, "t", [cut[1]], roll_entries=1)
+    part = archive(spark, **asked)  # a run without rows
+    assert [(each.stop, each.rows, each.acked_to) for each in part.topics] == [(3, 0, 1)]
+    assert (part.run, part.files) == (2, 0)
     again = archive(spark, **asked)  # nothing is new, and it stays where it is
     assert (again.run, again.topics[0].acked_to) == (None, 1)
-    append_entries(data, "t", [cut[2], c], roll_entries=1)
+    append_entries(data, "t", [b, cut[2], c], roll_entries=1)
     last = archive(spark, **asked)
-    assert [(each.start, each.rows, each.acked_to) for each in last.topics] == [(4, 2, 6)]
+    assert [(each.start, each.rows, each.acked_to) for each in last.topics] == [(3, 3, 6)]
     assert trim(data, "t") >= 5
     rows = read_archive(spark, to).orderBy("position").collect()
     assert [(bytes(row["value"]), row["position"]) for row in rows] == [

@@ -148,6 +148,9 @@ def test_which_positions_are_new() -> None:
     assert plan({"t": Range("aa", 0, 3)}, there, True) == {"t": Range("aa", 5, 20, lost=2)}
     with pytest.raises(Corrupt, match="restored"):
         plan({"t": Range("aa", 0, 21)}, there, True)
+    assert plan({}, {"p://a/b/" + "x" * 231: there["t"]}, False)
+    with pytest.raises(Misuse, match="a name of 256 bytes"):
+        plan({}, {"p://a/b/" + "x" * 232: there["t"]}, False)
 
 
 def test_digests_add_up() -> None:
@@ -162,6 +165,6 @@ def test_digests_add_up() -> None:
 
 
 def test_where_topics_are_is_said_once() -> None:
-    for wrong in ({}, {"path": "a", "url": "b"}):
+    for path, url in ((None, None), ("a", "b")):
         with pytest.raises(Misuse, match="say either path"):
-            Origin(**wrong)
+            Origin(path, url)

@@ -209,7 +209,7 @@ def test_the_judge_of_replays_sees_mistakes(
 def test_another_broker_than_before(
     spark: SparkSession, tmp_path: Path, data: Path, server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a replay here and half of it there is none."""
+    """I185: half of a replay here and half of it there is none."""
     monkeypatch.setattr("holdfast.pipeline.replay.PIECE_ROWS", 4)
     to = kept(spark, tmp_path / "a", 6)
     asked: dict[str, Any] = {"archive": to, "id": "moved", "to": "moved"}
@@ -383,7 +383,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 def test_an_archive_over_the_network(spark: SparkSession, tmp_path: Path, data: Path, server: Served) -> None:
-    """Neither the directory nor its files: reads by HTTP address, the subscription by the binary one."""
+    """Neither the directory nor its files: reads by HTTP address, which knows the subscription's, too."""
     with Client(server.url) as client:
         stage = client.stage()
         stage.append("far", [b"a", b"b", b"c"])
@@ -393,7 +393,6 @@ def test_an_archive_over_the_network(spark: SparkSession, tmp_path: Path, data: 
             topics=["far"],
             to=tmp_path,
             url=server.http_url,
-            broker=server.url,
             subscription="s",
         )
         assert client.progress("far", "s").acked_to == 3

@@ -37,6 +37,7 @@ STEPS = {
     "latency": "taking times",
     "details": "looking for what is wrong",
     "measure": "measuring",
+    "begin": "asking the broker for",
     "send": "sending",
 }
 _OURS = re.compile(r"holdfast\.(?:errors|pipeline\.\w+)\.(\w+): (.+)")
@@ -107,7 +108,12 @@ def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps
 
         running = SparkSession.getActiveSession()
         with elsewhere(kept):
-            spark = session("holdfast", master=options.master, memory=options.memory)
+            try:
+                spark = session("holdfast", master=options.master, memory=options.memory)
+            except HoldfastError:
+                raise
+            except Exception as error:
+                raise SparkFailed(not_started(Path(kept), error)) from error
         if running is None:
             stack.callback(spark.stop)
         steps.spark = spark
@@ -136,6 +142,19 @@ def elsewhere(path: str) -> Iterator[None]:
         os.close(file)
 
 
+def not_started(log: Path, error: Exception) -> str:
+    """Why: what Java or Spark said last, which is behind this error."""
+    said = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    blamed = [
+        line
+        for line in said
+        if re.match(r"Error: |Exception in |Caused by: |[\w.]+(Exception|Error): ", line)
+    ]
+    told = in_short(error)
+    why = blamed[0] if blamed else str(told) if told is not None else str(error).partition("\n")[0]
+    return f"Spark did not start: {why}; --spark-log FILE keeps all that it says"
+
+
 def in_short(error: Exception) -> HoldfastError | None:
     """An error of Spark's in one line: our own that is within it, or what Spark says. None: it is no such."""
     from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
@@ -156,8 +175,17 @@ def add_session(group: Any) -> None:
     group.add_argument(
         "--master", metavar="URL", help="Spark's master (default: this machine, all its cores)"
     )
-    group.add_argument("--memory", metavar="SIZE", default="1g", help="of Spark's driver (default 1g)")
+    group.add_argument(
+        "--memory", type=memory, metavar="SIZE", default="1g", help="of Spark's driver (default 1g)"
+    )
     group.add_argument("--spark-log", metavar="FILE", help="keep what Spark logs")
+
+
+def memory(text: str) -> str:
+    """As Java takes it: 800m, 2g."""
+    if re.fullmatch(r"[1-9]\d*[mg]", text.lower()) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 800m or 2g")
+    return text.lower()
 
 
 def require_spark() -> None:

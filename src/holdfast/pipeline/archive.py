@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.client import Progress
-from holdfast.errors import Corrupt, CursorModifying, NotFound
+from holdfast.errors import Corrupt, CursorModifying, Misuse, NotFound
 from holdfast.pipeline.archived import VERSION, ArchiveDirectory, Kind, Part, Range, Recovered, Run
 from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.digest import Digest, aggregates
@@ -37,10 +37,13 @@ ROWS_PER_FILE = 2_000_000
 WRITERS = 64
 """Days and topics that a task may have open: up to so many it writes as it reads, without sorting first."""
 KEPT = {**COLUMNS, **{name: EXTRA[name] for name in ("keyEncoding", "orderingKey", "encryption")}}
-"""What is kept of a message: all that a replay needs to write it as it was."""
+"""What is kept of a message: all that a replay needs to write it as it was (I184)."""
 ARCHIVED = {**KEPT, "date": "DATE"}
 ARCHIVED_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ARCHIVED.items())
 DAY_US = 86_400_000_000
+FOLDER_BYTES_MAX = 255
+_ESCAPED = set("\"#%'*/:=?\\{[]^")
+"""What Spark writes as %3A in the name of a folder, beside characters that no topic has."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,8 @@ def archive(
         options: others of the source that say how to reach a server, such as tlsTrustCertsFilePath.
         subscription: made on every topic if it is not there, so that nothing is trimmed before it is
             archived; advanced behind what was archived and read back.
-        broker: the address of the server that holds it; None: nobody has the directory `path` open.
+        broker: the address of the server that holds it; None: the one at `url`, or nobody has the directory
+            `path` open.
         holder: instead of `broker`, somebody who knows subscriptions.
         accept_loss: go on when positions were trimmed before they were archived.
         told: hears of every step.
@@ -145,7 +149,7 @@ def archive(
     began = time.monotonic()
     known = source or Origin(path, url, token, options or {})
     if subscription is not None and holder is None:
-        holder = subscriptions(path, broker, {"token": token, **(options or {})})
+        holder = subscriptions(path, broker or url, {"token": token, **(options or {})})
     directory = ArchiveDirectory(to)
     told("recover", str(directory.path))
     with directory.changing() as recovered:
@@ -201,6 +205,11 @@ def plan(archived: dict[str, Range], there: dict[str, Extent], accept_loss: bool
     """
     ranges: dict[str, Range] = {}
     for name, extent in there.items():
+        if (size := len(folder_of(topic_and_partition(name)[0]).encode())) > FOLDER_BYTES_MAX:
+            raise Misuse(
+                f"{name} cannot be archived: its folder would have a name of {size} bytes, and a file system "
+                f"takes {FOLDER_BYTES_MAX}; copy it to a topic with a shorter name"
+            )
         before = archived.get(name)
         if before is None or before.incarnation != extent.incarnation:
             ranges[name] = Range(extent.incarnation, extent.first, extent.visible)
@@ -372,6 +381,11 @@ def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> tup
         for folder, (digest, span) in folders.items()
     ]
     return parts, spans
+
+
+def folder_of(topic: str) -> str:
+    """As Spark names it."""
+    return "topic=" + "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in topic)
 
 
 def partition_of(file: Path) -> tuple[str, str]:

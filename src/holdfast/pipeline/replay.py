@@ -217,7 +217,7 @@ def _alone(there: ArchiveDirectory, ident: str) -> Iterator[None]:
 
 def _begin(there: ArchiveDirectory, plan: Plan, broker: Address) -> int:
     """How many pieces the broker has. It keeps the replay's name before anything is sent, so that another
-    broker is noticed.
+    broker is noticed (I185).
 
     Raises:
         Misuse: it is not the one at which this replay has begun.

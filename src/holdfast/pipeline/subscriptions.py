@@ -43,10 +43,11 @@ class Subscriptions(Protocol):
 def subscriptions(
     path: str | None, broker: str | None, options: Mapping[str, Any] | None = None
 ) -> Subscriptions:
-    """Through the server at `broker`, with what the options say of who this is and whom to believe; without
-    one, in the data directory, which no server may hold then."""
+    """Through the server at `broker`, its binary address or its HTTP one, and with what the options
+    show it; without one, in the data directory, which no server may hold then."""
     if broker is not None:
-        return Address.of({**(options or {}), "service.url": broker}, "a subscription").client(TIMEOUT_S)
+        told = {**(options or {}), "service.url": broker}
+        return Address.beside(told, "a subscription").client(TIMEOUT_S)
     if path is None:
         raise Misuse("a subscription is moved by a broker; say broker, such as holdfast://localhost:6650")
     return DirectorySubscriptions(path)
