@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.spark import Steps, in_short
+from holdfast.cli.spark import Steps, in_short, not_started
 from holdfast.pipeline.archived import ArchiveDirectory
 from holdfast.pipeline.numbered import encode_json
 from pipeline_world import publish
@@ -75,6 +75,76 @@ def test_archive_audit_measure_compact(
     assert len(ArchiveDirectory(to).runs()) == 1
 
 
+def test_measure_as_a_stream(
+    spark: SparkSession, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice from the same checkpoint: first every window is still open, then the old ones are over."""
+    data, to = tmp_path / "data", tmp_path / "w"
+    monkeypatch.setenv("HOLDFAST_DATA", str(data))
+    noon = 1_794_744_000 * 10**9
+    arguments = ("measure", "rig", "--to", str(to), "--stream", "--late", "5 seconds")
+    publish(data, "rig", [encode_json("r", n, "k", value=float(n), sent_ns=noon + n) for n in range(4)])
+    assert f"{to}: 0 windows of 0 measurements" in said(capsys, *arguments)
+    publish(data, "rig", [encode_json("r", 9, "k", value=1.0, sent_ns=noon + 60 * 10**9)])
+    found = answered(capsys, *arguments)
+    assert (found["windows"], found["measurements"], found["late"]) == (1, 4, 0)
+    assert (found["rows"][0]["least"], found["rows"][0]["most"]) == (0.0, 3.0)
+    assert (tmp_path / "w.checkpoint").is_dir()
+
+
+def test_audit_of_an_archive_and_what_is_live(
+    spark: SparkSession, data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--data is looked at beside --archive, whether topics are named or not."""
+    monkeypatch.delenv("HOLDFAST_DATA", raising=False)
+    to, place = str(tmp_path / "a"), ("--data", str(data))
+    said(capsys, "archive", "rig", *place, "--to", to)
+    publish(data, "rig", [encode_json("r", 21, "k"), b"other"])
+    found = answered(capsys, "audit", "--archive", to, *place, status=1)
+    assert (found["archived"], found["live"], found["lost"], found["foreign"]) == (20, 2, 1, 1)
+    assert found["faults"] == ["lost 1", "not numbered 1"]
+    (tmp_path / "expected").write_text('{"rig": {"r": 20}}')
+    arguments = ("audit", "rig", "--archive", to, "--expected", str(tmp_path / "expected"))
+    assert answered(capsys, *arguments)["messages"] == 20  # nobody says where it is live
+    monkeypatch.setenv("HOLDFAST_DATA", str(data))
+    both = answered(capsys, *arguments, "--allow-foreign")
+    assert (both["messages"], both["producers"][0]["unconfirmed"], both["sound"]) == (22, 1, True)
+    assert "shows no topic" in said(capsys, "audit", "rigg", "--archive", to, status=1)
+    monkeypatch.delenv("HOLDFAST_DATA")
+    assert "holds no topic" in said(capsys, "audit", "rigg", "--archive", to, status=1)
+
+
+def test_what_is_wrong_before_spark_starts(
+    data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts for nothing: what can be seen without it is said at once."""
+
+    def no_spark(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("holdfast.cli.pipeline.spark_for", no_spark)
+    monkeypatch.delenv("HOLDFAST_DATA", raising=False)
+    place, nowhere = ("--data", str(data)), str(tmp_path / "nowhere")
+    (tmp_path / "deep").write_text('{"t": {"r": {"x": 1}}}')
+    (tmp_path / "no").write_text("{")
+    for arguments, words in (
+        (("archive", "rig", "--data", nowhere, "--to", "x"), f"there is no directory {nowhere}"),
+        (("compact", "rig", "--data", str(tmp_path), "--to", "x"), "is not a data directory"),
+        (("audit", "--archive", nowhere), f"{nowhere} is no archive"),
+        (("measure", "--archive", nowhere, "--to", "x"), f"{nowhere} is no archive"),
+        (("replay", nowhere, "--id", "x", "--to", "t"), f"{nowhere} is no archive"),
+        (("audit", "rig", *place, "--expected", nowhere), "No such file"),
+        (("audit", "rig", *place, "--expected", str(tmp_path / "no")), "is not JSON"),
+        (("audit", "rig", *place, "--expected", str(tmp_path / "deep")), "or by topic"),
+        (("audit", "rig", *place, "--report", str(tmp_path)), "is a directory; name a file"),
+        (("measure", "rig", *place, "--to", "x", "--stream", "--every", "soon"), "no span of time"),
+    ):
+        assert words in said(capsys, *arguments, status=1), arguments
+    with pytest.raises(SystemExit):
+        main(["pipeline", "audit", "rig", "--memory", "much"])
+    assert "not a size such as 800m or 2g" in capsys.readouterr().err
+
+
 def test_what_is_wrong_is_said_in_a_line(
     spark: SparkSession, data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +185,17 @@ def test_every_verb_explains_itself(capsys: Capture) -> None:
             main(["pipeline", verb, "--help"])
         assert ended.value.code == 0
         assert verb in capsys.readouterr().out
+
+
+def test_why_spark_did_not_start(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("WARN something\nError: Could not create the Java Virtual Machine.\nError: A fatal\n")
+    words = not_started(log, RuntimeError("gateway exited\nmore"))
+    assert words.startswith(
+        "Spark did not start: Error: Could not create the Java Virtual Machine.; --spark-log"
+    )
+    log.write_text("")
+    assert "did not start: gateway exited;" in not_started(log, RuntimeError("gateway exited\nmore"))
 
 
 def test_errors_in_short() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import random
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast.errors import Misuse
 from holdfast.pipeline.archive import archive
+from holdfast.pipeline.inputs import Origin
 from holdfast.pipeline.measure import (
     Fields,
     Windows,
@@ -16,6 +20,7 @@ from holdfast.pipeline.measure import (
     measure,
     measure_stream,
     require_figures,
+    require_stream,
 )
 from holdfast.pipeline.numbered import encode_json
 from pipeline_world import Fed, publish
@@ -99,6 +104,61 @@ def test_a_stream_adds_each_window_once(spark: SparkSession, tmp_path: Path) -> 
     assert run(reading(5, 3, 100.0), reading(6, 120, 1.0)) == 1
     assert windows(spark, to)[:2] == [(0, "k", 3, 1.0, 4.0), (10, "k", 1, 5.0, 5.0)]
     assert windows(spark, to)[2:] == [(60, "k", 1, 1.0, 1.0)]
+
+
+def test_stream_and_batch_as_a_plain_computation_has_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Random readings, out of order by up to 15 s and some of them twice: nothing is too late for 20 s."""
+    chance = random.Random(7)
+    sent = [(number, round(chance.uniform(0, 200), 3), f"k{number % 3}") for number in range(300)]
+    values = {number: round(chance.gauss(20, 5), 3) for number, _, _ in sent}
+    arrivals = [(second + chance.uniform(0, 15), each) for each in sent for second in [each[1]]]
+    arrivals += [
+        (second + chance.uniform(0, 15), each) for each in chance.sample(sent, 60) for second in [each[1]]
+    ]
+    arrivals.append((300.0, (300, 300.0, "k0")))  # time goes on, so that all others are over
+    values[300] = 1.0
+    order = [each for _, each in sorted(arrivals)]
+    data = tmp_path / "data"
+    publish(data, "m", [reading(number, second, values[number], key) for number, second, key in order])
+    wanted: dict[tuple[int, str], dict[int, float]] = {}
+    for number, second, key in order:
+        wanted.setdefault((int(second // 10) * 10, key), {})[number] = values[number]
+    plain: list[Any] = sorted(
+        (second, key, len(found), min(found.values()), pytest.approx(sum(found.values()) / len(found)))
+        for (second, key), found in wanted.items()
+    )
+    measure(spark, to=tmp_path / "batch", topics=["m"], path=str(data))
+    assert windows(spark, tmp_path / "batch") == plain
+    messages = Origin(str(data)).stream(spark, ["m"]).option("maxOffsetsPerTrigger", "60").load()
+    query = measure_stream(
+        spark,
+        to=tmp_path / "stream",
+        checkpoint=tmp_path / "checkpoint",
+        messages=messages,
+        windows=Windows("10 seconds", late="20 seconds"),
+    )
+    query.awaitTermination()
+    assert dropped(query) == 0
+    assert windows(spark, tmp_path / "stream") == plain[:-1], "the last one is still open"
+    p95 = {
+        (row["start"], row["key"]): row["p95"]
+        for row in spark.read.parquet(str(tmp_path / "batch")).collect()
+    }
+    for (second, key), found in wanted.items():
+        at = datetime.fromtimestamp(BEGAN_S + second)  # as Spark hands it over
+        assert p95[at, key] == sorted(found.values())[math.ceil(0.95 * len(found)) - 1]
+
+
+def test_a_stream_adds_only_to_its_own(tmp_path: Path) -> None:
+    require_stream(tmp_path / "new")
+    require_stream(tmp_path)
+    (tmp_path / "part-0.parquet").touch()
+    with pytest.raises(Misuse, match="by no stream"):
+        require_stream(tmp_path)
+    with pytest.raises(Misuse, match="is a file"):
+        require_stream(tmp_path / "part-0.parquet")
+    (tmp_path / "_spark_metadata").mkdir()
+    require_stream(tmp_path)
 
 
 def test_what_is_no_span() -> None:

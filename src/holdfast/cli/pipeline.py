@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -206,12 +207,13 @@ def archive(options: argparse.Namespace) -> int:
     require_spark()
     from holdfast.pipeline import archive as library
 
+    where = _where(options)
     with spark_for(options) as (spark, steps):
         found = library.archive(
             spark,
             topics=options.topics,
             to=options.to,
-            **_where(options),
+            **where,
             **_trust(options),
             subscription=options.subscription,
             broker=options.broker,
@@ -228,12 +230,13 @@ def compact(options: argparse.Namespace) -> int:
     require_spark()
     from holdfast.pipeline import compact as library
 
+    where = _where(options)
     with spark_for(options) as (spark, steps):
         found = library.compact(
             spark,
             topics=options.topics,
             to=options.to,
-            **_where(options),
+            **where,
             **_trust(options),
             keep_keyless=options.keep_keyless,
             accept_loss=options.accept_loss,
@@ -250,8 +253,10 @@ def audit(options: argparse.Namespace) -> int:
     if not options.topics and options.archive is None:
         raise Usage("what is to be audited? Name topics, or --archive DIR, or both")
     expected = None if options.expected is None else _expected(Path(options.expected))
-    live = options.topics or options.data_directory is not None or options.server is not None
-    where = _where(options) if live else {}  # an archive alone needs no broker
+    where = _where(options) if options.archive is None or _live(options) else {}
+    _require_archive(options.archive)
+    if options.report is not None:
+        _require_place(Path(options.report))
     with spark_for(options) as (spark, steps):
         found = library.audit(
             spark,
@@ -273,6 +278,7 @@ def replay(options: argparse.Namespace) -> int:
     require_spark()
     from holdfast.pipeline import replay as library
 
+    _require_archive(options.archive)
     with spark_for(options) as (spark, steps):
         found = library.replay(
             spark,
@@ -303,7 +309,10 @@ def measure(options: argparse.Namespace) -> int:
         raise Usage("a stream reads topics")
     fields = library.Fields(options.value, options.key, options.time, tuple(options.identity.split(",")))
     windows = library.Windows(options.window, options.slide, options.late)
+    if options.every is not None:
+        library.require_span(options.every)
     where = _where(options) if options.topics else {}
+    _require_archive(options.archive)
     with spark_for(options) as (spark, steps):
         if not options.stream:
             found = library.measure(
@@ -329,7 +338,9 @@ def measure(options: argparse.Namespace) -> int:
                 windows=windows,
                 every=options.every,
             )
-            query.awaitTermination()
+            with contextlib.suppress(KeyboardInterrupt):  # the way to end one that goes on for ever
+                query.awaitTermination()
+            query.stop()
             found = library.report(spark, options.to, library.dropped(query), began)
     return _tell(options, found)
 
@@ -377,6 +388,29 @@ def _moment_or_ago(text: str) -> datetime | timedelta:
     """A time; or `-2h` as what it is, so that the same command is the same replay tomorrow."""
     when, ago = moment(text), AGO.fullmatch(text.strip())
     return when if ago is None else timedelta(**{SPANS[ago[2]]: float(ago[1])})
+
+
+def _live(options: argparse.Namespace) -> bool:
+    """Beside an archive, live topics are looked at where somebody has said where they are."""
+    named = options.data_directory is not None or options.server is not None
+    return named or (bool(options.topics) and any(map(os.environ.get, (VARIABLE, SERVER_VARIABLE))))
+
+
+def _require_archive(path: str | None) -> None:
+    """Before Spark starts, which takes its time."""
+    from holdfast.pipeline.archived import ArchiveDirectory
+
+    if path is not None:
+        ArchiveDirectory.there(path)
+
+
+def _require_place(page: Path) -> None:
+    """The same for a page that is written at the very end."""
+    if page.is_dir():
+        raise BadConfiguration(f"{page} is a directory; name a file for the page")
+    page.absolute().parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(page.absolute().parent, os.W_OK):
+        raise BadConfiguration(f"{page} cannot be written: {page.absolute().parent} is not ours to write to")
 
 
 def _expected(path: Path) -> dict[str, Any]:

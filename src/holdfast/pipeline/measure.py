@@ -29,6 +29,21 @@ FIGURES = ("least", "mean", "p95", "most")
 _SPAN = re.compile(r"\d+ (second|minute|hour|day|week)s?")
 
 
+FIGURES_SCHEMA = (
+    "start TIMESTAMP, end TIMESTAMP, key STRING, count BIGINT, least DOUBLE, mean DOUBLE, deviation DOUBLE, "
+    "p95 DOUBLE, most DOUBLE"
+)
+
+
+def require_span(span: str) -> None:
+    """
+    Raises:
+        Misuse: it is no span of time.
+    """
+    if _SPAN.fullmatch(span) is None:
+        raise Misuse(f"{span!r} is no span of time; say it as 10 seconds, 5 minutes or 1 hour")
+
+
 @dataclass(frozen=True)
 class Fields:
     """Where in the JSON what stands."""
@@ -58,8 +73,8 @@ class Windows:
 
     def __post_init__(self) -> None:
         for span in (self.length, self.slide, self.late):
-            if span is not None and _SPAN.fullmatch(span) is None:
-                raise Misuse(f"{span!r} is no span of time; say it as 10 seconds, 5 minutes or 1 hour")
+            if span is not None:
+                require_span(span)
 
 
 @dataclass(frozen=True)
@@ -188,6 +203,21 @@ def require_figures(to: str | Path) -> None:
             )
 
 
+def require_stream(to: str | Path) -> None:
+    """A stream adds to what a stream has written, or begins anew.
+
+    Raises:
+        Misuse: there is something else.
+    """
+    there = Path(to)
+    if "://" in str(to) or not there.exists():
+        return
+    if not there.is_dir():
+        raise Misuse(f"{there} is a file; name a directory for the figures")
+    if any(there.iterdir()) and not (there / "_spark_metadata").is_dir():
+        raise Misuse(f"{there} was written by no stream of this kind; name a new directory")
+
+
 def measure_stream(
     spark: SparkSession,
     *,
@@ -206,6 +236,7 @@ def measure_stream(
 
     Without `every`, it takes what is there and ends; windows that are still open are added by the next run.
     """
+    require_stream(to)
     found = messages if messages is not None else Origin(path, url, token).stream(spark, topics).load()
     writer = (
         aggregates(measurements(found, fields), windows)
@@ -229,7 +260,7 @@ def report(spark: SparkSession, to: str | Path, late: int, began: float) -> Meas
     """What is in `to` now."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    rows = spark.read.parquet(str(to))
+    rows = spark.read.schema(FIGURES_SCHEMA).parquet(str(to))  # said: there may be no window yet
     measured = F.coalesce(F.sum("count"), F.lit(0)).alias("measured")
     total = rows.agg(F.count("*").alias("windows"), measured).first()
     assert total is not None
