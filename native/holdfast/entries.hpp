@@ -65,14 +65,15 @@ class EntryStore {
         if (header.size > rest.size() - sizeof header) return BlockFault::size;
         const std::string_view bytes = rest.substr(sizeof header, header.size);
         if (verify_payload(header, bytes.data()) != BlockFault::none) return BlockFault::crc;
-        Entry entry;
         if (unread_) {
-            const bool framed = read_frame(bytes, entry) == EntryFault::none;
+            std::string_view metadata, payload;
+            const bool framed = read_frame(bytes, metadata, payload) == EntryFault::none;
             slots_.push_back({offset + sizeof header, header.time, header.size,
-                              framed ? static_cast<u32>(bytes.size() - entry.payload.size()) : 0, 1,
+                              framed ? static_cast<u32>(bytes.size() - payload.size()) : 0, 1,
                               framed, false});
             return BlockFault::none;
         }
+        Entry entry;
         const bool sound = read_entry(bytes, entry) == EntryFault::none;
         const EntryMetadata& metadata = entry.metadata;
         slots_.push_back({offset + sizeof header, header.time, header.size,

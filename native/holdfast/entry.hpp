@@ -321,21 +321,24 @@ struct Entry {
 };
 
 // Where metadata and payload stand; looks into neither.
-inline EntryFault read_frame(std::string_view bytes, Entry& out) {
+inline EntryFault read_frame(std::string_view bytes, std::string_view& metadata,
+                             std::string_view& payload) {
     if (bytes.size() < kEntryHeader) return EntryFault::size;
     if (static_cast<u8>(bytes[0]) != kEntryMagic >> 8 ||
         static_cast<u8>(bytes[1]) != (kEntryMagic & 0xff))
         return EntryFault::magic;
     const u64 size = load_big32(bytes.data() + kEntrySummed);
     if (size > bytes.size() - kEntryHeader) return EntryFault::metadata_size;
-    out.metadata_bytes = bytes.substr(kEntryHeader, size);
-    out.payload = bytes.substr(kEntryHeader + size);
+    metadata = bytes.substr(kEntryHeader, size);
+    payload = bytes.substr(kEntryHeader + size);
     return EntryFault::none;
 }
 
 // Checks all but the sum: for bytes that a block's sum has vouched for already.
 inline EntryFault read_entry(std::string_view bytes, Entry& out) {
-    if (const auto fault = read_frame(bytes, out); fault != EntryFault::none) return fault;
+    if (const auto fault = read_frame(bytes, out.metadata_bytes, out.payload);
+        fault != EntryFault::none)
+        return fault;
     out.metadata = EntryMetadata{};
     if (const auto fault = read_metadata(out.metadata_bytes, out.metadata);
         fault != EntryFault::none)
