@@ -43,7 +43,7 @@ from sink_sim import Simulation
 HERE = Path(__file__).parent
 TOPICS = ("even", "odd")
 INPUT, SUBSCRIPTION = "input", "copy"
-LIFE_S = 180.0
+LIFE_S = 400.0
 LARGE = 3000
 """Bytes of a line in a batch whose stages become ledgers of their own."""
 

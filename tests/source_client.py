@@ -110,6 +110,7 @@ class Program:
         at, data = message.message_id(), message.data()
         return {
             "id": [at.ledger_id(), at.entry_id(), at.batch_index()],
+            "serialized": base64.b64encode(at.serialize()).decode(),
             "size": len(data),
             "digest": hashlib.sha256(data).hexdigest(),
             "null": message.has_null_value(),

@@ -31,6 +31,7 @@ from holdfast.pipeline.batch import BatchReader
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.options import parse
 from holdfast.pipeline.stream import StreamReader, begins, flat
+from holdfast.wire.proto import pulsar_pb2 as pb
 from served import Served, served
 from source_client import Official
 
@@ -210,6 +211,8 @@ class Book:
     """Of each ledger, the position of its first entry."""
     resets: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By reset number: the lowest and the highest position where the first batch under it may begin."""
+    begins: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """By id: the position of a message's first chunk, or its own."""
     let_go: int = 0
     """So many of the rows are acknowledged by the keeper."""
     trimmed: int = 0
@@ -220,16 +223,21 @@ class Book:
         return int(self.topic.partition("-partition-")[2] or 0)
 
     def complete(self, row: Row, sequence: int) -> Row:
+        """With what the client does not show; where its first chunk stands is kept aside."""
+        told = pb.MessageIdData.FromString(base64.b64decode(row["serialized"]))
+        first = told.first_chunk_message_id if told.HasField("first_chunk_message_id") else told
+        self.begins[tuple(row["id"])] = self.firsts[first.ledgerId] + first.entryId
+        row = {name: value for name, value in row.items() if name != "serialized"}
         at = self.firsts[row["id"][0]] + row["id"][1]
         topic = self.topic.partition("-partition-")[0]
         return {**row, "sequence": sequence, "position": at, "topic": topic, "partition": self.partition}
 
+    def begin(self, row: Row) -> int:
+        """Where its first chunk stands."""
+        return self.begins[tuple(row["id"])]
+
     def between(self, start: int, stop: int) -> list[Row]:
         return [row for row in self.rows if start <= row["position"] < stop]
-
-    def cut(self, row: Row, since: int) -> bool:
-        """It is in chunks, the first of which was trimmed, or is before what was asked for."""
-        return bool(row["size"] > CHUNK_BYTES) and row["position"] - 60 < max(self.trimmed, since)
 
 
 @dataclass
@@ -314,10 +322,11 @@ class Storm:
             self.number_ledgers(book)
             sequences = {tuple(place): sequence for place, sequence, _ in told}
             assert {tuple(row["id"]) for row in new} == sequences.keys(), "the client itself reads other ids"
-            book.rows += [book.complete(row, sequences[tuple(row["id"])]) for row in new]
+            new = [book.complete(row, sequences[tuple(row["id"])]) for row in new]
+            book.rows += new
             book.ends.append((time.time_ns() // 1_000_000, self.progress(book).visible))
             self.account.counts["messages"] += len(new)
-            self.account.counts["in chunks"] += sum(row["size"] > CHUNK_BYTES for row in new)
+            self.account.counts["in chunks"] += sum(book.begin(row) < row["position"] for row in new)
             self.account.counts["in batches"] += sum(row["id"][2] >= 0 for row in new)
             self.account.counts["null values"] += sum(row["null"] for row in new)
 
@@ -379,8 +388,8 @@ class Storm:
         number = self.chance.randrange(-1, len(book.rows))
         row, time_ms = book.rows[max(0, number)], 0
         low = high = 0 if number < 0 else row["position"]
-        if row["size"] > CHUNK_BYTES:
-            low = 0  # it begins with its first chunk
+        if number >= 0:
+            low = book.begin(row)  # of one in chunks; the client goes to the first of them
         if self.chance.random() < 0.3:
             time_ms = row["published"]
             low = max((position for end, position in book.ends if end < time_ms), default=0)
@@ -465,8 +474,11 @@ class Storm:
             self.compare(f"{what} of {topic}", self.books[topic], wanted[topic], rows, began)
 
     def compare(self, what: str, book: Book, wanted: list[Row], found: list[Row], since: int) -> None:
+        """A chunked message that began before what was asked for may be missing: it may have been trimmed."""
         there = {tuple(row["id"]) for row in found}
-        cut = [row for row in wanted if tuple(row["id"]) not in there and book.cut(row, since)]
+        cut = [
+            row for row in wanted if tuple(row["id"]) not in there and book.begins[tuple(row["id"])] < since
+        ]
         self.account.counts["without their beginning"] += len(cut)
         wanted = [row for row in wanted if row not in cut]
         if wanted == found:

@@ -55,6 +55,7 @@ def test_every_step_is_struck(tmp_path: Path, simulation: Simulation, stream: bo
     print(account.words())
 
 
+@pytest.mark.timeout(2000)  # five drivers, each of which has LIFE_S
 def test_drivers_of_spark_are_killed(tmp_path: Path) -> None:
     """With real Spark: staged, before the commit, between commit and Spark's log, in `abort`; and on the way
     there workers and the broker."""

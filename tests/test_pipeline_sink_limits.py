@@ -105,14 +105,21 @@ def test_a_topic_of_nowhere(server: Served) -> None:
 def test_who_may_not(tmp_path: Path) -> None:
     """Without a token, with one that is not good, with one for other topics: each says so at once."""
     world = make_world(tmp_path)
-    with served(tmp_path / "data", "--config", world.configure(), "--tls-port", "0") as server:
+    narrow = 'roles = ["narrow"]\non = "public/default/open-*"\nallow = ["produce"]\n'
+    config = world.configure(extra=f"[[authorization.grants]]\n{narrow}")
+    with served(tmp_path / "data", "--config", config, "--tls-port", "0") as server:
         for given in ({}, {"token": "not a token"}):
             with pytest.raises(AuthenticationFailed):
                 write(server.url, options={"topic": "orders", **given}, value=["x"])
         nobody = {"token": token("nobody")}
         with pytest.raises(Denied, match="nobody"):
             write(server.url, options={"topic": "orders", **nobody}, value=["x"])
-        write(server.url, options={"topic": "orders", "token": token("root")}, value=["x"])
+        some = {"token": token("narrow")}
+        with pytest.raises(Denied, match="closed"):
+            write(server.url, ROUTED, options=some, value=["x", "y"], topic=["open-door", "closed"])
+        with Client(server.url, token=token("root")) as client:
+            assert client.progress("open-door", "s", create=True).visible == 0
+        write(server.url, ROUTED, options=some, value=["x"], topic=["open-door"])
 
 
 def test_a_stage_that_is_too_old(tmp_path: Path) -> None:
