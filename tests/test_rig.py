@@ -271,6 +271,8 @@ def test_the_account_adds_up() -> None:
     late = dataclasses.replace(audited(TOPIC, 10, 2), out_of_order=1)
     for live, kept in ((report(late), both), (both, report(late))):
         assert closing.account(live, kept, {"sensor-1.1": 8}).out_of_order == 1
+    assert closing.of_both(both, both).notes == ["The same audit of the archive, 20 rows of Parquet: sound."]
+    assert not closing.of_both(both, report(late)).sound
     odd = dataclasses.replace(both, damaged=1, foreign=2)
     assert closing.account(odd, both, {"sensor-1.1": 8}).strange == 3
 

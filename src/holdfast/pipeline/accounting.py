@@ -295,7 +295,7 @@ def _latency(
     span_s = (max(row["end"] for row in rows) - min(row["begin"] for row in rows)) / 1e6
     step_s = max(1, int(-(-span_s // POINTS)))
     at = F.floor(F.col("at") / (step_s * 1_000_000)) * step_s
-    tenth = F.floor(F.log10(F.greatest(F.col("took"), F.lit(1))) * 10)
+    tenth = F.floor(F.log10(F.greatest(F.col("took"), F.lit(1000))) * 10)
     placed = timed.select("topic", "took", at.alias("at_s"), tenth.alias("tenth"))
     sets = [[F.col("topic"), F.col("at_s")], [F.col("topic"), F.col("tenth")]]
     with settings(spark, {"spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "2048"}):

@@ -22,7 +22,7 @@ from holdfast.pipeline.archive import plan, read_archive
 from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
 from holdfast.pipeline.inputs import Origin, Told, Topics, full_names, silent
 from holdfast.pipeline.reading import topic_and_partition
-from holdfast.pipeline.words import plural, short, text_table, time_words
+from holdfast.pipeline.words import latency_words, plural, short, text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +124,7 @@ class AuditReport:
         if self.latency:
             columns = ("LATENCY", "MESSAGES", "50 %", "90 %", "99 %", "99.9 %", "MOST")
             times = [
-                (short(each.topic), each.count, *map(time_words, each.shares), time_words(each.max))
+                (short(each.topic), each.count, *map(latency_words, each.shares), latency_words(each.max))
                 for each in self.latency
             ]
             lines += ["", *text_table(columns, times, numbers=1)]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.words import short, time_words
+from holdfast.pipeline.words import latency_words, short, time_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,20 +34,22 @@ h1 { font-size: 24px; margin: 0; } h2 { font-size: 17px; margin: 0 0 12px; }
 .sub { color: #5b6773; margin: 2px 0 20px; }
 section, .tile { background: #fff; border: 1px solid #dde3e8; border-radius: 8px; }
 section { padding: 18px 20px; margin: 0 0 18px; }
-.verdict { color: #fff; border: 0; display: flex; align-items: center; gap: 14px; }
+.verdict { color: #fff; border: 0; display: flex; flex-wrap: wrap; align-items: center; gap: 4px 14px; }
 .verdict.good { background: #2e7d4f; } .verdict.bad { background: #b3261e; }
-.verdict b { font-size: 22px; } .verdict span { opacity: .92; }
+.verdict b { font-size: 22px; white-space: nowrap; } .verdict span { opacity: .92; }
 .tiles { display: flex; flex-wrap: wrap; gap: 12px; margin: 0 0 18px; }
 .tile { padding: 12px 14px; flex: 1 1 auto; }
 .tile i { display: block; font-style: normal; color: #5b6773; font-size: 13px; }
 .tile b { font-size: 20px; font-variant-numeric: tabular-nums; } .tile.bad b { color: #b3261e; }
-figure { margin: 0; } figure svg { width: 100%; height: auto; display: block; }
+figure { margin: 0; overflow-x: auto; }
+figure svg { width: 100%; min-width: 660px; height: auto; display: block; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th { text-align: left; color: #5b6773; font-weight: 600; border-bottom: 2px solid #dde3e8; }
 th, td { padding: 5px 10px 5px 0; white-space: nowrap; } td { border-bottom: 1px solid #eef1f4; }
 .n { text-align: right; } td.bad { color: #b3261e; font-weight: 600; }
-p.note { color: #5b6773; font-size: 13px; margin: 10px 0 0; }
+p.note { color: #5b6773; font-size: 13px; margin: 10px 0 0; } p.say { margin: 0 0 18px; }
+@media (max-width: 640px) { main { padding: 18px 12px 40px; } section { padding: 14px; } }
 """
 
 
@@ -71,7 +73,7 @@ def page(report: AuditReport, title: str = "Delivery audit") -> str:
         f'<p class="sub">{html.escape(names)} · {made} · computed in {report.seconds:.1f} s</p>',
         _verdict(report),
         _tiles(report),
-        *(f'<p class="note">{html.escape(note)}</p>' for note in report.notes),
+        *(f'<p class="say">{html.escape(note)}</p>' for note in report.notes),
         *_plots(report, topics),
         _latency_table(report),
         _producer_table(report),
@@ -102,8 +104,11 @@ def _verdict(report: AuditReport) -> str:
 def _tiles(report: AuditReport) -> str:
     tiles: list[tuple[str, int, bool]] = [
         ("messages", report.messages, False),
-        ("archived", report.archived, False),
-        ("live", report.live, False),
+        *(
+            (name, count, False)
+            for name, count in (("archived", report.archived), ("live", report.live))
+            if count
+        ),
         ("producers", len({each.producer for each in report.producers}), False),
         ("lost", report.lost, report.lost > 0),
         ("duplicated", report.duplicated, report.duplicated > 0),
@@ -153,7 +158,7 @@ def _table(
 
 def _latency_table(report: AuditReport) -> str:
     rows = [
-        (short(each.topic), each.count, *map(time_words, (each.min, *each.shares, each.max)))
+        (short(each.topic), each.count, *map(latency_words, (each.min, *each.shares, each.max)))
         for each in report.latency
     ]
     note = "From sent_ns, which the producer took, to publishTime, which has milliseconds only."
@@ -288,7 +293,7 @@ def _latency_curve(axes: Axes, report: AuditReport, topics: list[str]) -> None:
     low, high = axes.get_ylim()
     if high < low * 10:
         axes.set_ylim(low / 3, high * 3)
-    axes.set_ylabel("latency, ms")
+    axes.set_ylabel("latency")
     _plain(axes.yaxis)
     _clock(axes)
     _legend(axes)
@@ -310,7 +315,7 @@ def _histogram(axes: Axes, report: AuditReport, topics: list[str]) -> None:
             label=short(topic),
         )
     axes.set_xscale("log")
-    axes.set_xlabel("latency, ms (less than 1 µs counts as 1 µs)")
+    axes.set_xlabel("latency (less than 1 ms counts as 1 ms: publishTime has no more)")
     axes.set_ylabel("messages")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     _plain(axes.xaxis)
@@ -343,7 +348,7 @@ def _holes(axes: Axes, report: AuditReport) -> None:
 
 
 def _ms(micros: int) -> float:
-    return max(micros, 1) / 1000
+    return max(micros, 1000) / 1000
 
 
 def _colours(topics: list[str]) -> list[str]:
@@ -353,8 +358,8 @@ def _colours(topics: list[str]) -> list[str]:
 def _plain(axis: Any) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(numticks=8))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_locator(LogLocator(numticks=9))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: time_words(value * 1000)))
     axis.set_minor_formatter(NullFormatter())
 
 

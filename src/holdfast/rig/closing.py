@@ -6,7 +6,7 @@ It leaves in the directory what it is doing, a line for each step, then the repo
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from holdfast.rig.records import confirmed
@@ -69,8 +69,15 @@ def close(spark: SparkSession, places: Places) -> None:
     expected = dict.fromkeys(topics, sent)
     live = audit(spark, topics=topics, path=path, expected=expected)
     kept = audit(spark, topics=topics, archive=places.archive, expected=expected)
-    write_report(live, places.report, "holdfast demo")
+    write_report(of_both(live, kept), places.report, "holdfast demo")
     places.account.write_text(json.dumps(asdict(account(live, kept, sent))))
+
+
+def of_both(live: AuditReport, kept: AuditReport) -> AuditReport:
+    """For the page: the topics, and a word about their archive; the archive, if only that is wrong."""
+    words = ", ".join(kept.faults()) or "sound"
+    note = f"The same audit of the archive, {kept.messages:,} rows of Parquet: {words}."
+    return replace(kept if live.sound and not kept.sound else live, notes=[note])
 
 
 def account(live: AuditReport, kept: AuditReport, sent: dict[str, int]) -> Account:
