@@ -184,6 +184,16 @@ def test_a_value_of_several_documents_keeps_to_its_row(values: list[bytes]) -> N
     assert decode_values(as_column(values), AB).to_pylist() == alone
 
 
+def test_what_is_nested_needs_little_of_the_stack() -> None:
+    """As deep as it may be, also for who stands deep in the stack already."""
+    inside = b'{"q":' * (DEPTH_MAX - 1) + b"1" + b"}" * (DEPTH_MAX - 1)
+
+    def at(depth: int) -> Any:
+        return at(depth - 1) if depth else decode_values(as_column([b'{"b":' + inside + b"}", None]), AB)
+
+    assert at(300).to_pylist() == [{"a": None, "b": inside.decode()}, None]
+
+
 VALUES = st.one_of(
     st.sampled_from([each for each in DOCUMENTS if len(each) < 5000]),
     st.binary(max_size=12),

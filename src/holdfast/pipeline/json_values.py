@@ -295,20 +295,27 @@ def _clean(text: str) -> str:
 def _string(found: Any) -> str:
     if isinstance(found, str) and not isinstance(found, _Number):
         return _clean(found)
-    return _clean(_json(found))
+    out: list[str] = []
+    _write(found, out)
+    return _clean("".join(out))
 
 
-def _json(found: Any) -> str:
-    """The same JSON without blanks; numbers as they stand."""
-    if found is None or isinstance(found, bool):
-        return {None: "null", True: "true", False: "false"}[found]
-    if isinstance(found, _Number):
-        return f'"{found}"' if found in _SPECIAL else str(found)
-    if isinstance(found, str):
-        return json.dumps(found, ensure_ascii=False)
-    if isinstance(found, list):
-        return f"[{','.join(map(_json, found))}]"
-    return f"{{{','.join(f'{_json(name)}:{_json(value)}' for name, value in found)}}}"
+def _write(found: Any, out: list[str]) -> None:
+    """The same JSON without blanks; numbers as they stand. One frame of the stack for each level."""
+    if isinstance(found, tuple):
+        for at, (name, value) in enumerate(found):
+            out.append(f"{',' if at else '{'}{json.dumps(name, ensure_ascii=False)}:")
+            _write(value, out)
+        out.append("}" if found else "{}")
+    elif isinstance(found, list):
+        for at, value in enumerate(found):
+            out.append("," if at else "[")
+            _write(value, out)
+        out.append("]" if found else "[]")
+    elif isinstance(found, _Number):
+        out.append(f'"{found}"' if found in _SPECIAL else found)
+    else:
+        out.append(json.dumps(found, ensure_ascii=False))
 
 
 # -- times ---------------------------------------------------------------------------------------------
