@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from entry_bytes import METADATA, Fields, entry
+from holdfast import Corrupt
 from holdfast.pipeline import open_chunks
 from holdfast.pipeline.open_chunks import Floor, OpenChunks, scan
 from topic_bytes import FIRST, MemoryTopic
@@ -125,6 +126,15 @@ def test_parts_that_come_again_and_damage() -> None:
         assert Floor().below(topic, FIRST, FIRST + stop) == FIRST + stop
     topic.damaged = {FIRST + 1, FIRST + 4}
     assert Floor().below(topic, FIRST, FIRST + 5) == FIRST
+
+
+def test_times_that_cannot_be_read_let_nothing_go() -> None:
+    class Damaged(Topic):
+        def at_time(self, time_ms: int) -> int:
+            raise Corrupt("64 damaged entries in a row")
+
+    topic = Damaged([part("dead", 0, 3), plain()])
+    assert Floor().below(topic, FIRST, FIRST + 2) == FIRST
 
 
 def test_what_will_never_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

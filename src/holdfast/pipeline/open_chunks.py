@@ -11,6 +11,7 @@ of the message came for WAIT_S.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -106,8 +107,9 @@ class Floor:
         self._at = position
         self._open = [each for each in self._open if each.first >= first]
         if self._open and position >= visible:
-            late = topic.at_time(int((time.time() - WAIT_S) * 1000))
-            self._open = [each for each in self._open if each.newest >= late]
+            with contextlib.suppress(Corrupt):  # then its age is not known, and it is kept
+                late = topic.at_time(int((time.time() - WAIT_S) * 1000))
+                self._open = [each for each in self._open if each.newest >= late]
         while self._open and topic.weights(self._open[0].first, position)[-1][1] > LOOK_BACK_BYTES:
             del self._open[0]
         return self._open[0].first if self._open else position

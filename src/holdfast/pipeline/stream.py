@@ -260,8 +260,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost(topic.name, before)
             before = None
         if self._subscription is None:
+            if before is not None:
+                return before
             first, _ = topic.plan()
-            return before or self._entry(topic, first, first)
+            return self._entry(topic, first, first)
         known = before is not None and before.get("subscription") == self._subscription.name
         at = self._asked(topic, create=not known)
         if before is None:
