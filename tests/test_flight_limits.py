@@ -25,8 +25,9 @@ from holdfast.errors import (
     TooManyConnections,
 )
 from holdfast.pipeline import remote
+from holdfast.pipeline.connecting import Address
 from holdfast.pipeline.decoding import Wish
-from holdfast.pipeline.remote import RemoteDecoding, RemotePlace, RemoteTopic, _Away, _Busy
+from holdfast.pipeline.remote import RemoteDecoding, RemotePlace, RemoteTopic, _Away, _Busy, _Patience
 from holdfast.wire.flight import link as links
 from holdfast.wire.flight import places as counting
 from holdfast.wire.flight.asking import Mark, Read
@@ -119,6 +120,38 @@ def test_who_has_no_place_is_asked_longer_and_not_for_ever(clock: Clock) -> None
     mixed = [*[_Busy("full")] * 300, _Away("cut"), _Away("cut"), *[_Busy("full")] * 100]
     assert read(Scripted({0: mixed}, clock), clock) == list(range(10))
     assert clock.now - began > 300.0
+
+
+class Counting(_Patience):
+    """Counts from when it last went well, as if nobody did anything with the rows."""
+
+    def got_on(self) -> None:
+        super().got_on()
+        self._away_since = vars(remote)["time"].monotonic()
+
+
+class Patient(_Patience):
+    """Waits for a place for ever."""
+
+    def wait(self, error: Exception) -> None:
+        self._busy_since = None
+        super().wait(error)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "check", "sign"),
+    [
+        (Counting, test_how_long_rows_are_used_does_not_count, Timeout),
+        (Counting, test_how_long_it_was_silent_does_not_count, Timeout),
+        (Patient, test_who_has_no_place_is_asked_longer_and_not_for_ever, pytest.fail.Exception),
+    ],
+)
+def test_wrong_patience_is_noticed(
+    mutant: Any, check: Any, sign: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_Patience", mutant)
+    with pytest.raises(sign):
+        check(clock)
 
 
 # -- the link ------------------------------------------------------------------------------------------
@@ -296,6 +329,12 @@ def test_certificates_on_both_sides(server: Served, world: World, data: Path) ->
     ca = str(world.authority.ca)
     far = RemotePlace(url, ROOT, ca, *shown).open(f"{PREFIX}/orders")
     assert table(far, 100, 300).equals(table(by_path(data, "orders"), 100, 300))
+    names = ("tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath")
+    options = {"service.url": url, "token": ROOT, **dict(zip(names, (ca, *shown), strict=True))}
+    address = Address.beside(options, "a subscription")
+    assert address.url == server.tls_url
+    with address.client(20.0) as client:
+        assert client.progress("orders", "s", create=True, start="earliest").acked_to == 0
     both = world.directory / "both.pem"
     both.write_text("".join(Path(each).read_text() for each in shown))
     assert RemotePlace(url, ROOT, ca, str(both)).open(f"{PREFIX}/orders").plan() == far.plan()
