@@ -10,7 +10,7 @@ NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp)
 PYTHONS := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build test pytest demo lint format explore explore-slice torture bench fuzz fuzz-wire docs lock clean FORCE
+.PHONY: help venv build test pytest demo lint format explore explore-slice torture declarative bench fuzz fuzz-wire docs lock clean FORCE
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -68,6 +68,12 @@ explore: build/model/explore ## exhaust the big model spaces and print their siz
 
 torture: build ## kill storms, as many as you like: ARGS="--kills 100000"
 	@$(BIN)/python tests/torture.py $(ARGS)
+
+# What `spark-pipelines` needs beyond the rest; nothing else does, so it is not in requirements.lock.
+declarative: build ## run the declared pipeline of `pipeline init` by spark-pipelines, twice
+	@test -d build/declarative || $(BIN)/pip install --quiet --no-deps --target build/declarative \
+	    grpcio-status==1.85.1 googleapis-common-protos==1.76.0 zstandard==0.25.0
+	@PYTHONPATH=build/declarative $(BIN)/python tests/declarative.py
 
 fuzz: build ## a hostile peer overwrites every word of a queue; options with ARGS="..."
 	@$(BIN)/python tests/fuzz.py $(ARGS)

@@ -120,7 +120,7 @@ def test_a_topic_that_was_made_anew_is_another_one(spark: SparkSession, tmp_path
 def test_a_run_that_is_archived_meanwhile_counts_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process archives between the looks at the archive: that is not there twice."""
+    """I186: another process archives between the looks at the archive: that is not there twice."""
     rows = numbered(*range(6))
     archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:2]}))
     known = ArchiveDirectory.runs
