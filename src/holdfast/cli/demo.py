@@ -20,11 +20,13 @@ random, and come back.
 
 Then Spark archives both topics to Parquet, aggregates the measurements, and
 audits every number of every producer. At the end stands the account (sent,
-stored, archived, lost 0, duplicated 0) and a report page with plots.
+stored, archived, lost 0, duplicated 0, out of order 0) and a report page with
+plots.
 
 Each producer writes down what was confirmed to it. From these records, not from
 the broker's counters, follows what must be there. The exit status is 1 if
-anything is missing or doubled. Ctrl-C ends the run early, with its account.
+anything is missing, doubled or out of order. Ctrl-C ends the run early, with
+its account; a second one, or SIGTERM, ends everything at once.
 
 The queue alone, a hundred thousand times faster: holdfast queue demo."""
 
@@ -89,7 +91,7 @@ def demo(options: argparse.Namespace) -> int:
                 **(asdict(outcome.account) if outcome.account is not None else {}),
                 "killed": outcome.scene.kills,
                 "faults": outcome.faults,
-                "report": str(outcome.places.report) if outcome.good else None,
+                "report": str(outcome.places.report) if outcome.places.report.exists() else None,
                 "directory": str(outcome.places.root) if settings.keep or not outcome.good else None,
             }
         )

@@ -146,6 +146,7 @@ def _add_audit(verbs: Subparsers) -> None:
         "--allow-foreign", action="store_true", help="messages that are not numbered are no fault"
     )
     parser.add_argument("--report", metavar="FILE", help="write a page with plots")
+    parser.add_argument("--trust", metavar="FILE", help="certificates to trust, instead of the system's")
 
 
 def _add_replay(verbs: Subparsers) -> None:
@@ -185,6 +186,7 @@ def _add_measure(verbs: Subparsers) -> None:
     parser.add_argument(
         "--late", default="1 minute", metavar="SPAN", help="what a stream waits (default 1 minute)"
     )
+    parser.add_argument("--trust", metavar="FILE", help="certificates to trust, instead of the system's")
     fields = parser.add_argument_group("fields of the JSON")
     fields.add_argument("--value", default="value", metavar="FIELD", help="the measurement (default value)")
     fields.add_argument("--key", default="key", metavar="FIELD", help="of what (default key)")
@@ -262,6 +264,7 @@ def audit(options: argparse.Namespace) -> int:
             spark,
             topics=options.topics,
             **where,
+            **_trust(options),
             archive=options.archive,
             expected=expected,
             foreign_allowed=options.allow_foreign,
@@ -320,6 +323,7 @@ def measure(options: argparse.Namespace) -> int:
                 to=options.to,
                 topics=options.topics,
                 **where,
+                **_trust(options),
                 archive=options.archive,
                 fields=fields,
                 windows=windows,
@@ -334,6 +338,7 @@ def measure(options: argparse.Namespace) -> int:
                 checkpoint=options.checkpoint or f"{options.to.rstrip('/')}.checkpoint",
                 topics=options.topics,
                 **where,
+                **_trust(options),
                 fields=fields,
                 windows=windows,
                 every=options.every,
@@ -372,6 +377,10 @@ def _where(options: argparse.Namespace) -> dict[str, Any]:
         return {"url": url, **_token()}
     directory = data_directory(options.data_directory)
     require_data(directory)
+    if options.topics:
+        from holdfast.pipeline.inputs import Origin
+
+        Origin(str(directory)).extents(options.topics)  # are they there? Spark would take long to find out
     return {"path": str(directory), **_token()}
 
 

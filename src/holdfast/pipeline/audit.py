@@ -148,6 +148,7 @@ def audit(
     path: str | None = None,
     url: str | None = None,
     token: str | None = None,
+    options: Mapping[str, str] | None = None,
     source: Topics | None = None,
     archive: str | Path | None = None,
     expected: Expected | None = None,
@@ -159,7 +160,8 @@ def audit(
     Args:
         spark: a session that knows `format("holdfast")`.
         topics: which; none: all of the archive.
-        path, url, token: where they are live: a data directory, or a server's HTTP address; or `source`.
+        path, url, token, options: where they are live: a data directory, or a server's HTTP address, with
+            other options of the source; or `source`.
         archive: an archive's directory, to be looked at together with the live topics, or alone.
         expected: how many messages were confirmed to each producer, or, for several topics, to each producer
             of each topic. Without it, all numbers up to the highest are expected, and what is missing at the
@@ -173,7 +175,7 @@ def audit(
     """
     began = time.monotonic()
     told("read")
-    looked = look(spark, topics, source or _origin(path, url, token), archive)
+    looked = look(spark, topics, source or _origin(path, url, token, options), archive)
     wanted = None if expected is None else by_topic(expected, looked.topics)
     found = counted(spark, looked.rows, looked.topics, wanted, told)
     return AuditReport(
@@ -185,8 +187,10 @@ def audit(
     )
 
 
-def _origin(path: str | None, url: str | None, token: str | None) -> Topics | None:
-    return None if path is None and url is None else Origin(path, url, token)
+def _origin(
+    path: str | None, url: str | None, token: str | None, options: Mapping[str, str] | None
+) -> Topics | None:
+    return None if path is None and url is None else Origin(path, url, token, options or {})
 
 
 def by_topic(expected: Expected, topics: Sequence[str]) -> dict[tuple[str, str], int | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from operator import and_
@@ -165,6 +165,7 @@ def measure(
     path: str | None = None,
     url: str | None = None,
     token: str | None = None,
+    options: Mapping[str, str] | None = None,
     archive: str | Path | None = None,
     fields: Fields = Fields(),  # noqa: B008
     windows: Windows = Windows(),  # noqa: B008
@@ -178,7 +179,7 @@ def measure(
     elif archive is not None:
         raise Misuse("measure reads either an archive or topics")
     else:
-        messages = Origin(path, url, token).messages(spark, topics, columns=COLUMNS)
+        messages = Origin(path, url, token, options or {}).messages(spark, topics, columns=COLUMNS)
     told("measure", str(to))
     aggregates(measurements(messages, fields), windows).write.mode("overwrite").parquet(str(to))
     return report(spark, to, 0, began)
@@ -227,6 +228,7 @@ def measure_stream(
     path: str | None = None,
     url: str | None = None,
     token: str | None = None,
+    options: Mapping[str, str] | None = None,
     messages: DataFrame | None = None,
     fields: Fields = Fields(),  # noqa: B008
     windows: Windows = Windows(),  # noqa: B008
@@ -237,9 +239,10 @@ def measure_stream(
     Without `every`, it takes what is there and ends; windows that are still open are added by the next run.
     """
     require_stream(to)
-    found = messages if messages is not None else Origin(path, url, token).stream(spark, topics).load()
+    if messages is None:
+        messages = Origin(path, url, token, options or {}).stream(spark, topics).load()
     writer = (
-        aggregates(measurements(found, fields), windows)
+        aggregates(measurements(messages, fields), windows)
         .writeStream.format("parquet")
         .outputMode("append")
         .option("path", str(to))

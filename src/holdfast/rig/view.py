@@ -113,8 +113,9 @@ def account_lines(outcome: Outcome) -> list[str]:
         lines += [f"  {name:20} {count:>12,}   {words}".rstrip() for name, count, words in rows]
     lines += [f"  fault: {fault}" for fault in outcome.faults]
     lines.append("")
-    if outcome.good and account is not None:
+    if outcome.places.report.exists():
         lines.append(f"report: {outcome.places.report}")
+    if outcome.good and account is not None:
         lines.append("every message is accounted for: lost 0, duplicated 0, out of order 0")
     else:
         lines.append(f"SOMETHING IS WRONG: see above; everything is kept in {outcome.places.root}")
