@@ -173,7 +173,8 @@ class WithSpark:
                 self._query.processAllAvailable()
                 return
             except StreamingQueryException as error:
-                if not left or "worker failed to connect back" not in str(error):
+                slow = ("worker failed to connect back", "CANNOT_OPEN_SOCKET")
+                if not left or not any(words in str(error) for words in slow):
                     raise
                 self.start(self._given)
 
