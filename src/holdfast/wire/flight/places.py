@@ -20,6 +20,20 @@ WAITING_S = 10.0
 """Somebody who was refused a place within this still wants one: readers ask every second."""
 
 
+class _Read:
+    """One that is under way."""
+
+    def __init__(self, progress: Callable[[], int]) -> None:
+        self._progress = progress
+        self._seen = progress()
+        self.since = time.monotonic()
+        """When it was last seen to have got on."""
+
+    def look(self) -> None:
+        if (now_at := self._progress()) != self._seen:
+            self._seen, self.since = now_at, time.monotonic()
+
+
 class Places:
     """Counts reads and calls."""
 
@@ -28,19 +42,20 @@ class Places:
         self._idle_s = idle_s
         self._counting = threading.Lock()
         self._calls = 0
-        self._moved: dict[object, float] = {}
-        """Per read, when its rows were last taken."""
+        self._reads: set[_Read] = set()
         self._refused = -WAITING_S
         self._last = time.monotonic()
 
     def over(self) -> str:
-        """Why the process should end now; empty: it should not."""
+        """Why the process should end now; empty: it should not. To be asked every second or so."""
         now = time.monotonic()
         with self._counting:
-            if not self._moved and not self._calls and now - self._last > self._idle_s:
+            if not self._reads and not self._calls and now - self._last > self._idle_s:
                 return "nobody has read for long"
-            waiting = len(self._moved) >= self._reads_max and now - self._refused < WAITING_S
-            if waiting and now - max(self._moved.values()) > self._idle_s:
+            for each in self._reads:
+                each.look()
+            waiting = len(self._reads) >= self._reads_max and now - self._refused < WAITING_S
+            if waiting and now - max(each.since for each in self._reads) > self._idle_s:
                 return "whoever reads has taken nothing for long, and others wait"
         return ""
 
@@ -59,25 +74,24 @@ class Places:
                 self._last = time.monotonic()
 
     @contextlib.contextmanager
-    def read(self) -> Iterator[Callable[[], None]]:
-        """Around a read; what is handed out is to be called whenever rows were taken.
+    def read(self, progress: Callable[[], int]) -> Iterator[None]:
+        """Around a read.
+
+        Args:
+            progress: another number whenever it got on.
 
         Raises:
             TooManyConnections: as many read as may.
         """
-        key = object()
         with self._counting:
-            if len(self._moved) >= self._reads_max:
+            if len(self._reads) >= self._reads_max:
                 self._refused = time.monotonic()
                 raise TooManyConnections(f"{self._reads_max} reads are under way, no more may; come again")
-            self._moved[key] = time.monotonic()
-
-        def moved() -> None:
-            self._moved[key] = time.monotonic()
-
+            read = _Read(progress)
+            self._reads.add(read)
         try:
-            yield moved
+            yield
         finally:
             with self._counting:
-                del self._moved[key]
+                self._reads.discard(read)
                 self._last = time.monotonic()

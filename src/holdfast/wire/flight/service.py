@@ -216,8 +216,8 @@ class Reads:
 
     def _stream(self, topic: FileTopic, asked: Read, wish: Wish, empty: pa.RecordBatch) -> Iterator[Any]:
         # A place is taken here and not by do_get: a stream that never began would never give it back.
-        with _told(), self._places.read() as taken:
-            decoding = Decoding(topic, asked.start, asked.stop, wish)
+        decoding, taken = Decoding(topic, asked.start, asked.stop, wish), 0
+        with _told(), self._places.read(lambda: decoding.at + taken):
             mark, left = Mark(asked.start, asked.skip), asked.skip
             try:
                 for batch in decoding.batches():
@@ -229,7 +229,7 @@ class Reads:
                     mark = _mark(mark, rows)
                     mark.damaged = decoding.damaged
                     yield rows.select(asked.columns), msgspec.msgpack.encode(mark)
-                    taken()
+                    taken += 1
             except NotFound:
                 # Trimmed under our hands. All before it was handed over: whoever may go on behind it does.
                 yield empty, msgspec.msgpack.encode(Mark(decoding.at, 0, damaged=decoding.damaged))
