@@ -314,6 +314,23 @@ def test_a_last_part_that_was_sent_again_is_no_second_row(caplog: pytest.LogCapt
     assert [row["value"] for row in rows] == [b"plain"]
 
 
+def test_parts_that_say_they_are_batches_are_parts() -> None:
+    """No part of a chunked message is taken apart by itself, in or before the range."""
+    fields: Fields = [
+        (1, b"p"),
+        (2, 0),
+        (3, 1),
+        (METADATA["uuid"], b"u"),
+        (METADATA["num_chunks_from_msg"], 2),
+    ]
+    fields.append((METADATA["num_messages_in_batch"], 1))
+    parts = [entry([*fields, (METADATA["chunk_id"], i)], b"part%d" % i) for i in range(2)]
+    good = entry([(1, b"p"), (2, 0), (3, 1)], b"good")
+    topic = MemoryTopic([*parts, good])
+    for low in (FIRST, FIRST + 1):
+        assert [row["value"] for row in rows_of(topic, low, FIRST + 3)] == [b"part0part1", b"good"]
+
+
 def test_parts_before_the_range_are_checked_as_those_in_it() -> None:
     """Their own sums: nothing is taken from an entry before."""
     first, last = chunked(b"u", 2)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -267,6 +268,27 @@ def test_tasks_are_of_a_size_whatever_the_ledgers(data: str, broker: BlockingBro
     assert len(topic_splits) == min(os.cpu_count() or 1, 200 * 10_000 // SPLIT_BYTES_MIN)
     assert len(read_all(made)) == 200
     assert cut([], None) == []
+
+
+def test_a_plan_costs_a_look_at_each_file(
+    data: str, broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I154: whole ledgers are weighed by their sizes; an index is read where a range begins, and ends."""
+    fill(broker, 95)
+    looked: list[int] = []
+    real = FileTopic._offset
+
+    def offset(self: FileTopic, entry: Any, ordinal: int, size: int) -> int:
+        looked.extend([ordinal] if ordinal != entry.first else [])
+        return real(self, entry, ordinal, size)
+
+    monkeypatch.setattr(FileTopic, "_offset", offset)
+    topic = FilePlace(data).open(ORDERS)
+    weights = topic.weights(3, 93)
+    assert sorted(looked) == [3, 93]
+    assert [at for at, _ in weights] == [3, *(each for each in topic._firsts if 3 < each < 93), 93]
+    assert len(weights) > 4
+    assert all(before < after for (_, before), (_, after) in pairwise(weights))
 
 
 def test_what_was_trimmed_fails_or_is_left_out(data: str, broker: BlockingBroker) -> None:

@@ -84,11 +84,14 @@ nb::tuple take(ColumnDecoder& decoder, const EntryRun& run, std::size_t at) {
     return nb::make_tuple(at, name_of(stop));
 }
 
-// With its own sum: nothing is taken from an entry before.
+// With its own sum: nothing is taken from an entry before. Whether its payload is a batch is seen when it is whole and open.
 Entry entry_at(const EntryRun& run, std::size_t at, std::string_view bytes) {
     if (at >= run.count()) throw Error(Code::misuse, "there is no entry at this place of the run");
     Entry entry;
-    if (const auto fault = check_entry(bytes, entry); fault != EntryFault::none)
+    EntryFault fault = read_frame(bytes, entry.metadata_bytes, entry.payload);
+    if (fault == EntryFault::none && !sum_is_right(bytes)) fault = EntryFault::crc;
+    if (fault == EntryFault::none) fault = read_metadata(entry.metadata_bytes, entry.metadata);
+    if (fault != EntryFault::none)
         throw Error(Code::corrupt, "it is no message: " + std::string(fault_name(fault)));
     return entry;
 }
@@ -107,12 +110,10 @@ nb::tuple packed(const EntryRun& run, std::size_t at) {
 nb::list chunks(const EntryRun& run) {
     nb::list out;
     for (std::size_t at = 0; at < run.count(); ++at) {
-        const EntrySlot& slot = run.slot(at);
-        if (!slot.sound) continue;
+        std::string_view metadata, payload;
+        if (read_frame(run.bytes(at), metadata, payload) != EntryFault::none) continue;
         EntryMetadata found;
-        if (read_metadata(run.bytes(at).substr(kEntryHeader, slot.header - kEntryHeader), found) !=
-            EntryFault::none)
-            continue;
+        if (read_metadata(metadata, found) != EntryFault::none) continue;
         if (found.chunks > 1 && !found.encrypted && sum_is_right(run.bytes(at)))
             out.append(nb::make_tuple(at, nb::bytes(found.uuid.data(), found.uuid.size()),
                                       found.chunk, found.chunks));

@@ -307,14 +307,10 @@ class ColumnDecoder {
         const u64 ordinal = run.first_ordinal() + at;
         if (walk_.ordinal == ordinal) return take_batch(run, at);  // it was full within this one
         const std::string_view bytes = run.bytes(at);
-        const EntrySlot& slot = run.slot(at);
-        if (!slot.sound) {
-            Entry entry;
-            return unsound(read_entry(bytes, entry));
-        }
+        std::string_view metadata, payload;
+        if (const auto fault = read_frame(bytes, metadata, payload); fault != EntryFault::none)
+            return unsound(fault);
         if (!sum_is_right(bytes)) return unsound(EntryFault::crc);
-        const std::string_view metadata = bytes.substr(kEntryHeader, slot.header - kEntryHeader);
-        std::string_view payload = bytes.substr(slot.header);
         std::construct_at(&walk_.metadata);  // in place: assigning a new one copies it
         if (const auto fault = read_metadata(metadata, walk_.metadata); fault != EntryFault::none)
             return unsound(fault);
