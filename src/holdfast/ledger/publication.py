@@ -199,7 +199,8 @@ def read_table(directory: Path, name: str) -> TopicTable:
         raise Corrupt(f"{name}: {error}") from error
     except NotFound:
         raise NotFound(
-            f"{directory} shows no topic {name}; `holdfast topic ls` lists what is there"
+            f"{directory} shows no topic {name}; `holdfast topic ls` lists what is there (one that "
+            "nothing was published to yet cannot be read from its files)"
         ) from None
     if table.name != name:
         raise Corrupt(f"{path} is of {table.name}, not of {name}; {WRITTEN_ANEW}")
