@@ -14,7 +14,7 @@ import holdfast
 from archive_kill import STEPS, SUBSCRIPTION, TOPICS, Drivers
 from holdfast._core import encode_messages
 from holdfast.client import Progress
-from holdfast.errors import Corrupt, CursorModifying, Locked
+from holdfast.errors import Corrupt, CursorModifying, Locked, NoSpace
 from holdfast.pipeline.archive import archive, read_archive, verify_archive
 from holdfast.pipeline.archived import ArchiveDirectory
 from holdfast.pipeline.digest import Digest, aggregates
@@ -104,6 +104,20 @@ def test_what_reads_back_wrong_is_not_added(spark: SparkSession, tmp_path: Path,
     assert DirectorySubscriptions(str(data)).progress("t", "s").acked_to == 0
     done = archive(spark, topics=["t"], to=to, path=str(data), subscription="s")
     assert (done.rows, done.recovered.removed, done.topics[0].acked_to) == (10, 0, 10)
+
+
+def test_a_full_disk_is_told_and_left_no_fuller(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(spark: Any, rows: Any, place: Path) -> None:
+        place.mkdir()
+        (place / "half").write_bytes(b"x")
+        raise RuntimeError("Task failed while writing rows\nCaused by: IOException: No space left on device")
+
+    monkeypatch.setattr("holdfast.pipeline.archive.write", full)
+    with pytest.raises(NoSpace, match="has no room for these rows; nothing was added"):
+        archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": [{}]}))
+    assert not list((tmp_path / "_holdfast/staging").iterdir())
 
 
 def test_damage_that_comes_later_is_found(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.client import Progress
 from holdfast.errors import Corrupt, Exists, Locked, Misuse, NotFound
-from holdfast.pipeline.archive import partition_of, plan
+from holdfast.pipeline.archive import ArchivedTopic, Span, _advanced, partition_of, plan
 from holdfast.pipeline.archived import ArchiveDirectory, Kind, Part, Range, Run
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.inputs import Extent, Origin
@@ -168,3 +170,41 @@ def test_where_topics_are_is_said_once() -> None:
     for path, url in ((None, None), ("a", "b")):
         with pytest.raises(Misuse, match="say either path"):
             Origin(path, url)
+
+
+class Let:
+    """A subscription and a topic, and what is asked of them."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.to: list[int] = []
+
+    def free_below(self, name: str, since: int, position: int) -> int:
+        self.asked.append((since, position))
+        return 6
+
+    def advance(self, topic: str, name: str, to: int, reset: int, incarnation: bytes = b"") -> Progress:
+        assert incarnation == b"\xaa"
+        self.to.append(to)
+        return Progress(b"\xaa", reset, to, 0, 12)
+
+
+@pytest.mark.parametrize(
+    ("acked", "span", "asked", "to"),
+    [
+        (4, Span(30, 8, 4, 11), [], 12),  # each position has its row: nothing is open
+        (4, Span(30, 7, 4, 11), [(4, 12)], 6),  # one has none: a part, perhaps of what is open
+        (3, Span(30, 8, 4, 11), [(3, 12)], 6),  # it was held before: what was open may still be
+        (4, Span(), [(4, 12)], 6),
+    ],
+)
+def test_how_far_is_let_go_of(acked: int, span: Span, asked: list[tuple[int, int]], to: int) -> None:
+    """I182."""
+    let: Any = Let()
+    row = ArchivedTopic("t", 4, 12, span.rows, 0)
+    held = Progress(b"\xaa", 1, acked, 0, 12)
+    done = _advanced(row, let, "s", held, Range("aa", 4, 12), let, span)
+    assert (let.asked, let.to, done.acked_to) == (asked, [to], to)
+    assert ("in parts" in done.note) == (to < 12)
+    other = _advanced(row, let, "s", held, Range("bb", 4, 12), let, span)
+    assert (other.acked_to, len(let.to)) == (None, 1)

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.client import Progress
-from holdfast.errors import Corrupt, CursorModifying, Misuse, NotFound
+from holdfast.errors import Corrupt, CursorModifying, Misuse, NoSpace, NotFound
 from holdfast.pipeline.archived import VERSION, ArchiveDirectory, Kind, Part, Range, Recovered, Run
 from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.digest import Digest, aggregates
@@ -267,6 +267,7 @@ def add_run(
 
     Raises:
         Corrupt: what was read back is not what was written; nothing was added.
+        NoSpace: the disk is full.
     """
     runs = directory.runs()
     number, ident = (runs[-1].number if runs else 0) + 1, uuid.uuid4().hex
@@ -279,8 +280,10 @@ def add_run(
         require_right(sent, parts)
         if kind == "archive":
             require_in_range(spans, ranges)
-    except BaseException:
+    except BaseException as error:
         directory.discard(ident)  # the disk may be full of it
+        if "No space left on device" in str(error):
+            raise NoSpace(f"{directory.path} has no room for these rows; nothing was added") from error
         raise
     made = datetime.now(UTC).isoformat(timespec="seconds")
     run = Run(VERSION, kind, number, ident, made, ranges, parts)
