@@ -22,7 +22,7 @@ from holdfast.pipeline.java import ensure_java
 from holdfast.pipeline.numbered import encode_json
 
 NOON_NS = 1_794_744_000 * 10**9
-LIMIT_S = 600.0
+LIMIT_S = 1800.0
 
 
 def publish(data: Path, first: int, celsius: list[float]) -> None:

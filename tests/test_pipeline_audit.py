@@ -14,7 +14,7 @@ from audit_world import Case, case
 from holdfast.errors import Corrupt, Misuse, NotFound
 from holdfast.pipeline import audit as library
 from holdfast.pipeline.accounting import ProducerAudit
-from holdfast.pipeline.archive import archive
+from holdfast.pipeline.archive import archive, read_archive
 from holdfast.pipeline.archived import ArchiveDirectory, Run
 from holdfast.pipeline.audit import AuditReport, audit, by_topic
 from holdfast.pipeline.compact import compact
@@ -120,31 +120,32 @@ def test_a_topic_that_was_made_anew_is_another_one(spark: SparkSession, tmp_path
 def test_a_run_that_is_archived_meanwhile_counts_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I186: another process archives between the looks at the archive: that is not there twice."""
-    rows = numbered(*range(6))
+    """I186: another process archives between two looks at the archive: that is not there twice."""
+    rows = numbered(*range(12))
     archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:2]}))
     known = ArchiveDirectory.runs
 
-    def runs(self: ArchiveDirectory, any_kind: bool = False) -> list[Run]:
-        before = known(self, any_kind)
-        monkeypatch.undo()
-        archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:4]}))
-        return before
+    def positions(behind: int) -> list[int]:
+        """What is looked at, while two more are archived behind a look at the runs."""
+        looks = 0
 
-    look = library.look
-    for step in ("first", "second"):
-        if step == "second":  # behind the first look
+        def runs(self: ArchiveDirectory, any_kind: bool = False) -> list[Run]:
+            nonlocal looks
+            looks, before = looks + 1, known(self, any_kind)
+            if looks == behind:
+                there = sum(run.rows for run in before)
+                archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[: there + 2]}))
+            return before
 
-            def there(path: str | Path) -> ArchiveDirectory:
-                found = ArchiveDirectory(path)
-                monkeypatch.setattr(ArchiveDirectory, "runs", runs)
-                return found
+        with monkeypatch.context() as patch:
+            patch.setattr(ArchiveDirectory, "runs", runs)
+            looked = library.look(spark, ["t"], Fed({"t": rows}), tmp_path)
+        return sorted(row["position"] for row in looked.rows.select("position").collect())
 
-            monkeypatch.setattr(ArchiveDirectory, "there", there)
-        else:
-            monkeypatch.setattr(ArchiveDirectory, "runs", runs)
-        looked = look(spark, ["t"], Fed({"t": rows}), tmp_path)
-        assert sorted(row["position"] for row in looked.rows.collect()) == list(range(6)), step
+    for behind in (1, 2, 3):
+        assert positions(behind) == list(range(12)), behind
+    monkeypatch.setattr(library, "read_archive", lambda spark, path, runs: read_archive(spark, path))
+    assert positions(2) != list(range(12)), "a broken one, which lists the runs again, is noticed"
 
 
 def test_a_producer_of_whom_nothing_is_there(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import Misuse
 from holdfast.pipeline.archive import read_archive
 from holdfast.pipeline.inputs import Origin, Told, silent
-from holdfast.pipeline.words import text_table
+from holdfast.pipeline.words import plural, text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -91,6 +91,7 @@ class MeasureReport:
     seconds: float
     rows: list[dict[str, Any]] = field(default_factory=list)
     """The newest windows."""
+    note: str = ""
 
     def record(self) -> dict[str, Any]:
         """For machines."""
@@ -105,7 +106,8 @@ class MeasureReport:
         ]
         late = f", {self.late:,} were too late" if self.late else ""
         total = f"{self.to}: {self.windows:,} windows of {self.measurements:,} measurements{late}"
-        return "\n".join([*text_table(head, rows), f"{total}; {self.seconds:.1f} s"])
+        note = [f"note: {self.note}"] if self.note else []
+        return "\n".join([*(text_table(head, rows) if rows else ()), *note, f"{total}; {self.seconds:.1f} s"])
 
 
 COLUMNS = ("value", "topic", "messageId", "eventTime", "publishTime")
@@ -182,7 +184,12 @@ def measure(
         messages = Origin(path, url, token, options or {}).messages(spark, topics, columns=COLUMNS)
     told("measure", str(to))
     aggregates(measurements(messages, fields), windows).write.mode("overwrite").parquet(str(to))
-    return report(spark, to, 0, began)
+    found = report(spark, to, 0, began)
+    if found.measurements == 0 and (count := messages.count()):
+        # A wrong name of a field would else look like a topic without measurements.
+        note = f"of {plural(count, 'message')} none is JSON with a number in {fields.value!r}"
+        return replace(found, note=note)
+    return found
 
 
 def require_figures(to: str | Path) -> None:
