@@ -145,7 +145,7 @@ def breaks_off(value: bytes) -> bool:
 
 
 def test_every_value_is_what_from_json_makes_of_it(spark: SparkSession) -> None:
-    """I158, with the differences that the page tells."""
+    """I159, with the differences that the page tells."""
     from pyspark.sql import functions
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import StructType
@@ -187,7 +187,7 @@ def test_what_the_page_says_is_different() -> None:
     ],
 )
 def test_a_value_of_several_documents_keeps_to_its_row(values: list[bytes]) -> None:
-    """I158."""
+    """I159."""
     kind = pa.struct([*AB, ("q", pa.list_(pa.struct([("x", pa.int32())])))])
     alone = [decode_values(as_column([each]), kind)[0].as_py() for each in values]
     assert decode_values(as_column(values), kind).to_pylist() == alone
@@ -224,7 +224,7 @@ VALUES = st.one_of(
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(VALUES | st.none(), max_size=6))
 def test_neighbours_change_nothing(values: list[bytes | None]) -> None:
-    """I158: a batch is its values, each by itself and without Arrow's parser."""
+    """I159: a batch is its values, each by itself and without Arrow's parser."""
     convert = json_values._converter(PLAIN)
     alone = pa.array([json_values._value(each, convert) for each in values], PLAIN)
     found = decode_values(as_column(values), PLAIN)

@@ -209,6 +209,31 @@ def test_a_beginning_that_is_gone_is_a_loss(
     assert begun.batch() == [b"c"]
 
 
+def test_a_batch_that_a_reset_has_let_go_of_can_end(data: str, broker: BlockingBroker) -> None:
+    """I156: Spark asks again for a batch that it has written down, whatever has become of its entries."""
+    publish(broker, entries_of("a", 1) * 9)
+    stream = Stream(data, Local(broker), maxOffsetsPerTrigger=6, **NAMED)
+    assert stream.batch() == list(range(6))
+    planned = stream.end()
+    broker.admin.create_subscription("orders", "others", "latest")
+    broker.admin.reset("orders", "billing", "latest")
+    broker.admin.trim("orders")
+    assert stream.rows(planned) == []
+    stream.offset = planned
+    publish(broker, entries_of("c", 1) * 2)
+    assert stream.batch() == [9, 10]
+
+
+def test_a_batch_that_was_trimmed_without_a_reset_is_a_loss(data: str, broker: BlockingBroker) -> None:
+    publish(broker, entries_of("a", 1) * 9)
+    stream = Stream(data, Local(broker), maxOffsetsPerTrigger=6, **NAMED)
+    assert stream.batch() == list(range(6))
+    planned, at = stream.end(), stream.reader._later.at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)
+    stream.reader._later.finished(ORDERS, at, 8)  # by somebody who has not read it
+    with pytest.raises(DataLoss, match="entries 6 to 7 were trimmed"):
+        stream.rows(planned)
+
+
 # -- topics that are others ----------------------------------------------------------------------------
 
 

@@ -431,9 +431,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise
                 self._lost(name, {"position": begin})
                 continue
-            begin = after_loss(name, min(begin, visible), first, fail)
-            ranges.append(Planned(topic, begin, min(stop, visible), each.get("whole", 0)))
+            begin, whole = min(begin, visible), each.get("whole", 0)
+            wanted = max(begin, whole) < first and self._reset_since(topic, each)
+            begin = after_loss(name, begin, first, fail and not wanted)
+            ranges.append(Planned(topic, begin, min(stop, visible), first if wanted else whole))
         return cut(ranges, self._options["minPartitions"], self._options.get("cores"))
+
+    def _reset_since(self, topic: TopicReader, end: dict[str, Any]) -> bool:
+        """The subscription was reset after this batch was planned: what it let go of is not missed.
+
+        Else a batch that Spark has written down could never end, though nobody wants its rows any more.
+        """
+        if self._subscription is None or end.get("subscription") != self._subscription.name:
+            return False
+        try:
+            return self._asked(topic, create=False).reset_number != int(end["reset"])
+        except _AWAY:
+            return False
 
     def _grown(self, topic: TopicReader, stop: int) -> int:
         """Where a topic ends that ended before a batch which was planned already: the batch is not whole.
