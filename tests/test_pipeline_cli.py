@@ -197,6 +197,12 @@ def test_why_spark_did_not_start(tmp_path: Path) -> None:
     assert words.startswith(
         "Spark did not start: Error: Could not create the Java Virtual Machine.; --spark-log"
     )
+    log.write_text("Error occurred during initialization of VM\nToo small maximum heap\n")
+    assert "initialization of VM Too small maximum heap;" in not_started(log, RuntimeError("gateway exited"))
+    log.write_text(
+        "org.apache.spark.SparkException: Could not parse Master URL: 'local[x'\n\tat org.Spark(S:3)\n"
+    )
+    assert "start: Could not parse Master URL: 'local[x';" in not_started(log, RuntimeError("gateway exited"))
     log.write_text("")
     assert "did not start: gateway exited;" in not_started(log, RuntimeError("gateway exited\nmore"))
 
@@ -209,6 +215,12 @@ def test_errors_in_short() -> None:
     plain = PySparkException("[NO_COLUMN] there is none. SQLSTATE: 42703; line 1\n'Filter")
     assert str(in_short(plain)) == "there is none."
     assert in_short(ValueError("mine")) is None
+    unread = (
+        "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file f."
+    )
+    assert str(in_short(PySparkException(unread))) == (
+        "Encountered error while reading file f; it is missing or damaged: restore it from a copy"
+    )
 
 
 class Terminal(io.StringIO):

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,8 @@ STEPS = {
     "send": "sending",
 }
 _OURS = re.compile(r"holdfast\.(?:errors|pipeline\.\w+)\.(\w+): (.+)")
-_CODES = re.compile(r"^\[[A-Z0-9_.]+\] | SQLSTATE: \w+.*$")
+_CODES = re.compile(r"^(?:[\w.$]+(?:Exception|Error): )?(?:\[[A-Z0-9_.]+\] )?| SQLSTATE: \w+.*$")
+_UNREADABLE = "FAILED_READ_FILE"
 
 
 class SparkFailed(HoldfastError):
@@ -128,28 +130,29 @@ def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps
 
 @contextlib.contextmanager
 def elsewhere(path: str) -> Iterator[None]:
-    """Processes that are started meanwhile write their complaints into this file."""
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    before = os.dup(2)
+    """Processes that are started meanwhile write into this file, whatever they have to say."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    before = {number: os.dup(number) for number in (1, 2)}
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.dup2(file, 2)
+        for number in before:
+            os.dup2(file, number)
         yield
     finally:
-        os.dup2(before, 2)
-        os.close(before)
+        for number, kept in before.items():
+            os.dup2(kept, number)
+            os.close(kept)
         os.close(file)
 
 
 def not_started(log: Path, error: Exception) -> str:
     """Why: what Java or Spark said last, which is behind this error."""
     said = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-    blamed = [
-        line
-        for line in said
-        if re.match(r"Error: |Exception in |Caused by: |[\w.]+(Exception|Error): ", line)
-    ]
+    pattern = r"Error: |Error occurred |Exception in |Caused by: |[\w.]+(Exception|Error): "
+    blamed = [f"{line} {more}" for line, more in pairwise([*said, ""]) if re.match(pattern, line)]
+    blamed = [re.sub(r"\s+at \S+\(.*|\s+Error: .*$", "", _CODES.sub("", line)).strip() for line in blamed]
     told = in_short(error)
     why = blamed[0] if blamed else str(told) if told is not None else str(error).partition("\n")[0]
     return f"Spark did not start: {why}; --spark-log FILE keeps all that it says"
@@ -167,7 +170,12 @@ def in_short(error: Exception) -> HoldfastError | None:
     if ours:
         return SparkFailed(f"{ours[-1][1]} ({ours[-1][0]})")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return SparkFailed(_CODES.sub("", lines[0]) if lines else type(error).__name__)
+    if not lines:
+        return SparkFailed(type(error).__name__)
+    words = _CODES.sub("", lines[0])
+    if _UNREADABLE in lines[0]:
+        words = f"{words.rstrip('. ')}; it is missing or damaged: restore it from a copy"
+    return SparkFailed(words)
 
 
 def add_session(group: Any) -> None:
