@@ -63,7 +63,7 @@ def test_what_is_not_contiguous_is_refused(q: Queue, data: Any, put: Callable[[Q
     assert drain(q) == []
 
 
-@pytest.mark.parametrize("data", ["text", 7, None, object()], ids=repr)
+@pytest.mark.parametrize("data", ["text", 7, None, object()], ids=lambda data: type(data).__name__)
 def test_what_has_no_bytes_is_refused(q: Queue, data: Any) -> None:
     with pytest.raises(TypeError):
         q.put(data)
