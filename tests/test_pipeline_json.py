@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -201,6 +202,25 @@ def test_what_is_nested_needs_little_of_the_stack() -> None:
         return at(depth - 1) if depth else decode_values(as_column([b'{"b":' + inside + b"}", None]), AB)
 
     assert at(300).to_pylist() == [{"a": None, "b": inside.decode()}, None]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"a":1,"b":' + b"[" * (DEPTH_MAX + 1) + b'"' + b'\\"' * 30_000,
+        b'{"a":1,"b":' + b"[" * (DEPTH_MAX + 1) + b'"' + b'\\"' * 30_000 + b"\\",
+        b'{"a":1,"n":"' + b"1" * 30_000 + b'x"}',
+    ],
+    ids=["a text that does not end", "nor its last mark", "digits"],
+)
+def test_a_value_takes_time_as_its_length(value: bytes) -> None:
+    """I159, and it holds up no batch. Milliseconds; if each beginning were tried to the end, ten seconds."""
+    began = time.process_time()
+    found = decode_values(as_column([b'{"a":2}', value]), KIND).to_pylist()
+    assert time.process_time() - began < 3
+    assert found[0]["a"] == 2
+    assert found[1]["a"] == (1 if value.endswith(b"}") else None)
+    assert found[1]["n"] is None
 
 
 VALUES = st.one_of(

@@ -28,8 +28,9 @@ DEPTH_MAX = 250
 """What is nested deeper is no JSON: neither parser shall need more stack for it."""
 _BLANK = " \t\n\r"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+# What is taken is kept (*+, ++) and not tried a second way: a value takes time as its length.
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)  # also one that does not end: nothing nests in it
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T](.*))?)?)?", re.DOTALL)
 _TIME = re.compile(r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?)?(.*)", re.DOTALL)
 _ZONE = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2})|:([0-9]))?")
