@@ -7,6 +7,8 @@ import contextlib
 import logging
 import os
 import re
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -44,6 +46,12 @@ STEPS = {
 _OURS = re.compile(r"holdfast\.(?:errors|pipeline\.\w+)\.(\w+): (.+)")
 _CODES = re.compile(r"^(?:[\w.$]+(?:Exception|Error): )?(?:\[[A-Z0-9_.]+\] )?| SQLSTATE: \w+.*$")
 _UNREADABLE = "FAILED_READ_FILE"
+GONE = (
+    "Spark's Java process is gone: killed, or out of memory; --memory SIZE gives it more, --spark-log FILE "
+    "keeps what it says"
+)
+GONE_S = 2.0
+"""A process that dies closes its connections first."""
 
 
 class SparkFailed(HoldfastError):
@@ -105,27 +113,77 @@ def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-spark."))
             kept = str(Path(folder) / "log")
         steps = stack.enter_context(Steps())
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # what it says is raised, too
+        hush()
         from pyspark.sql import SparkSession
 
         running = SparkSession.getActiveSession()
-        with elsewhere(kept):
+        with elsewhere(kept), own_interrupt():
             try:
                 spark = session("holdfast", master=options.master, memory=options.memory)
             except HoldfastError:
                 raise
             except Exception as error:
                 raise SparkFailed(not_started(Path(kept), error)) from error
+        # It prints a trace when Java is dead; that is told below.
+        spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         if running is None:
-            stack.callback(spark.stop)
+            stack.callback(stop, spark)
         steps.spark = spark
         try:
             yield spark, steps
         except Exception as error:
-            told = in_short(error)
+            told = SparkFailed(GONE) if gone(spark, error) else in_short(error)
             if told is None:
                 raise
             raise told from error
+
+
+def hush() -> None:
+    """What these loggers say is raised, too; of an interrupt and a dead Java they would show the traces."""
+    for name in ("SQLQueryContextLogger", "py4j"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_worth_saying)  # one and the same: it is there once
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Python's bridge to Java has a logger of its own, and says this elsewhere."""
+    return not record.getMessage().endswith("while sending command.")
+
+
+@contextlib.contextmanager
+def own_interrupt() -> Iterator[None]:
+    """Ctrl-C stays what it was. Spark's own answer calls Java out of a call to Java, which goes wrong."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # there, nobody can change it
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def stop(spark: SparkSession) -> None:
+    """End a session. One whose Java is dead, or was interrupted while it ends, is over as well."""
+    with contextlib.suppress(Exception):
+        spark.stop()
+
+
+def gone(spark: SparkSession, error: Exception) -> bool:
+    """Whether this is the error because Spark's Java process has died."""
+    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+
+    if isinstance(error, HoldfastError):
+        return False
+    java = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
+    if not isinstance(java, subprocess.Popen):
+        return False  # somebody else has started it
+    cut = isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)
+    try:
+        java.wait(GONE_S if cut else 0)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -160,7 +218,7 @@ def not_started(log: Path, error: Exception) -> str:
 
 def in_short(error: Exception) -> HoldfastError | None:
     """An error of Spark's in one line: our own that is within it, or what Spark says. None: it is no such."""
-    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException | Py4JError):

@@ -476,13 +476,13 @@ def verify_archive(spark: SparkSession, directory: str | Path) -> int:
 
 def _require_whole(spark: SparkSession, there: ArchiveDirectory, run: Run) -> None:
     """Raises Corrupt: a partition of this run is not what it was."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         found = read_archive(spark, there.path, runs=[run]).groupBy("topic", "date")
         rows = found.agg(*aggregates(list(ARCHIVED))).collect()
-    except (PySparkException, Py4JError) as error:  # a file that is no Parquet: whose?
+    except (PySparkException, Py4JJavaError) as error:  # a file that is no Parquet: whose?
         if len(run.parts) > 1:
             for part in run.parts:
                 _require_whole(spark, there, msgspec.structs.replace(run, parts=[part]))

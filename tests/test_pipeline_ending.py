@@ -1,0 +1,62 @@
+"""A pipeline command that is interrupted, or whose Java is killed: real processes, real signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.spark import GONE
+from holdfast.pipeline.numbered import encode_json
+from pipeline_world import publish
+from processes import until
+
+pytestmark = pytest.mark.timeout(400)  # Spark starts twice
+COMMAND = str(Path(sys.executable).parent / "holdfast")
+
+
+@contextmanager
+def streaming(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """`measure` as a stream that goes on for ever, behind its first batch: it waits for Java."""
+    data, to = tmp_path / "data", tmp_path / "figures"
+    publish(data, "rig", [encode_json("r", n, "k", value=float(n)) for n in range(5)])
+    arguments = ["measure", "rig", "--data", str(data), "--to", str(to), "--stream", "--every", "1 second"]
+    with subprocess.Popen(
+        [COMMAND, "pipeline", *arguments, "--master", "local[1]"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        try:
+            batches = tmp_path / "figures.checkpoint/commits"
+            until(lambda: command.poll() is not None or list(batches.glob("[0-9]*")), 120)
+            yield command
+        finally:
+            command.kill()
+
+
+def java_of(pid: int) -> int:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (java,) = [int(each) for each in children if "java" in Path(f"/proc/{each}/cmdline").read_text()]
+    return java
+
+
+def test_ctrl_c_ends_a_stream_with_its_report(tmp_path: Path) -> None:
+    with streaming(tmp_path) as command:
+        command.send_signal(signal.SIGINT)
+        out, err = command.communicate(timeout=120)
+    assert (command.returncode, err) == (0, "")
+    assert "figures: 0 windows of 0 measurements" in out
+
+
+def test_a_java_that_is_killed_is_told_in_a_line(tmp_path: Path) -> None:
+    with streaming(tmp_path) as command:
+        os.kill(java_of(command.pid), signal.SIGKILL)
+        out, err = command.communicate(timeout=120)
+    assert (command.returncode, out, err) == (1, "", f"holdfast: {GONE}\n")
