@@ -13,6 +13,44 @@ from holdfast import Misuse, Queue
 from processes import Child, Start
 from spark_session import spark as spark
 
+COUNTS = "counts"
+"""What a test says at the end of the run: how much it has tried."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before the groups are looked at
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Processes share the tests by whole files; one of them has all that want the one Spark session.
+
+    Those begin, since they take longest. Within a file tests keep their order.
+    """
+
+    def group(item: pytest.Item) -> str:
+        return "spark" if "spark" in getattr(item, "fixturenames", ()) else item.path.name
+
+    items.sort(key=lambda item: group(item) != "spark")
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    told = [
+        f"{report.nodeid.partition('::')[2]}: {words}"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, words in report.user_properties
+        if name == COUNTS
+    ]
+    if told:
+        terminalreporter.section("counts")
+        terminalreporter.write_line("\n".join(told))
+
+
+@pytest.fixture
+def counts(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """`counts("so many kills")` is printed when all tests are done."""
+    return lambda words: record_property(COUNTS, words)
+
 
 @pytest.fixture(autouse=True)
 def runtime_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,7 +42,9 @@ def simulation() -> Iterator[Simulation]:
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "batches"])
-def test_every_step_is_struck(tmp_path: Path, simulation: Simulation, stream: bool) -> None:
+def test_every_step_is_struck(
+    tmp_path: Path, simulation: Simulation, stream: bool, counts: Callable[[str], None]
+) -> None:
     """I141, I142, I143, I144: driver, worker and broker, one after another, on one stream; and on batches."""
     simulation.stream = stream
     try:
@@ -52,18 +54,18 @@ def test_every_step_is_struck(tmp_path: Path, simulation: Simulation, stream: bo
     assert not account.faults, account.faults
     assert account.lives == len(STRIKES) + 1
     assert account.restarts == sum(arm.target == "broker" for arms in STRIKES for arm in arms)
-    print(account.words())
+    counts(account.words())
 
 
 @pytest.mark.timeout(2000)  # five drivers, each of which has LIFE_S
-def test_drivers_of_spark_are_killed(tmp_path: Path) -> None:
+def test_drivers_of_spark_are_killed(tmp_path: Path, counts: Callable[[str], None]) -> None:
     """With real Spark: staged, before the commit, between commit and Spark's log, in `abort`; and on the way
     there workers and the broker."""
     account = sequence(tmp_path, spark_driver, FEW)
     assert not account.faults, account.faults
     assert account.lives == len(FEW) + 1
     assert account.kills.total() == sum(map(len, FEW))
-    print(account.words())
+    counts(account.words())
 
 
 def test_two_drivers_and_an_abort_at_the_wrong_time(tmp_path: Path) -> None:

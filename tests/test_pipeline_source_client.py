@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,22 +17,34 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(600)
 
 
-def require_sound(account: Account) -> None:
+@pytest.fixture
+def require_sound(counts: Callable[[str], None]) -> Callable[[Account], None]:
+    def judge(account: Account) -> None:
+        counts(account.words())
+        _require(account)
+
+    return judge
+
+
+def _require(account: Account) -> None:
     """Nothing is wrong, and everything that can happen did."""
     assert not account.faults, account.faults[:5]
     missing = [name for name in source_storm.HAPPENS if not account.counts[name]]
     assert not missing, f"{missing} did not happen: {account.words()}"
-    print(account.words())
 
 
 @pytest.mark.parametrize(("seed", "by"), [(2, "path"), (108, "url")])
-def test_the_same_rows_as_the_client(tmp_path: Path, seed: int, by: str) -> None:
+def test_the_same_rows_as_the_client(
+    tmp_path: Path, seed: int, by: str, require_sound: Callable[[Account], None]
+) -> None:
     """I150, I153, I155, I156: random ranges, and a stream that is reset and trimmed; by path and by URL."""
     require_sound(source_storm.run(tmp_path, seed, by, Plain(), rounds=5, messages=50))
 
 
 @pytest.mark.parametrize(("seed", "by"), [(301, "path"), (302, "url")])
-def test_the_same_rows_in_spark(spark: SparkSession, tmp_path: Path, seed: int, by: str) -> None:
+def test_the_same_rows_in_spark(
+    spark: SparkSession, tmp_path: Path, seed: int, by: str, require_sound: Callable[[Account], None]
+) -> None:
     """The same with Spark, whose stream runs while it all happens."""
     reading = WithSpark(spark, tmp_path / "checkpoint")
     require_sound(source_storm.run(tmp_path, seed, by, reading, rounds=2, messages=40))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -18,12 +19,11 @@ KILLS = 500
 
 
 @pytest.mark.parametrize("plan", storm.PLANS, ids=lambda plan: plan.name.replace(" ", "-"))
-def test_storm(plan: storm.Plan, capsys: pytest.CaptureFixture[str]) -> None:
+def test_storm(plan: storm.Plan, counts: Callable[[str], None]) -> None:
     chosen = os.environ.get("HOLDFAST_STORM_SEED")
     seed = int(chosen) if chosen else random.SystemRandom().getrandbits(31)
     account = storm.run(replace(plan, kills=KILLS, seed=seed, seconds=60.0))
-    with capsys.disabled():
-        print(f"\n{account.words()} ", end="")
+    counts(account.words())
     assert account.faults == []
     assert account.kills >= KILLS
     assert account.lost == 0
