@@ -213,12 +213,21 @@ class FileTopic:
         return first, visible
 
     def at_time(self, time_ms: int) -> int:
-        first, visible = self.plan()
+        """As TopicReader. Raises Corrupt: what is kept cannot be read."""
+        low, high = self.plan()
+        begun = low, self._table.version
         wanted = time_ms * 1_000_000
-        low, high = first, visible
         while low < high:  # log time never goes back
             middle = (low + high) // 2
-            time_ns, place = self._time(middle, high)
+            try:
+                time_ns, place = self._time(middle, high)
+            except NotFound as error:
+                # Its ledger went, or was written again into another file: then all is searched anew.
+                low, high = self.plan()
+                if begun == (low, self._table.version):
+                    raise Corrupt(f"{self.name}, position {middle}: {error}") from error
+                begun = low, self._table.version
+                continue
             if time_ns < wanted:
                 low = place + 1
             else:

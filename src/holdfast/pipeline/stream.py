@@ -215,14 +215,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = {name: each for name, each in begun.items() if self._is_chosen(name)}
         # Also those that a look into the directory has missed: whether a topic is gone says the topic.
         for name in sorted({*self._selection.find(self._place), *begun}):
-            try:
-                topic = self._place.open(name)
-                entry = self._standing(topic, begun.get(name))
-                first, visible = self._extent(topic, entry["position"])
-            except DataLoss:
-                raise
-            except NotFound:
-                continue  # deleted, perhaps while this looked
+            found = self._looked_at(name, begun.get(name))
+            if found is None:
+                continue
+            topic, entry, first, visible = found
             if self._target is not None:
                 if name not in begun and name not in self._target:
                     continue  # came after available-now began
@@ -237,6 +233,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in begun.keys() - entries.keys():
             self._lost(name, begun[name])
         return entries, ranges
+
+    def _looked_at(
+        self, name: str, before: dict[str, Any] | None
+    ) -> tuple[TopicReader, dict[str, Any], int, int] | None:
+        """A topic, where it stands, and what can be read of it; None: it is gone.
+
+        Something else that was not found says nothing of the topic. Only the topic, asked again, does.
+        """
+        for last in (False, True):
+            try:
+                topic = self._place.open(name)
+                entry = self._standing(topic, before)
+                return topic, entry, *self._extent(topic, entry["position"])
+            except DataLoss:
+                raise
+            except NotFound:
+                try:
+                    self._place.open(name).plan()
+                except NotFound:
+                    return None  # deleted, perhaps while this looked
+                if last:
+                    raise
+        raise AssertionError
 
     def _is_chosen(self, name: str) -> bool:
         if not self._selection.matches(name):
@@ -426,13 +445,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if topic.incarnation.hex() != each["incarnation"]:
                     raise NotFound(f"{name} was deleted, and made again")
                 visible = visible if stop <= visible else self._grown(topic, stop)
-            except NotFound as error:
-                if isinstance(error, DataLoss):
-                    raise
+                begin, whole = min(begin, visible), each.get("whole", 0)
+                wanted = max(begin, whole) < first and self._reset_since(topic, each)
+            except DataLoss:
+                raise
+            except NotFound:
                 self._lost(name, {"position": begin})
                 continue
-            begin, whole = min(begin, visible), each.get("whole", 0)
-            wanted = max(begin, whole) < first and self._reset_since(topic, each)
             begin = after_loss(name, begin, first, fail and not wanted)
             ranges.append(Planned(topic, begin, min(stop, visible), first if wanted else whole))
         return cut(ranges, self._options["minPartitions"], self._options.get("cores"))
