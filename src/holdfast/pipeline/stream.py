@@ -1,11 +1,12 @@
 """Reading topics as they grow: offsets are positions, per topic and partition.
 
 An offset is {topic: {partition: {"incarnation", "from", "position", "reset", "subscription", "plain",
-"whole"}}}. `position` is where the next batch begins. `from` is where the batch that ended here began, if not
-at the position before it: a topic that is new, or made again, or shorter than it was, or a subscription that
-was reset. `reset` is the reset number of the named subscription, -1 without one. `plain`: the topic has no
-partitions. `whole`: what was trimmed behind it is missed. So what a batch reads is in its two offsets alone,
-and Spark can ask again.
+"whole", "short"}}}. `position` is where the next batch begins. `from` is where the batch that ended here
+began, if not at the position before it: a topic that is new, or made again, or shorter than it was, or a
+subscription that was reset. `reset` is the reset number of the named subscription, -1 without one. `plain`:
+the topic has no partitions. `whole`: what was trimmed behind it is missed. `short`: the topic ends before
+`position`, and this is where it ended when that was seen first; else there is none. So what a batch reads is
+in its two offsets alone, and Spark can ask again.
 """
 
 from __future__ import annotations
@@ -153,8 +154,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held: Place | None = None
         self._floors: dict[str, Floor] = {}
         """Per topic, how far the subscription may move."""
-        self._short: dict[str, int] = {}
-        """Topics that end before what was read of them: where they ended when that was seen first."""
         self._target: Flat | None = None
         """Where available-now ends."""
         self._waiting_since: float | None = None
@@ -199,8 +198,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("no new batch while the broker is away: %s", error)
             return start
         if not isinstance(limit, ReadAllAvailable):
-            back = any(each["position"] < begun.get(name, each)["position"] for name, each in entries.items())
-            if not back and self._too_little(sum(stop - begin for _, begin, stop in ranges.values())):
+            noted = any(
+                each.get("short") != begun.get(name, each).get("short") for name, each in entries.items()
+            )
+            if not noted and self._too_little(sum(stop - begin for _, begin, stop in ranges.values())):
                 return start
             ranges = self._limited(ranges)
         for name, (_, begin, stop) in ranges.items():
@@ -245,7 +246,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 topic = self._place.open(name)
                 entry = self._standing(topic, before)
-                return topic, entry, *self._extent(topic, entry["position"])
+                return topic, entry, *self._extent(topic, entry)
             except DataLoss:
                 raise
             except NotFound:
@@ -263,13 +264,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return True
 
-    def _extent(self, topic: TopicReader, position: int) -> tuple[int, int]:
+    def _extent(self, topic: TopicReader, entry: dict[str, Any]) -> tuple[int, int]:
         """What can be read. What a subscription says may be shown to readers of the files a moment later."""
         deadline = time.monotonic() + SHOWN_S
         while True:
             first, visible = topic.plan()
-            known = topic.name in self._short
-            if position <= visible or known or time.monotonic() >= deadline:
+            if entry["position"] <= visible or "short" in entry or time.monotonic() >= deadline:
                 return first, visible
             time.sleep(GROW_S)
 
@@ -326,20 +326,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         What comes now is new, and stands at positions that were read before. But it may also be that the
         broker has not been started since a power cut, and will show the rest: what says so is that it grows.
+        Where it ended is kept in the offset: it may grow while no query runs.
         """
         position: int = entry["position"]
+        seen: int | None = entry.get("short")
+        plain = {key: each for key, each in entry.items() if key != "short"}
         if position <= visible:
-            self._short.pop(name, None)
-            return entry, position
+            return plain, position
         words = _short_words(name, position, visible)
         if self._options["failOnDataLoss"]:
             raise DataLoss(f"{words}; start its broker; if it stays so, set failOnDataLoss=false to go on")
-        seen = self._short.setdefault(name, visible)
-        if seen == visible:
+        if seen is None or visible <= seen:
             log.warning("%s; waiting for it to grow", words)
-            return entry, position
+            return {**plain, "short": visible}, position
         log.warning("%s; going on with entry %d, the first that is new", words, seen)
-        return {**entry, "from": seen, "position": seen}, seen
+        return {**plain, "from": seen, "position": seen}, seen
 
     def _too_little(self, count: int) -> bool:
         least = self._options["minOffsetsPerTrigger"]
