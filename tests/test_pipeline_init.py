@@ -25,7 +25,7 @@ def test_its_own_test_passes(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=280,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "Asia/Tokyo"},  # right anywhere
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout

@@ -2,8 +2,10 @@
 
     python measurements.py DATA_DIRECTORY OUTPUT
 
-`clean` and `alarms` are plain functions from DataFrame to DataFrame: they run the same over a batch, over a
-stream and in the test, and the declarative pipeline beside this file calls them, too.
+`clean` and `alarms` are plain functions from DataFrame to DataFrame: they run over a batch and in the test,
+and the declarative pipeline beside this file calls them, too. A stream must be told how long it waits for
+what is late: for one, put `.withWatermark("at", "1 minute")` behind `where`, and take
+`dropDuplicatesWithinWatermark`.
 """
 
 from __future__ import annotations

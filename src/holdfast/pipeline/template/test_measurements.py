@@ -35,7 +35,7 @@ def reading(number: int, celsius: float, seconds: int = 0) -> bytes:
 def test_each_reading_counts_once_and_what_is_none_is_left_out(spark: SparkSession) -> None:
     found = clean(messages(spark, reading(0, 20.5), reading(0, 20.5), reading(1, 9999.0), b"no JSON", b""))
     expected = spark.createDataFrame(
-        [("rig-1", 0, "boiler", datetime(2026, 11, 15, 12), 20.5)],
+        [("rig-1", 0, "boiler", datetime(2026, 11, 15, 12, tzinfo=UTC), 20.5)],
         "producer string, number bigint, sensor string, at timestamp, celsius double",
     )
     assertDataFrameEqual(found, expected)
@@ -44,7 +44,7 @@ def test_each_reading_counts_once_and_what_is_none_is_left_out(spark: SparkSessi
 def test_a_hot_minute_is_an_alarm(spark: SparkSession) -> None:
     readings = clean(messages(spark, reading(0, 70.0), reading(1, 90.0, 10), reading(2, 60.0, 70)))
     expected = spark.createDataFrame(
-        [("boiler", datetime(2026, 11, 15, 12), 90.0, 2)],
+        [("boiler", datetime(2026, 11, 15, 12, tzinfo=UTC), 90.0, 2)],
         "sensor string, minute timestamp, celsius double, readings bigint",
     )
     assertDataFrameEqual(alarms(readings, Limits(alarm=80.0)), expected)
