@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from holdfast.errors import BadConfiguration, Timeout
 from holdfast.pipeline import behind_latest
 from holdfast.pipeline.offsets import DataLoss
 from holdfast.pipeline.options import parse
-from holdfast.pipeline.stream import StreamReader, reach, share
+from holdfast.pipeline.stream import StreamReader, in_turn, reach, share
 from served import served
 
 if TYPE_CHECKING:
@@ -142,6 +143,42 @@ def test_a_limit_is_shared(data: str, broker: BlockingBroker) -> None:
     assert [stream.offset[ORDERS][str(i)]["position"] for i in (0, 1)] == [6, 2]
     assert share({"a": 1000, "b": 1, "c": 0}, 10) == {"a": 9, "b": 1, "c": 0}
     assert share({"a": 3}, 10) == {"a": 3}
+
+
+def test_a_limit_below_the_number_of_topics_goes_round(data: str, broker: BlockingBroker) -> None:
+    """At most is at most; and a topic that is always full keeps no other waiting."""
+    for name in "abcdefg":
+        send(broker, 5 if name == "f" else 40, name)
+    stream = Stream(data, topicsPattern=".", maxOffsetsPerTrigger=3)
+    reached = []
+    for _ in range(14):
+        assert len(stream.batch()) == 3
+        reached.append([next(iter(parts.values()))["position"] for parts in stream.offset.values()])
+    assert reached[2] == [2, 2, 1, 1, 1, 1, 1]
+    assert reached[6] == [3] * 7, "seven batches of three: everybody had three turns"
+    assert reached[13] == [7, 6, 6, 6, 6, 5, 6], "who has nothing more is passed over"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_limit_is_used_up_and_never_exceeded(seed: int) -> None:
+    choose = random.Random(seed)
+    last, waited = "", 0
+    for _ in range(200):
+        waiting = {f"t{number:02}": choose.choice([0, 1, 3, 1000]) for number in range(choose.randrange(30))}
+        limit = choose.randrange(1, 40)
+        shares = share(waiting, limit, last)
+        assert shares.keys() == waiting.keys()
+        assert sum(shares.values()) == min(limit, sum(waiting.values()))
+        assert all(0 <= shares[name] <= count for name, count in waiting.items())
+        if limit >= sum(count > 0 for count in waiting.values()):
+            assert all(shares[name] for name, count in waiting.items() if count)
+        last = (in_turn(shares, last) or [last])[-1]
+    for _ in range(50):  # whoever waits: at most once round
+        waiting = {f"t{number:02}": choose.choice([0, 1, 5]) for number in range(20)} | {"t07": 1}
+        shares = share(waiting, 2, last)
+        last = in_turn(shares, last)[-1]
+        waited = 0 if shares["t07"] else waited + 1
+        assert waited < 10
 
 
 def test_waiting_for_enough(data: str, broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch) -> None:

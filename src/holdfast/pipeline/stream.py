@@ -98,15 +98,27 @@ def begins(name: str, start: Flat, end: dict[str, Any]) -> int:
     return int(before["position"] if before["position"] <= end["position"] else end["from"])
 
 
-def share(waiting: dict[str, int], limit: int) -> dict[str, int]:
-    """A limit for all together, given to each by what waits; everybody who has something gets something."""
-    total = sum(waiting.values())
-    if total <= limit:
+def in_turn(counts: dict[str, int], last: str) -> list[str]:
+    """Those that have something, by name, from the first behind `last` on."""
+    return sorted((name for name, count in counts.items() if count), key=lambda name: (name <= last, name))
+
+
+def share(waiting: dict[str, int], limit: int, last: str = "") -> dict[str, int]:
+    """A limit for all together, given to each by what waits.
+
+    Everybody who has something gets something, if the limit has one for each. Else they take turns by name,
+    from the first behind `last`.
+    """
+    if sum(waiting.values()) <= limit:
         return dict(waiting)
-    return {
-        name: 0 if count == 0 else max(1, min(count, count * limit // total))
-        for name, count in waiting.items()
-    }
+    turns = in_turn(waiting, last)[:limit]
+    rest = limit - len(turns)
+    more = max(1, sum(waiting[name] - 1 for name in turns))
+    shares = dict.fromkeys(waiting, 0) | {name: 1 + (waiting[name] - 1) * rest // more for name in turns}
+    left = limit - sum(shares.values())
+    for name in [name for name in turns if shares[name] < waiting[name]][:left]:
+        shares[name] += 1  # what rounding down has left
+    return shares
 
 
 def reach(topic: TopicReader, start: int, stop: int, size: int) -> int:
@@ -154,6 +166,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held: Place | None = None
         self._floors: dict[str, Floor] = {}
         """Per topic, how far the subscription may move."""
+        self._last = ""
+        """The topic whose turn it was last, where a limit has not one entry for each."""
         self._target: Flat | None = None
         """Where available-now ends."""
         self._waiting_since: float | None = None
@@ -361,7 +375,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limited(self, ranges: Ranges) -> Ranges:
         """What one batch takes of it."""
         if (most := self._options["maxOffsetsPerTrigger"]) is not None:
-            shares = share({name: stop - begin for name, (_, begin, stop) in ranges.items()}, most)
+            waiting = {name: stop - begin for name, (_, begin, stop) in ranges.items()}
+            shares = share(waiting, most, self._last)
+            self._last = (in_turn(shares, self._last) or [self._last])[-1]
             ranges = {name: (each[0], each[1], each[1] + shares[name]) for name, each in ranges.items()}
         if (size := self._options["maxBytesPerTrigger"]) is not None:
             part = max(1, size // max(1, sum(begin < stop for _, begin, stop in ranges.values())))
