@@ -21,7 +21,7 @@ from holdfast.errors import BadConfiguration, HoldfastError
 from holdfast.pipeline.batch import SPLIT_BYTES_MIN, BatchReader, FilteringBatchReader, Split, cut
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.offsets import DataLoss
-from holdfast.pipeline.options import OPTIONS, parse, table
+from holdfast.pipeline.options import OPTIONS, declared, parse, table
 from holdfast.pipeline.reading import FilePlace, FileTopic
 
 if TYPE_CHECKING:
@@ -183,6 +183,9 @@ def test_filters_are_pushed_down(spark: SparkSession, data: str, broker: Blockin
         ({"mode": "lenient"}, "failfast or permissive"),
         ({"path": " "}, "something"),
         ({"topics": ","}, "names with commas"),
+        ({"endingOffsets": "earliest"}, "it takes latest, or JSON .* up to the earliest there is nothing"),
+        ({"endingOffsets": '{"orders": {"0": 7, "1": -2}}'}, "up to the earliest there is nothing"),
+        ({"endingOffsets": "7"}, "it takes latest, or JSON"),
     ],
 )
 def test_wrong_options_say_what_is_right(given: dict[str, str], words: str) -> None:
@@ -194,6 +197,9 @@ def test_options_have_no_case_and_every_one_is_told(data: str) -> None:
     assert parse({"STARTINGOFFSETS": "Latest"}, "source")["startingOffsets"] == "latest"
     assert parse({"maxbytespertrigger": "64m"}, "source")["maxBytesPerTrigger"] == 64 << 20
     assert parse({"startingTimestamp": "1970-01-01T00:00:01"}, "source")["startingTimestamp"] == 1000
+    defaults = {each.name: each.default for each in declared("source") if each.default is not None}
+    assert parse(defaults, "source") == parse({}, "source"), "what the table shows can be given"
+    assert (defaults["maxTriggerDelay"], defaults["timeout"]) == ("15m", "60s")
     page = (Path(__file__).parent.parent / "docs/source.md").read_text()
     assert table("source") in page, "docs/source.md shows other options; paste options.table('source')"
     assert len({each.name.lower() for each in OPTIONS}) == len(OPTIONS)

@@ -26,7 +26,8 @@ class Option:
     name: str
     parse: Callable[[str], Any]
     """Raises ValueError with what would be right."""
-    default: Any
+    default: str | None
+    """As a user would give it."""
     doc: str
     sides: tuple[Side, ...] = ("source",)
 
@@ -127,6 +128,21 @@ def offsets(value: str) -> str | Positions:
     return out
 
 
+def ends(value: str) -> str | Positions:
+    """`latest`, or {"topic": {"0": 17, "1": -1}}."""
+    wrong = ValueError(
+        'latest, or JSON such as {"orders": {"0": 17}}, -1 latest; up to the earliest there is nothing'
+    )
+    try:
+        found = offsets(value)
+    except ValueError:
+        raise wrong from None
+    told = found.values() if isinstance(found, dict) else ()
+    if found == "earliest" or any(EARLIEST in each.values() for each in told):
+        raise wrong
+    return found
+
+
 def _position(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
         raise ValueError("not a position")
@@ -155,16 +171,25 @@ OPTIONS: list[Option] = [
         None,
         "Where a new query begins: earliest (a batch's default), latest (a stream's), or JSON.",
     ),
-    Option("endingOffsets", offsets, "latest", "Where a batch ends: latest, or JSON. Not for streams."),
+    Option("endingOffsets", ends, "latest", "Where a batch ends: latest, or JSON. Not for streams."),
     Option("startingTimestamp", time_ms, None, "Begin with the first entry stored at this time or later."),
     Option("endingTimestamp", time_ms, None, "End before the first entry stored at this time or later."),
-    Option("failOnDataLoss", flag, True, "Entries that were trimmed before they were read: fail, or go on."),
+    Option(
+        "failOnDataLoss", flag, "true", "Entries that were trimmed before they were read: fail, or go on."
+    ),
     Option("maxOffsetsPerTrigger", count, None, "At most so many entries in one batch of a stream."),
-    Option("maxBytesPerTrigger", size, None, "At most about so many bytes in one batch of a stream."),
+    Option(
+        "maxBytesPerTrigger",
+        size,
+        None,
+        "At most about so many bytes in one batch of a stream; an entry of each topic at least.",
+    ),
     Option("minOffsetsPerTrigger", count, None, "No batch before so many entries wait ..."),
-    Option("maxTriggerDelay", duration_s, 900.0, "... or this time is over."),
+    Option("maxTriggerDelay", duration_s, "15m", "... or this time is over."),
     Option("minPartitions", count, None, "At least so many tasks; default: as many as run at once."),
-    Option("includeHeaders", flag, False, "Also the column encryption: the metadata of encrypted messages."),
+    Option(
+        "includeHeaders", flag, "false", "Also the column encryption: the metadata of encrypted messages."
+    ),
     Option("valueFormat", one_of("bytes", "json"), None, "json: the value is decoded by valueSchema."),
     Option("valueSchema", text, None, "The value's type, as DDL: id BIGINT, name STRING."),
     Option(
@@ -173,7 +198,7 @@ OPTIONS: list[Option] = [
         "failfast",
         "A damaged block: fail and name it, or leave it out and count it.",
     ),
-    Option("filterPushdown", flag, False, "Let Spark hand over filters on id, time and key."),
+    Option("filterPushdown", flag, "false", "Let Spark hand over filters on id, time and key."),
     Option(
         "predefinedSubscription",
         text,
@@ -209,9 +234,9 @@ OPTIONS += [
         SINK,
     ),
     Option(
-        "messagesPerEntry", count, 1, "Rows with nothing but a value share an entry, so many at most.", SINK
+        "messagesPerEntry", count, "1", "Rows with nothing but a value share an entry, so many at most.", SINK
     ),
-    Option("timeout", duration_s, 60.0, "A broker that is away is asked again for so long.", BOTH),
+    Option("timeout", duration_s, "60s", "A broker that is away is asked again for so long.", BOTH),
 ]
 
 
@@ -227,7 +252,7 @@ def parse(given: Mapping[str, str], side: Side) -> dict[str, Any]:
         BadConfiguration: one is unknown or wrong; the text says which, and what would be right.
     """
     known = {each.name.lower(): each for each in declared(side)}
-    out: dict[str, Any] = {each.name: each.default for each in known.values()}
+    out = {each.name: None if each.default is None else each.parse(each.default) for each in known.values()}
     for name, value in given.items():
         option = known.get(name.lower())
         if option is None:
@@ -254,6 +279,5 @@ def table(side: Side) -> str:
     """The options as a table in Markdown: what the documentation shows."""
     rows = ["| option | default | what it does |", "|---|---|---|"]
     for each in declared(side):
-        default = "" if each.default is None else str(each.default).lower()
-        rows.append(f"| `{each.name}` | {default} | {each.doc} |")
+        rows.append(f"| `{each.name}` | {each.default or ''} | {each.doc} |")
     return "\n".join(rows)
