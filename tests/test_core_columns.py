@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import time
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 from entry_bytes import METADATA, SINGLE, Fields, batch_payload, crc32c, encode, entry, pair
 from holdfast import Corrupt, DataLoss, Misuse, NotFound
 from holdfast._core import Columns, lz4_size, packed_entry, parse_run
+from holdfast.pipeline import decoding as decodings
+from holdfast.pipeline import packing
 from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.decoding import Decoding, Wish
-from holdfast.pipeline.packing import Unpackable, unpack, zstd_size
+from holdfast.pipeline.packing import SIZE_MAX, Unpackable, unpack, zstd_size
 from topic_bytes import FIRST, Maker, MemoryTopic, compress
 
 EVERY = [*COLUMNS, "encryption"]
@@ -440,6 +443,81 @@ def test_sizes_that_are_not_true_take_no_memory() -> None:
     assert bytes(unpack(4, 100_000, compress(4, bytes(100_000)))) == bytes(100_000)
     assert pa.total_allocated_bytes() - before < 1 << 20
     assert pa.default_memory_pool().max_memory() < 1 << 30
+
+
+def test_what_opens_to_too_much_is_refused_by_its_position() -> None:
+    """I151: a few KiB that open to more than anybody has room for, and all is as its producer says."""
+    fields: Fields = [(METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1)]
+    fields.append((METADATA["publish_time"], 1))
+    size = SIZE_MAX + 1
+    packed = compress(3, bytes(size))
+    assert len(packed) < 1 << 20
+    large: Fields = [*fields, (METADATA["compression"], 3), (METADATA["uncompressed_size"], size)]
+    parts: Fields = [*large, (METADATA["uuid"], b"u"), (METADATA["num_chunks_from_msg"], 2)]
+    entries = [entry(fields, b"a"), entry(large, packed), entry(fields, b"b")]
+    halves = (packed[:1000], packed[1000:])
+    entries += [entry([*parts, (METADATA["chunk_id"], i)], each) for i, each in enumerate(halves)]
+    topic = MemoryTopic([*entries, entry(fields, b"c")])
+    with pytest.raises(Corrupt, match=rf"position {FIRST + 1}: .* would have {size} bytes.*permissive"):
+        rows_of(topic, *topic.plan())
+    before = pa.total_allocated_bytes()
+    found = rows_of(topic, *topic.plan(), Wish(["value"], permissive=True))
+    assert [row["value"] for row in found] == [b"a", b"b", b"c"]
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+@pytest.mark.parametrize("permissive", [False, True])
+def test_no_room_is_no_damage(monkeypatch: pytest.MonkeyPatch, permissive: bool) -> None:
+    """A payload that is sound is not left out because this process has no memory just now."""
+
+    class Full:
+        def decompress(self, *_: Any) -> bytes:
+            raise pa.lib.ArrowMemoryError("malloc of size 1000 failed")
+
+    fields: Fields = [(METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1)]
+    fields += [(METADATA["publish_time"], 1), (METADATA["compression"], 3)]
+    fields.append((METADATA["uncompressed_size"], 1000))
+    topic = MemoryTopic([entry(fields, compress(3, bytes(1000)))])
+    monkeypatch.setattr(packing, "_codec", lambda _: Full())
+    with pytest.raises(MemoryError):
+        rows_of(topic, *topic.plan(), Wish(["value"], permissive=permissive))
+
+
+def test_parts_that_never_end_take_little() -> None:
+    """I151: neither time nor memory, also if they come again and again."""
+    topic: Any = MemoryTopic([])
+    began = time.process_time()
+    made = Decoding(topic, FIRST, FIRST, Wish(["value"]))
+    for number in range(1, 100_000):
+        assert made._join(b"u", number, 1 << 30, FIRST + number, b"") is None
+    assert time.process_time() - began < 4, "half a second; ten and more if each part copied all before it"
+    again = Decoding(topic, FIRST, FIRST, Wish(["value"]))
+    for number in range(1000):
+        again._join(b"u", 1 + number % 3, 9, FIRST + number, b"")
+    assert again._seen.count == 3
+
+
+def test_the_oldest_of_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decodings, "PARTS_MAX", 50)
+    base: Fields = [(METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1)]
+    base += [(METADATA["publish_time"], 1), (METADATA["num_chunks_from_msg"], 3)]
+
+    def part(uuid: int, chunk: int) -> bytes:
+        name = b"%d" % uuid * (100_000 if uuid == 199 else 1)
+        return entry([*base, (METADATA["uuid"], name), (METADATA["chunk_id"], chunk)], b"%d" % chunk)
+
+    begun = [part(uuid, 0) for uuid in range(200)]
+    entries = [*begun, *(part(uuid, chunk) for uuid in (0, 199) for chunk in (1, 2))]
+    topic = MemoryTopic(entries)
+    made = Decoding(topic, *topic.plan(), Wish(["value"], whole=0))  # type: ignore[arg-type]
+    rows = [row["value"] for batch in made.batches() for row in batch.to_pylist()]
+    assert rows == [b"012"], "the newest is whole; the oldest is left out, and is not taken for trimmed"
+    assert made._seen.count <= 50
+    assert max(len(each) for each in made._seen) == 16
+    for last, expected in ((FIRST + 203, [b"012"]), (FIRST + 201, [])):  # the same before the range
+        made = Decoding(topic, last, last + 1, Wish(["value"]))  # type: ignore[arg-type]
+        assert [row["value"] for batch in made.batches() for row in batch.to_pylist()] == expected
+        assert made._back_to > FIRST, "it has not looked at all of it"
 
 
 def zstd_without_size(data: bytes) -> bytes:

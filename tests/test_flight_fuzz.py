@@ -6,13 +6,16 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pyarrow.flight as flight
 import pytest
 
 from holdfast import Broker
 from holdfast.errors import Denied, HoldfastError, Misuse, NotFound, Unsupported
+from holdfast.pipeline import reading
+from holdfast.pipeline.remote import RemoteTopic
 from holdfast.wire.flight import service
-from holdfast.wire.flight.asking import BODY_BYTES_MAX
+from holdfast.wire.flight.asking import BODY_BYTES_MAX, Opened
 from holdfast.wire.flight.link import Setup, Told
 
 COUNT = 40
@@ -153,3 +156,30 @@ def test_requests_that_are_too_large(reads: service.Reads) -> None:
         for body in (b" " * (BODY_BYTES_MAX + 1), b"[" * 100_000, b'{"topic":' * 10_000, bytes(1000)):
             with pytest.raises(HoldfastError, match=r"request (has|is not)"):
                 ask(reads, action, body)
+
+
+def test_a_question_for_a_whole_topic_is_answered_in_part(
+    reads: service.Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I163: nobody keeps the process busy for long with one question; whoever wants all asks on."""
+    whole = ask(reads, "chunks", request("chunks", MINE[0], stop=COUNT + 7))
+    assert (whole.open, whole.to) == ([], COUNT + 7)
+    monkeypatch.setattr(service, "SCAN_S", 0.0)
+    monkeypatch.setattr(reading, "RUN_ENTRIES", 9)
+    assert ask(reads, "chunks", request("chunks", MINE[0])).to == 9
+
+    class Here:
+        """Instead of a connection."""
+
+        url, asked = "here", 0
+
+        def call(self, action: str, body: msgspec.Struct, kind: Any) -> Any:
+            self.asked += 1
+            return ask(reads, action, msgspec.json.encode(body))
+
+    place: Any = Here()
+    assert RemoteTopic(place, MINE[0], b"").open_chunks(0, COUNT, []) == []
+    assert place.asked == 5, "of nine entries each"
+    monkeypatch.setitem(reads.actions, "chunks", lambda *_: Opened([], 0))
+    with pytest.raises(HoldfastError, match="does not get on"):
+        RemoteTopic(place, MINE[0], b"").open_chunks(0, COUNT, [])

@@ -15,11 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from entry_bytes import METADATA, Fields, entry
 from flight_world import LARGE, PREFIX, Cut, by_path, fill, flight_pid, gone, narrow, table
+from holdfast.client import Client
 from holdfast.errors import (
     AuthenticationFailed,
     BadConfiguration,
     Closed,
+    Corrupt,
     NotFound,
     Timeout,
     TooManyConnections,
@@ -33,11 +36,41 @@ from holdfast.wire.flight import places as counting
 from holdfast.wire.flight.asking import Mark, Read
 from holdfast.wire.flight.link import Link, Told, frame
 from holdfast.wire.flight.places import Places
+from holdfast.wire.flight.service import _told
 from processes import until
 from served import Served, served
 from test_auth_wire import World, make_world, token
+from topic_bytes import compress
 
 ROOT = token("root")
+
+# -- memory --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [MemoryError("x"), pa.lib.ArrowMemoryError("malloc of size 1000 failed")])
+def test_who_finds_no_room_comes_again(error: Exception) -> None:
+    """It is not told that anything is damaged, and does not end."""
+    with pytest.raises(_Away, match="no room"), RemotePlace("http://nowhere").reached(), _told():
+        raise error
+
+
+def test_a_message_that_opens_to_a_gigabyte(tmp_path: Path) -> None:
+    """I163: 33 KB of one producer end nobody's reads. It is refused by its position, or left out."""
+    fields: Fields = [(METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1)]
+    fields.append((METADATA["publish_time"], 1))
+    large: Fields = [*fields, (METADATA["compression"], 3), (METADATA["uncompressed_size"], 1 << 30)]
+    sent = [entry(fields, b"a"), entry(large, compress(3, bytes(1 << 30))), entry(fields, b"b")]
+    with served(tmp_path / "data", http=True) as server, Client(server.url) as client:
+        client.progress("orders", "billing", create=True, start="earliest")
+        stage = client.stage()
+        stage.append_entries("orders", sent)
+        client.sink_commit("fill", 0, [stage.close()])
+        topic = RemotePlace(server.http_url, timeout_s=20.0).open(f"{PREFIX}/orders")
+        found = [row["value"] for row in table(topic, 0, 3, Wish(["value"], permissive=True)).to_pylist()]
+        assert found == [b"a", b"b"]
+        with pytest.raises(Corrupt, match=r"orders, position 1: .* would have 1073741824 bytes"):
+            table(topic, 0, 3)
+
 
 # -- patience ------------------------------------------------------------------------------------------
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from entry_bytes import METADATA, Fields, entry
 from holdfast import Corrupt
 from holdfast.pipeline import open_chunks
-from holdfast.pipeline.open_chunks import Floor, OpenChunks, scan
+from holdfast.pipeline.open_chunks import OPEN_MAX, Floor, OpenChunks, digest, scan, scan_for
+from holdfast.wire.flight.asking import Chunks, parsed
 from topic_bytes import FIRST, MemoryTopic
 
 
@@ -154,3 +157,35 @@ def test_what_will_never_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
     topic.scanned.clear()
     Floor().below(topic, FIRST, FIRST + 22)
     assert topic.scanned[0][0] >= FIRST + 11, "nor is it looked for there"
+
+
+def test_names_and_numbers_that_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part with a name of a megabyte, or thousands of messages that never end, stop nobody's questions."""
+    named, many = part("u" * 900_000, 0, 2), [part(f"m{i}", 0, 2) for i in range(OPEN_MAX + 900)]
+    topic: Any = Topic([part("first", 0, 3), named, named, *many])
+    topic._run_entries = 1000
+    found = scan(topic, FIRST, topic.visible, [])
+    assert len(found) == OPEN_MAX
+    asked = Chunks("orders", start=0, stop=1, before=[(each.uuid, each.first, each.newest) for each in found])
+    assert len(parsed(msgspec.json.encode(asked), Chunks).before) == OPEN_MAX
+    assert found[-1].first == topic.visible - 1, "those of which nothing came for longest are let go"
+    assert scan(topic, FIRST + 1, FIRST + 3, []) == [OpenChunks(digest(b"u" * 900_000), FIRST + 1, FIRST + 2)]
+    monkeypatch.setattr(open_chunks, "OPEN_MAX", 2)
+    busy: Any = Topic([part("a", 0, 5), part("b", 0, 5), part("a", 1, 5), part("c", 0, 5), part("a", 2, 5)])
+    assert [each.first for each in scan(busy, FIRST, FIRST + 5, [])] == [FIRST, FIRST + 3]
+    assert Floor().below(busy, FIRST, FIRST + 5) == FIRST
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_looked_through_a_little_at_a_time(seed: int) -> None:
+    """However little time there is for a question: each gets on, and together they are one."""
+    topic: Any = random_topic(seed)[0]
+    topic.damaged = {FIRST, FIRST + 17, FIRST + 18}
+    at, stop = topic.plan()
+    found: list[OpenChunks] = []
+    steps = [at]
+    while at < stop:
+        found, at = scan_for(0.0, topic, at, stop, found)
+        steps.append(at)
+    assert found == scan(topic, FIRST, stop, [])
+    assert all(0 < high - low <= 3 for low, high in pairwise(steps))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from holdfast._core import Columns, Entries, chunks_in, packed_entry
 from holdfast.errors import Corrupt, DataLoss, NotFound
 from holdfast.ledger.publication import RUN_ENTRIES
-from holdfast.pipeline.open_chunks import LOOK_BACK_BYTES
+from holdfast.pipeline.open_chunks import LOOK_BACK_BYTES, digest
 from holdfast.pipeline.packing import SIZE_MAX, Unpackable, unpack
 from holdfast.pipeline.reading import EntryReader, topic_and_partition
 
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 _LOOK_BACK_ENTRIES = 16
 """So many at first: a beginning is mostly near; then more, while they are small."""
 _LOOK_BACK_STEP = 4 << 20
+PARTS_MAX = 1 << 18
+"""Of chunked messages, known at a time. One message of SIZE_MAX in parts of 4 KiB is a quarter of it."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,37 @@ class _Part(NamedTuple):
         return self.number == 0 or self.last
 
 
+class _Parts(dict[bytes, list[_Part]]):
+    """By the digest of a message's uuid: its parts from the last one on that settles what was before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.forgot = False
+        """Of more than PARTS_MAX, those of the messages that nothing was added to for longest."""
+
+    def note(self, uuid: bytes, part: _Part) -> None:
+        """One more, in the order of positions. One that is not above those before it is there already."""
+        parts = self.pop(uuid, [])
+        if part.settles:
+            self.count -= len(parts)
+            parts = []
+        if not parts or part.number > parts[-1].number:
+            parts.append(part)
+            self.count += 1
+        self[uuid] = parts
+        while self.count > PARTS_MAX:
+            self.count -= len(self.pop(next(iter(self))))
+            self.forgot = True
+
+    def put_before(self, uuid: bytes, earlier: list[_Part]) -> None:
+        """What stands before those that are known, unless that does not matter."""
+        known = self.get(uuid, [])
+        if not known or not known[0].settles:
+            self[uuid] = [*earlier, *(each for each in known if each.number > earlier[-1].number)]
+            self.count += len(self[uuid]) - len(known)
+
+
 class Decoding:
     """One range of one topic, while it is read."""
 
@@ -87,9 +120,9 @@ class Decoding:
         self._stop = stop
         self._wish = wish
         self._decoder = wish.decoder(topic.name)
-        self._seen: dict[bytes, list[_Part]] = {}
-        """Parts of chunked messages in the range, from the last one on that settles what was before."""
-        self._before: dict[bytes, list[_Part]] = {}
+        self._seen = _Parts()
+        """Parts of chunked messages in the range."""
+        self._before = _Parts()
         """The same before the range, as far as was looked back."""
         self._back_to = start
         """So far."""
@@ -154,29 +187,29 @@ class Decoding:
     def _payload(self, run: Entries, at: int) -> Any:
         """What the entry at which the decoder stopped holds; None: it is no message by itself."""
         compression, size, uuid, chunk, chunks, found = packed_entry(run, at)
-        payload: bytes | None = found
+        payload: bytes | bytearray | None = found
         if chunks > 1:
-            payload = self._join(uuid, chunk, chunks, run.first_ordinal + at, found)
+            payload = self._join(digest(uuid), chunk, chunks, run.first_ordinal + at, found)
         if payload is None or compression == 0:
             return payload
         return unpack(compression, size, payload)
 
     # -- chunks ----------------------------------------------------------------------------------------
 
-    def _join(self, uuid: bytes, chunk: int, chunks: int, ordinal: int, payload: bytes) -> bytes | None:
+    def _join(self, uuid: bytes, chunk: int, chunks: int, ordinal: int, payload: bytes) -> bytearray | None:
         """The whole message, with its last part; None before, and if it cannot be.
 
         Parts count in order. A message that begins again begins anew; a part that was sent again is one too
         many, also the last one: that message has had its row.
         """
         this, parts = _Part(chunk, chunks, ordinal), self._seen.get(uuid, [])
-        self._seen[uuid] = [this] if this.settles else [*parts, this]
+        self._seen.note(uuid, this)
         if not this.last:
             return None
         if not parts or not parts[0].settles:
             parts = [*self._look_back(uuid), *parts]
         if not parts or not parts[0].settles:
-            self._beheaded(ordinal, self._back_to <= self._topic.plan()[0])
+            self._beheaded(ordinal, not self._seen.forgot and self._back_to <= self._topic.plan()[0])
             return None
         if parts[0].last:
             return None  # sent again
@@ -191,20 +224,20 @@ class Decoding:
             return None
         return self._read_parts(places, ordinal, payload)
 
-    def _read_parts(self, places: list[int], ordinal: int, last: bytes) -> bytes | None:
-        found, total = [], len(last)
+    def _read_parts(self, places: list[int], ordinal: int, last: bytes) -> bytearray | None:
+        found = bytearray()  # not each part and then all of them: they may be large
         for place in places:
             try:
-                found.append(packed_entry(self._topic.run(place, place + 1), 0)[5])
+                found += packed_entry(self._topic.run(place, place + 1), 0)[5]
             except NotFound:  # trimmed since it was seen: this message is hit, no other
                 self._beheaded(ordinal, True)
                 return None
             except Corrupt as error:
                 raise Unpackable(f"its part at position {place} is damaged: {error}") from error
-            total += len(found[-1])
-            if total > SIZE_MAX:
-                raise Unpackable(f"its parts together have more than {SIZE_MAX} bytes")
-        return b"".join([*found, last])
+            if len(found) + len(last) > SIZE_MAX:
+                raise Unpackable(f"its parts together have more than {SIZE_MAX} bytes, the most that is read")
+        found += last
+        return found
 
     def _beheaded(self, ordinal: int, trimmed: bool) -> None:
         """A message whose beginning is not to be found.
@@ -225,6 +258,8 @@ class Decoding:
         first, _ = self._topic.plan()
         step = _LOOK_BACK_ENTRIES
         while self._back_to > first and self._back_bytes < LOOK_BACK_BYTES:
+            if self._before.count > PARTS_MAX:
+                break
             known = self._before.get(uuid)
             if known and known[0].settles:
                 break
@@ -236,7 +271,7 @@ class Decoding:
 
     def _look_further(self, start: int) -> None:
         """From what is known of the entries before the range to this one."""
-        found: dict[bytes, list[_Part]] = {}
+        found = _Parts()
         at = start
         while at < self._back_to:
             try:
@@ -248,14 +283,11 @@ class Decoding:
                 at = max(at + 1, self._topic.plan()[0])
                 continue
             for place, uuid, number, of in chunks_in(run):
-                part = _Part(number, of, run.first_ordinal + place)
-                found[uuid] = [part] if part.settles else [*found.get(uuid, []), part]
+                found.note(digest(uuid), _Part(number, of, run.first_ordinal + place))
             self._back_bytes += run.space
             at += len(run)
-        for uuid, parts in found.items():
-            known = self._before.get(uuid, [])
-            if not known or not known[0].settles:
-                self._before[uuid] = [*parts, *known]
+        for name, parts in found.items():
+            self._before.put_before(name, parts)
         self._back_to = start
 
     # -- damage ----------------------------------------------------------------------------------------

@@ -6,13 +6,15 @@ read up to a position, and lets the broker trim, keeps the first parts of what i
 
 A producer that died leaves a message open for good. It is not waited for any more once so much lies behind
 its beginning that no reader looks back so far (LOOK_BACK_BYTES), or when all of the topic is read and nothing
-of the message came for WAIT_S.
+of the message came for WAIT_S; nor when OPEN_MAX others are open of which something came since.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -27,12 +29,15 @@ LOOK_BACK_BYTES = 1 << 30
 """How far before its range a reader looks for the beginning of a chunked message."""
 WAIT_S = 3600.0
 """Clients give up after a minute by default."""
+OPEN_MAX = 4096
+"""How many are known at a time: whoever asks for them and whoever answers has room for that."""
 
 
 class OpenChunks(msgspec.Struct, array_like=True, frozen=True):
     """A chunked message that has begun, and whose last part was not there yet."""
 
     uuid: bytes
+    """Its `digest`."""
     first: int
     """Where its first part stands."""
     newest: int
@@ -53,11 +58,23 @@ class _Topic(Protocol):
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]: ...
 
 
+def digest(uuid: bytes) -> bytes:
+    """By which a chunked message is known here: a producer may choose a name of megabytes."""
+    return blake2b(uuid, digest_size=16).digest()
+
+
 def scan(topic: EntryReader, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
     """What is open at `stop`, by reading on from `start`, where `before` was open."""
-    found = {each.uuid: each for each in before}
-    at = start
-    while at < stop:
+    return scan_for(math.inf, topic, start, stop, before)[0]
+
+
+def scan_for(
+    seconds: float, topic: EntryReader, start: int, stop: int, before: list[OpenChunks]
+) -> tuple[list[OpenChunks], int]:
+    """The same, for about so long: what is open where it ended, and where that is; it gets on each time."""
+    found = {each.uuid: each for each in _newest(before)}
+    at, until = start, time.monotonic() + seconds
+    while at < stop and (at == start or time.monotonic() < until):
         try:
             run = topic.run(at, stop)
         except Corrupt:  # whoever reads that range says so
@@ -66,8 +83,8 @@ def scan(topic: EntryReader, start: int, stop: int, before: list[OpenChunks]) ->
         except NotFound:
             at = max(at + 1, topic.plan()[0])
             continue
-        for place, uuid, chunk, chunks in chunks_in(run):
-            ordinal = run.first_ordinal + place
+        for place, name, chunk, chunks in chunks_in(run):
+            uuid, ordinal = digest(name), run.first_ordinal + place
             known = found.get(uuid)
             if chunk == chunks - 1:
                 found.pop(uuid, None)
@@ -75,8 +92,14 @@ def scan(topic: EntryReader, start: int, stop: int, before: list[OpenChunks]) ->
                 found[uuid] = OpenChunks(uuid, known.first, ordinal)
             elif chunk == 0:
                 found[uuid] = OpenChunks(uuid, ordinal, ordinal)
+        if len(found) > OPEN_MAX:
+            found = {each.uuid: each for each in _newest(list(found.values()))}
         at += len(run)
-    return sorted(found.values(), key=lambda each: each.first)
+    return sorted(found.values(), key=lambda each: each.first), min(at, stop)
+
+
+def _newest(found: list[OpenChunks]) -> list[OpenChunks]:
+    return sorted(found, key=lambda each: each.newest)[-OPEN_MAX:]
 
 
 class Floor:
@@ -123,4 +146,4 @@ def _within_reach(topic: _Topic, start: int, stop: int) -> int:
     return max([start, *(at for at, before in weights if weights[-1][1] - before > LOOK_BACK_BYTES)])
 
 
-__all__ = ["LOOK_BACK_BYTES", "Floor", "OpenChunks", "scan"]
+__all__ = ["LOOK_BACK_BYTES", "Floor", "OpenChunks", "digest", "scan", "scan_for"]

@@ -17,7 +17,6 @@ import socket
 import ssl
 import time
 from collections.abc import Collection, Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -40,6 +39,7 @@ from holdfast.wire.flight.asking import (
     InRange,
     Mark,
     OfTopic,
+    Opened,
     Read,
     Trouble,
 )
@@ -57,8 +57,6 @@ PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 ANSWER_BYTES_MAX = 1 << 20
 KEYS_BYTES_MAX = 512 << 10
 """Keys of a filter that a ticket takes; with more, the filter is done here."""
-PIECE_BYTES = 256 << 20
-"""What is looked through for chunked messages in one question."""
 _CHANNEL = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.keepalive_time_ms", 310_000),  # what a server allows a silent client; a machine that fell silent
@@ -341,11 +339,14 @@ class RemoteTopic:
         return self.place.call("weights", asked, list[tuple[int, int]])
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
-        """As TopicReader; a piece at a time, each within the time of a question."""
-        for (low, _), (high, _) in pairwise(_pieces(self.weights(start, stop))):
+        """As TopicReader; in as many questions as it takes."""
+        while start < stop:
             told = [(each.uuid, each.first, each.newest) for each in before]
-            asked = Chunks(self.name, self.incarnation.hex(), start=low, stop=high, before=told)
-            before = self.place.call("chunks", asked, list[OpenChunks])
+            asked = Chunks(self.name, self.incarnation.hex(), start=start, stop=stop, before=told)
+            found = self.place.call("chunks", asked, Opened)
+            if found.to <= start:
+                raise HoldfastError(f"{self.place.url} does not get on with {self.name} at entry {start}")
+            before, start = found.open, found.to
         return before
 
     def decoding(self, start: int, stop: int, wish: Wish) -> RemoteDecoding:
@@ -414,15 +415,6 @@ class RemoteDecoding:
             whole=wish.whole,
             keys=None if wish.keys is None or here else list(wish.keys),
         )
-
-
-def _pieces(weights: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of those edges as many as keep a piece at about PIECE_BYTES; a ledger is not cut."""
-    edges = [weights[0]]
-    for before, each in pairwise(weights):
-        if each[1] - edges[-1][1] > PIECE_BYTES and before != edges[-1]:
-            edges.append(before)
-    return [*edges, weights[-1]] if weights[-1] != edges[-1] else edges
 
 
 def _trouble(error: Exception) -> HoldfastError | None:

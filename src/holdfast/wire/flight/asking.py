@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.broker.names import TopicName
+from holdfast.pipeline.open_chunks import OpenChunks
 
 BODY_BYTES_MAX = 1 << 20
 """Of an action's body or a ticket: keys of a filter may stand in it."""
@@ -51,10 +52,10 @@ class InRange(OfTopic, kw_only=True):
 
 
 class Chunks(InRange, kw_only=True):
-    """The body of `chunks`. Answered: which chunked messages are open at `stop`."""
+    """The body of `chunks`. Answered: Opened."""
 
     before: list[tuple[bytes, Number, Number]] = []
-    """Those that are open at `start`: uuid, its first part, its newest."""
+    """Those that are open at `start`: a digest of its uuid, its first part, its newest."""
 
 
 class Read(InRange, kw_only=True):
@@ -76,6 +77,14 @@ class Extent(msgspec.Struct):
     incarnation: str
     first: int
     visible: int
+
+
+class Opened(msgspec.Struct):
+    """Which chunked messages are open at an entry."""
+
+    open: list[OpenChunks]
+    to: int
+    """That entry: `stop`, or an earlier one if that would take long; then whoever asks goes on from there."""
 
 
 class Mark(msgspec.Struct, array_like=True):

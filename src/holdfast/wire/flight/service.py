@@ -35,7 +35,7 @@ from holdfast.errors import (
 from holdfast.ledger.publication import directory_incarnation
 from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.decoding import Decoding, Wish
-from holdfast.pipeline.open_chunks import OpenChunks
+from holdfast.pipeline.open_chunks import OpenChunks, scan_for
 from holdfast.pipeline.reading import FilePlace, FileTopic
 from holdfast.wire.flight.asking import (
     Among,
@@ -45,6 +45,7 @@ from holdfast.wire.flight.asking import (
     InRange,
     Mark,
     OfTopic,
+    Opened,
     Read,
     Trouble,
     parsed,
@@ -57,6 +58,8 @@ logger = logging.getLogger("holdfast.flight")
 
 NAMES_AN_ASK = 200
 """How many topics the server is asked about at once: its loop is not held up for longer."""
+SCAN_S = 5.0
+"""How long one question for chunked messages reads; whoever asks, asks on."""
 POSITION = "position"
 
 
@@ -184,13 +187,14 @@ class Reads:
         topic.plan()
         return topic.weights(asked.start, asked.stop)
 
-    def _chunks(self, header: str | None, body: bytes) -> list[OpenChunks]:
+    def _chunks(self, header: str | None, body: bytes) -> Opened:
         """Which chunked messages have begun in a range, and not ended."""
         asked = parsed(body, Chunks)
         topic = self._open(header, asked)
         first, visible = topic.plan()
-        before = [OpenChunks(*each) for each in asked.before]
-        return topic.open_chunks(max(asked.start, first), min(asked.stop, visible), before)
+        before, stop = [OpenChunks(*each) for each in asked.before], min(asked.stop, visible)
+        found, to = scan_for(SCAN_S, topic, min(max(asked.start, first), stop), stop, before)
+        return Opened(found, to if to < stop else asked.stop)
 
     def rows(self, header: str | None, ticket: bytes) -> tuple[pa.Schema, Iterator[Any]]:
         """The rows that a ticket names, each batch with a mark."""
@@ -294,6 +298,10 @@ def _told() -> Iterator[None]:
         if isinstance(error, Corrupt):
             logger.error("damage below what is visible", extra={"fields": {"why": str(error)}})
         raise kind(str(error), msgspec.json.encode(Trouble.of(error))) from error
+    except MemoryError as error:  # what others have, or had; or what was asked for is more than there will be
+        words = f"Flight has no room for this now ({error}); come again, or set flight.memory_bytes higher"
+        logger.warning("no room", extra={"fields": {"why": str(error)}})
+        raise flight.FlightUnavailableError(words, msgspec.json.encode(Trouble("Closed", words))) from error
     except Exception as error:
         logger.exception("a call failed")
         words = "a mistake of this program, or damage; the server's log says more"
