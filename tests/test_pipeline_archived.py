@@ -10,7 +10,16 @@ import pytest
 
 from holdfast.client import Progress
 from holdfast.errors import Corrupt, Exists, Locked, Misuse, NotFound
-from holdfast.pipeline.archive import ArchivedTopic, Span, _advanced, partition_of, plan
+from holdfast.pipeline import archived
+from holdfast.pipeline.archive import (
+    ArchivedTopic,
+    Span,
+    _advanced,
+    partition_of,
+    plan,
+    require_folders,
+    require_in_range,
+)
 from holdfast.pipeline.archived import ArchiveDirectory, Kind, Part, Range, Run
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.inputs import Extent, Origin
@@ -29,7 +38,8 @@ def staged(directory: ArchiveDirectory, number: int, count: int = 2, kind: Kind 
         path.with_name(f".{path.name}.crc").write_bytes(b"sum")
     assert [str(each) for each in directory.written(ident)] == files
     part = Part("t", "2026-11-15", count, 0, count - 1, str(Digest(count)), files)
-    return Run(1, kind, number, ident, "now", {"t": Range("aa", 0, count)}, [part])
+    reach = Range("aa", (number - 1) * count, number * count)
+    return Run(1, kind, number, ident, "now", {"t": reach}, [part])
 
 
 def names(directory: ArchiveDirectory) -> list[str]:
@@ -121,6 +131,41 @@ def test_damage_is_named(tmp_path: Path) -> None:
             directory.runs()
 
 
+def committed(directory: ArchiveDirectory, *ranges: Range) -> None:
+    with directory.changing():
+        for number, reach in enumerate(ranges, 1):
+            directory.commit(Run(1, "archive", number, f"run-{number}", "now", {"t": reach}, []))
+
+
+def test_an_archive_without_its_first_run_is_not_whole(tmp_path: Path) -> None:
+    directory = ArchiveDirectory(tmp_path)
+    committed(directory, Range("aa", 0, 2), Range("aa", 2, 4))
+    (tmp_path / "_holdfast/runs/00000001.json").unlink()
+    with pytest.raises(Corrupt, match="begins with run 2"):
+        directory.runs()
+    with pytest.raises(Corrupt, match="begins with run 2"):
+        ArchiveDirectory.there(tmp_path)
+
+
+def test_a_topic_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Or behind what was lost, or it is another topic under the name."""
+    whole = (Range("aa", 3, 5), Range("aa", 9, 12, lost=4), Range("bb", 1, 2))
+    committed(ArchiveDirectory(tmp_path / "whole"), *whole)
+    assert len(ArchiveDirectory(tmp_path / "whole").runs()) == 3
+    for number, wrong in enumerate((Range("aa", 4, 7), Range("aa", 6, 7), Range("aa", 6, 7, lost=2))):
+        directory = ArchiveDirectory(tmp_path / str(number))
+        committed(directory, Range("aa", 3, 5), wrong)
+        with pytest.raises(Corrupt, match="5 are archived before it"):
+            directory.runs()
+
+
+def test_every_folder_that_is_made_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = list[Path]()
+    monkeypatch.setattr(archived, "_sync", synced.append)
+    with ArchiveDirectory(tmp_path / "x/y/archive").changing():
+        assert {tmp_path, tmp_path / "x", tmp_path / "x/y", tmp_path / "x/y/archive"} <= set(synced)
+
+
 def try_to_change(path: str) -> None:
     with pytest.raises(Locked, match="another process"), ArchiveDirectory(path).changing():
         raise AssertionError("two at once")
@@ -150,9 +195,26 @@ def test_which_positions_are_new() -> None:
     assert plan({"t": Range("aa", 0, 3)}, there, True) == {"t": Range("aa", 5, 20, lost=2)}
     with pytest.raises(Corrupt, match="restored"):
         plan({"t": Range("aa", 0, 21)}, there, True)
-    assert plan({}, {"p://a/b/" + "x" * 231: there["t"]}, False)
+    long = "persistent://public/default/" + "x" * 400
+    assert plan({}, {long: there["t"]}, False), "an audit of a live topic makes no folder"
+
+
+def test_a_name_that_is_too_long_for_a_folder() -> None:
+    long = "persistent://a/b/" + "x" * 222
+    require_folders([long])
     with pytest.raises(Misuse, match="a name of 256 bytes"):
-        plan({}, {"p://a/b/" + "x" * 232: there["t"]}, False)
+        require_folders(["fine", f"{long}x"])
+
+
+@pytest.mark.parametrize("entries", [10, 11])
+def test_no_position_has_two_entries(entries: int) -> None:
+    topic = "persistent://public/default/t"
+    spans, ranges = {(topic, 0): Span(20, entries, 0, 9)}, {topic: Range("aa", 0, 10)}
+    if entries == 10:
+        require_in_range(spans, ranges)
+        return
+    with pytest.raises(Corrupt, match="11 entries at the positions 0 to 9"):
+        require_in_range(spans, ranges)
 
 
 def test_digests_add_up() -> None:

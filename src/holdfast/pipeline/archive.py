@@ -25,10 +25,10 @@ from holdfast.errors import Corrupt, CursorModifying, Misuse, NoSpace, NotFound
 from holdfast.pipeline.archived import VERSION, ArchiveDirectory, Kind, Part, Range, Recovered, Run
 from holdfast.pipeline.columns import COLUMNS, EXTRA
 from holdfast.pipeline.digest import Digest, aggregates
-from holdfast.pipeline.inputs import Extent, Origin, Told, Topics, settings, silent
+from holdfast.pipeline.inputs import Extent, Origin, Told, Topics, full_names, settings, silent
 from holdfast.pipeline.reading import topic_and_partition
 from holdfast.pipeline.subscriptions import Subscriptions, subscriptions
-from holdfast.pipeline.words import size_words, text_table
+from holdfast.pipeline.words import plural, size_words, text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,14 +97,14 @@ class ArchiveReport:
         lines = text_table(("TOPIC", "FROM", "TO", "ROWS", "ACKED TO", "NOTE"), rows)
         if self.recovered.moved or self.recovered.removed:
             lines.append(
-                f"finished what was left: {self.recovered.moved} files moved, "
-                f"{self.recovered.removed} unfinished runs removed"
+                f"finished what was left: {plural(self.recovered.moved, 'file')} moved, "
+                f"{plural(self.recovered.removed, 'unfinished run')} removed"
             )
         done = (
             "nothing is new"
             if self.run is None
-            else f"run {self.run}: {self.rows:,} rows in {self.files} files of {self.partitions} partitions, "
-            f"{size_words(self.size_bytes)}, read back and right"
+            else f"run {self.run}: {plural(self.rows, 'row')} in {plural(self.files, 'file')} of "
+            f"{plural(self.partitions, 'partition')}, {size_words(self.size_bytes)}, read back and right"
         )
         return "\n".join([*lines, f"{self.directory}: {done}; {self.seconds:.1f} s"])
 
@@ -147,6 +147,7 @@ def archive(
         Locked: another process is at this archive.
     """
     began = time.monotonic()
+    require_folders(topics)
     known = source or Origin(path, url, token, options or {})
     if subscription is not None and holder is None:
         holder = subscriptions(path, broker or url, {"token": token, **(options or {})})
@@ -205,11 +206,6 @@ def plan(archived: dict[str, Range], there: dict[str, Extent], accept_loss: bool
     """
     ranges: dict[str, Range] = {}
     for name, extent in there.items():
-        if (size := len(folder_of(topic_and_partition(name)[0]).encode())) > FOLDER_BYTES_MAX:
-            raise Misuse(
-                f"{name} cannot be archived: its folder would have a name of {size} bytes, and a file system "
-                f"takes {FOLDER_BYTES_MAX}; copy it to a topic with a shorter name"
-            )
         before = archived.get(name)
         if before is None or before.incarnation != extent.incarnation:
             ranges[name] = Range(extent.incarnation, extent.first, extent.visible)
@@ -228,6 +224,20 @@ def plan(archived: dict[str, Range], there: dict[str, Extent], accept_loss: bool
             )
         ranges[name] = Range(extent.incarnation, before.stop + lost, extent.visible, lost)
     return ranges
+
+
+def require_folders(topics: Sequence[str]) -> None:
+    """Each topic can be a folder.
+
+    Raises:
+        Misuse: its name is too long for that.
+    """
+    for name in full_names(topics):
+        if (size := len(folder_of(topic_and_partition(name)[0]).encode())) > FOLDER_BYTES_MAX:
+            raise Misuse(
+                f"{name} cannot be archived: its folder would have a name of {size} bytes, and a file system "
+                f"takes {FOLDER_BYTES_MAX}; copy it to a topic with a shorter name"
+            )
 
 
 def require_same(known: Topics, ranges: Mapping[str, Range]) -> None:
@@ -419,6 +429,11 @@ def require_in_range(spans: Spans, ranges: Mapping[str, Range]) -> None:
             raise Corrupt(
                 f"{topic}, partition {partition}, has positions {span.first} to {span.last}; "
                 f"{reach.start} to {reach.stop - 1} were asked for; nothing was added"
+            )
+        if span.entries > reach.stop - reach.start:
+            raise Corrupt(
+                f"{topic}, partition {partition}, has {span.entries} entries at the positions {reach.start} "
+                f"to {reach.stop - 1}: some were read twice; nothing was added"
             )
 
 

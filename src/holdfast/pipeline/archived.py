@@ -147,7 +147,28 @@ class ArchiveDirectory:
         for run in found:
             if run.kind != self.kind and not any_kind:
                 raise Misuse(f"{self.path} holds what is {run.kind}, not {self.kind}; use another directory")
+        self._require_whole([run for run in found if run.kind == "archive"])
         return found
+
+    def _require_whole(self, runs: list[Run]) -> None:
+        """An archive has all of its runs, and in each a topic goes on where it was. What is compacted has its
+        last run alone."""
+        if runs and runs[0].number != 1:
+            raise Corrupt(
+                f"{self._runs} begins with run {runs[0].number}: those before it are missing; restore them "
+                "from a copy"
+            )
+        reached: dict[str, Range] = {}
+        for run in runs:
+            for topic, reach in run.topics.items():
+                before = reached.get(topic)
+                same = before is not None and before.incarnation == reach.incarnation
+                if before is not None and same and reach.start != before.stop + reach.lost:
+                    raise Corrupt(
+                        f"{self._runs}: run {run.number} has {topic} from position {reach.start} on, and "
+                        f"{before.stop} are archived before it; restore the runs from a copy"
+                    )
+                reached[topic] = reach
 
     def _read(self, path: Path) -> Run:
         try:
@@ -194,9 +215,10 @@ class ArchiveDirectory:
         Raises:
             Locked: another process is at it.
         """
+        new = [each for each in self._runs.parents if not each.exists()]
         for folder in (self._runs, self._staging):
             folder.mkdir(parents=True, exist_ok=True)
-        for folder in (self._inside, self.path, self.path.parent):
+        for folder in {self._inside, self.path, self.path.parent, *(each.parent for each in new)}:
             _sync(folder)
         with (self._inside / "lock").open("w") as lock:
             try:

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_same
+from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_folders, require_same
 from holdfast.pipeline.archived import ArchiveDirectory, Range
 from holdfast.pipeline.inputs import Origin, Told, Topics, settings, silent
 from holdfast.pipeline.reading import topic_and_partition
-from holdfast.pipeline.words import text_table
+from holdfast.pipeline.words import plural, text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -71,8 +71,8 @@ class CompactReport:
         done = (
             "nothing is new"
             if self.run is None
-            else f"{self.read:,} messages became {self.keys:,}; {self.tombstones:,} keys are gone, "
-            f"{self.keyless:,} messages had no key"
+            else f"{plural(self.read, 'message')} became {self.keys:,}; keys that are gone: "
+            f"{self.tombstones:,}, messages without a key: {self.keyless:,}"
         )
         return "\n".join([*lines, f"{self.directory}: {done}; {self.seconds:.1f} s"])
 
@@ -108,6 +108,7 @@ def compact(
     """
     from pyspark.sql import Observation
 
+    require_folders(topics)
     began, known = time.monotonic(), source or Origin(path, url, token, options or {})
     directory = ArchiveDirectory(to, "compacted")
     told("recover", str(directory.path))
