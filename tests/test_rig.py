@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import demo
+from holdfast.cli import demo, main
 from holdfast.cli.parsing import Usage
 from holdfast.pipeline.accounting import ProducerAudit
 from holdfast.pipeline.audit import AuditReport
@@ -27,14 +27,28 @@ from holdfast.rig.closing import Account
 from holdfast.rig.parts import Part
 from holdfast.rig.records import Record, confirmed
 from holdfast.rig.settings import CALIBRATED, TOPIC, Places, Settings
-from holdfast.rig.show import Outcome, Scene, tidy
-from holdfast.rig.view import HIDE, SHOW, account_lines
+from holdfast.rig.show import Outcome, Scene, Show, tidy
+from holdfast.rig.view import HIDE, SHOW, Quiet, account_lines
 
 COMMAND = str(Path(sys.executable).parent / "holdfast")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_everything_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Run after run, until the broker and Spark were among the killed. As a rule the first does it; on a busy
+    machine it may end before."""
+    killed = dict[str, int]()
+    for number in range(4):
+        told = demonstrated(tmp_path / str(number))
+        killed = {kind: killed.get(kind, 0) + count for kind, count in told["killed"].items()}
+        if killed["broker"] and killed["spark"] and sum(killed.values()) >= 5:
+            return
+    pytest.fail(f"in four runs these were killed: {killed}")
+
+
+def demonstrated(tmp_path: Path) -> dict[str, Any]:
+    """A run in which nothing was lost."""
+    tmp_path.mkdir()
     done = subprocess.run(
         [COMMAND, "demo", "--minutes", "0.12", "--rate", "1000", "--json", "--to", str(tmp_path)],
         capture_output=True,
@@ -43,20 +57,20 @@ def test_everything_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
+    told: dict[str, Any] = json.loads(done.stdout)
     assert told["good"] is True
     assert told["faults"] == []
     assert [told[name] for name in ("lost", "duplicated", "out_of_order", "strange")] == [0, 0, 0, 0]
     assert told["confirmed"] > 1000
     assert told["stored"] == told["confirmed"] + told["unconfirmed"] == told["calibrated"]
     assert told["archived"] == told["stored"] + told["calibrated"]
-    assert sum(told["killed"].values()) >= 5
     page = Path(told["report"]).read_text()
     assert "<svg" in page or "data:image" in page
     assert sorted(path.name for path in Path(told["report"]).parent.iterdir()) == [
         "account.json",
         "report.html",
     ]
+    return told
 
 
 # -- how it ends, without Spark -----------------------------------------------------------------------
@@ -152,6 +166,32 @@ def test_the_picture_is_drawn_in_a_terminal(tmp_path: Path) -> None:
     for words in ("running, ", "● broker", "● gateway-1", "coming to rest", "counting", "the account"):
         assert words in text, words
     assert all(len(re.sub(r"\033\[\S*?[A-Za-z]", "", line)) < 140 for line in text.splitlines())
+
+
+class Victim(Part):
+    def ripe(self, now: float) -> bool:
+        return True
+
+    def kill(self) -> None:
+        self.kills += 1
+
+
+def test_every_kind_is_struck_before_one_is_struck_again(tmp_path: Path) -> None:
+    for _ in range(20):
+        show = Show(Settings(), Places(tmp_path), Quiet())
+        show.scene.parts = [
+            Victim(part.kind, part.name, part.command, part.log, {}) for part in show.scene.parts
+        ]
+        for _ in range(5):
+            show._attack(0.0)
+        assert show.scene.kills == dict.fromkeys(("broker", "spark", "sensor", "gateway", "consumer"), 1)
+
+
+def test_a_demo_without_messages_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--rate", "0"])
+    assert ended.value.code == 2
+    assert "'0' is not a number above 0" in capsys.readouterr().err
 
 
 # -- records ------------------------------------------------------------------------------------------

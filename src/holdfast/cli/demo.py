@@ -46,7 +46,7 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument("--consumers", type=count, default=2, metavar="N", help="default 2")
     parser.add_argument(
         "--rate",
-        type=seconds,
+        type=rate,
         default=2000.0,
         metavar="R",
         help="messages per second of all sensors and gateways (default 2000)",
@@ -56,6 +56,14 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument(
         "--to", type=Path, metavar="DIR", help="where the report page goes (default: a new directory)"
     )
+
+
+def rate(text: str) -> float:
+    """More than 0: a demo without messages shows nothing."""
+    value = seconds(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
 
 
 def demo(options: argparse.Namespace) -> int:

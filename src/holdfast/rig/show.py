@@ -210,9 +210,12 @@ class Show:
         part.process = None
 
     def _attack(self, now: float) -> None:
+        """At random; but nobody twice while there is a kind of which nobody was struck yet: a short run shall
+        strike the broker and Spark, too."""
         ripe = [part for part in self.scene.parts if part.ripe(now)]
         if ripe:
-            part = self._chance.choice(ripe)
+            kills = self.scene.kills
+            part = self._chance.choice([each for each in ripe if not kills[each.kind]] or ripe)
             part.kill()
             self.scene.tell(f"kill -9 {part.name}")
 
