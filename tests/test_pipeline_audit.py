@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from audit_world import Case, case
+from holdfast.broker.names import topic_name
 from holdfast.errors import Corrupt, Misuse, NotFound
 from holdfast.pipeline import audit as library
 from holdfast.pipeline.accounting import ProducerAudit
@@ -18,6 +20,7 @@ from holdfast.pipeline.archive import archive, read_archive
 from holdfast.pipeline.archived import ArchiveDirectory, Run
 from holdfast.pipeline.audit import AuditReport, audit, by_topic
 from holdfast.pipeline.compact import compact
+from holdfast.pipeline.inputs import Extent
 from holdfast.pipeline.numbered import decoded, encode, encode_json
 from holdfast.pipeline.report import page, write_report
 from pipeline_world import Fed, publish
@@ -175,6 +178,7 @@ def report(*producers: ProducerAudit, **more: object) -> AuditReport:
         ({"damaged": 1}, "damaged 1"),
         ({"damaged": 1, "foreign_allowed": True}, "damaged 1"),
         ({"messages": 0}, "there is no message to account for"),
+        ({"messages": 0, "said": True}, "there is no message to account for"),  # all of it null
     ],
 )
 def test_what_is_not_sound(change: dict[str, object], words: str) -> None:
@@ -228,6 +232,37 @@ def test_what_the_archive_does_not_hold(spark: SparkSession, tmp_path: Path) -> 
     compact(spark, topics=["t"], to=tmp_path / "c", source=Fed({"t": [{**rows[0], "key": b"k"}]}))
     with pytest.raises(Misuse, match="is compacted"):
         audit(spark, archive=tmp_path / "c")
+
+
+class Deleting(Fed):
+    """A broker in which topics can be missing."""
+
+    def extents(self, topics: Sequence[str]) -> dict[str, Extent]:
+        for name in map(topic_name, topics):
+            if name not in self.rows:
+                raise NotFound(f"shows no topic {name}")
+        return super().extents(topics)
+
+
+def test_what_is_archived_may_be_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    """It is accounted for together with what is live; a directory that is not there has deleted nothing."""
+    kept = {"t": numbered(0, 1), "u": numbered(0, 1, 2)}
+    archive(spark, topics=["t", "u"], to=tmp_path, source=Fed(kept))
+    live = Deleting({"t": numbered(0, 1, 2)})
+    for topics in ([], ["t", "u"]):
+        found = audit(spark, topics=topics, archive=tmp_path, source=live)
+        assert (found.sound, found.archived, found.live) == (True, 5, 1)
+        assert found.notes == [f"{FULL}u is archived, and the broker has it no longer"]
+    with pytest.raises(NotFound, match=f"shows no topic {FULL}v"):
+        audit(spark, topics=["t", "v"], archive=tmp_path, source=live)
+    with pytest.raises(NotFound, match="nowhere"):
+        audit(spark, archive=tmp_path, path=str(tmp_path / "nowhere"))
+
+
+def test_one_is_one() -> None:
+    figures = {"lost": 0, "duplicated": 0, "out_of_order": 0, "unconfirmed": 0, "confirmed": None}
+    one = ProducerAudit(topic="t", producer="a", messages=1, distinct=1, last=0, **figures)  # type: ignore[arg-type]
+    assert "sound: 1 message (" in report(one).table()
 
 
 def test_what_was_trimmed_is_said(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.spark import Steps, in_short, not_started
-from holdfast.pipeline.archived import ArchiveDirectory
+from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
 from holdfast.pipeline.numbered import encode_json
 from pipeline_world import publish
 
@@ -66,7 +66,7 @@ def test_archive_audit_measure_compact(
     arguments = ("audit", "--archive", str(to), "--expected", str(tmp_path / "expected"))
     wrong = answered(capsys, *arguments, status=1)
     assert (wrong["lost"], wrong["sound"], wrong["gaps"][0]["first"]) == (2, False, 20)
-    assert "windows of 20 measurements" in said(
+    assert " of 20 measurements" in said(
         capsys, "measure", "--archive", str(to), "--to", str(tmp_path / "w"), "--window", "1 hour"
     )
     compacted = answered(capsys, "compact", "rig", *place, "--to", str(tmp_path / "c"))
@@ -146,6 +146,29 @@ def test_what_is_wrong_before_spark_starts(
     with pytest.raises(SystemExit):
         main(["pipeline", "audit", "rig", "--memory", "much"])
     assert "not a size such as 800m or 2g" in capsys.readouterr().err
+
+
+def test_an_archived_topic_may_be_deleted(
+    data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An audit of it, with those that are live, begins; one of a topic that was never there does not."""
+
+    def no_spark(*_: object) -> None:
+        raise Reached
+
+    class Reached(Exception):
+        pass
+
+    monkeypatch.setattr("holdfast.cli.pipeline.spark_for", no_spark)
+    directory = ArchiveDirectory(tmp_path / "a")
+    with directory.changing():
+        topics = {"persistent://public/default/gone": Range("aa", 0, 2)}
+        directory.commit(Run(1, "archive", 1, "id", "now", topics, []))
+    place = ("--archive", str(tmp_path / "a"), "--data", str(data))
+    with pytest.raises(Reached):
+        main(["pipeline", "audit", "rig", "gone", *place])
+    words = said(capsys, "audit", "rig", "never", *place, status=1)
+    assert "shows no topic persistent://public/default/never" in words
 
 
 def test_what_is_wrong_is_said_in_a_line(

@@ -255,8 +255,8 @@ def audit(options: argparse.Namespace) -> int:
     if not options.topics and options.archive is None:
         raise Usage("what is to be audited? Name topics, or --archive DIR, or both")
     expected = None if options.expected is None else _expected(Path(options.expected))
-    where = _where(options) if options.archive is None or _live(options) else {}
     _require_archive(options.archive)
+    where = _where(options) if options.archive is None or _live(options) else {}
     if options.report is not None:
         _require_place(Path(options.report))
     with spark_for(options) as (spark, steps):
@@ -377,10 +377,14 @@ def _where(options: argparse.Namespace) -> dict[str, Any]:
         return {"url": url, **_token()}
     directory = data_directory(options.data_directory)
     require_data(directory)
-    if options.topics:
-        from holdfast.pipeline.inputs import Origin
+    if options.topics:  # are they there? Spark would take long to find out
+        from holdfast.pipeline.archived import ArchiveDirectory
+        from holdfast.pipeline.audit import still_there
+        from holdfast.pipeline.inputs import Origin, full_names
 
-        Origin(str(directory)).extents(options.topics)  # are they there? Spark would take long to find out
+        kept = getattr(options, "archive", None)
+        archived = {} if kept is None else ArchiveDirectory.there(kept).positions()
+        still_there(Origin(str(directory)), full_names(options.topics), archived)
     return {"path": str(directory), **_token()}
 
 

@@ -20,7 +20,7 @@ from holdfast.errors import Misuse, NotFound
 from holdfast.pipeline.accounting import Found, Gap, Latency, Moment, ProducerAudit, Strange, counted
 from holdfast.pipeline.archive import plan, read_archive
 from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
-from holdfast.pipeline.inputs import Origin, Told, Topics, full_names, silent
+from holdfast.pipeline.inputs import Extent, Origin, Told, Topics, full_names, silent
 from holdfast.pipeline.reading import topic_and_partition
 from holdfast.pipeline.words import latency_words, plural, short, text_table
 
@@ -85,7 +85,7 @@ class AuditReport:
 
     def faults(self) -> list[str]:
         """What is wrong, in words; nothing: all is well."""
-        if self.messages == 0 and not self.said:
+        if self.messages == 0 and all(each.confirmed is None for each in self.producers):
             return ["there is no message to account for"]
         faults = [
             f"{name} {count:,}"
@@ -132,7 +132,7 @@ class AuditReport:
             shown = [(short(each.topic), each.position, each.what) for each in self.strange[:10]]
             lines += ["", *text_table(("NO NUMBERED MESSAGE", "AT POSITION", "WHAT"), shown)]
         lines += [*([""] if lines else []), *(f"note: {note}" for note in self.notes)]
-        looked = f"{self.messages:,} messages ({self.archived:,} archived, {self.live:,} live)"
+        looked = f"{plural(self.messages, 'message')} ({self.archived:,} archived, {self.live:,} live)"
         if self.faults():
             verdict = f"NOT SOUND: {', '.join(self.faults())}; of {looked}"
         else:
@@ -249,7 +249,7 @@ def look(
     runs = [] if archive is None else _runs(archive)
     reached = {topic: reach for run in runs for topic, reach in run.topics.items()}
     names = _names(topics, reached, archive, origin is not None)
-    there = {} if origin is None else origin.extents(names)
+    there, gone = ({}, []) if origin is None else still_there(origin, names, reached)
     ranges = plan(reached, there, accept_loss=True)  # only behind the archive; it refuses what lost its end
     newest = {name: reach.incarnation for name, reach in {**reached, **ranges}.items()}
     bases = list(dict.fromkeys(topic_and_partition(name)[0] for name in [*names, *there]))
@@ -262,7 +262,33 @@ def look(
     if not frames:
         frames = [spark.createDataFrame([], f"{read_schema()}, live INT")]
     notes = [note for name, reach in ranges.items() for note in _trimmed(name, reach, name in reached)]
+    notes += [f"{name} is archived, and the broker has it no longer" for name in gone]
     return Looked(reduce(lambda left, right: left.unionByName(right), frames), bases, notes)
+
+
+def still_there(
+    origin: Topics, names: Sequence[str], archived: Mapping[str, Range]
+) -> tuple[dict[str, Extent], list[str]]:
+    """What is live of these topics; and which of them are archived, and deleted in the broker since then.
+
+    Raises:
+        NotFound: a topic is neither live nor archived.
+    """
+    try:
+        return origin.extents(names), []
+    except NotFound:  # which of them?
+        if isinstance(origin, Origin):
+            origin.require()  # a directory that is not there has not deleted anything
+        known = set(archived) | {topic_and_partition(name)[0] for name in archived}
+        there, gone = dict[str, Extent](), list[str]()
+        for name in names:
+            try:
+                there |= origin.extents([name])
+            except NotFound:
+                if name not in known:
+                    raise
+                gone.append(name)
+        return there, gone
 
 
 def _trimmed(name: str, reach: Range, archived: bool) -> Iterator[str]:

@@ -91,6 +91,10 @@ class Origin:
         given = {name: value for name, value in self.options().items() if name != "path"}
         return open_place(self.path, self.url, parse(given, "source"))
 
+    def require(self) -> None:
+        """Raises NotFound: there is no broker's directory."""
+        self._place()
+
     def extents(self, topics: Sequence[str]) -> dict[str, Extent]:
         """See `Topics`.
 
