@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import time
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,17 @@ def windows(spark: SparkSession, to: Path) -> list[tuple[int, str, int, float, f
     return sorted((row["s"] - BEGAN_S, *row[1:]) for row in rows.collect())
 
 
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Far from UTC."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_a_batch_counts_each_once(spark: SparkSession, tmp_path: Path) -> None:
     data = tmp_path / "data"
     sent = [reading(0, 1, 2.0), reading(1, 9.999, 4.0), reading(0, 1, 2.0), reading(2, 10, 7.0, "other")]
@@ -50,6 +63,10 @@ def test_a_batch_counts_each_once(spark: SparkSession, tmp_path: Path) -> None:
     assert windows(spark, tmp_path / "w") == wanted
     assert (done.windows, done.measurements, done.late) == (2, 4, 0)
     assert "2 windows of 4 measurements" in done.table()
+    assert [(row["start"], row["end"]) for row in done.rows] == [
+        ("2026-11-15T12:00:00+00:00", "2026-11-15T12:00:10+00:00"),
+        ("2026-11-15T12:00:10+00:00", "2026-11-15T12:00:20+00:00"),
+    ]
     archive(spark, topics=["m"], to=tmp_path / "a", path=str(data))
     measure(spark, to=tmp_path / "w", archive=tmp_path / "a", windows=Windows("20 seconds", "10 seconds"))
     assert [row[:3] for row in windows(spark, tmp_path / "w")] == [

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -105,7 +106,8 @@ class MeasureReport:
             for each in self.rows
         ]
         late = f", {self.late:,} were too late" if self.late else ""
-        total = f"{self.to}: {self.windows:,} windows of {self.measurements:,} measurements{late}"
+        measured = plural(self.measurements, "measurement")
+        total = f"{self.to}: {plural(self.windows, 'window')} of {measured}{late}"
         note = [f"note: {self.note}"] if self.note else []
         return "\n".join([*(text_table(head, rows) if rows else ()), *note, f"{total}; {self.seconds:.1f} s"])
 
@@ -266,6 +268,15 @@ def dropped(query: StreamingQuery) -> int:
     return sum(each.numRowsDroppedByWatermark for each in operators)
 
 
+def in_utc(micros: int) -> str:
+    """
+    Example:
+        >>> in_utc(1_794_744_000_000_000)
+        '2026-11-15T12:00:00+00:00'
+    """
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
+
+
 def report(spark: SparkSession, to: str | Path, late: int, began: float) -> MeasureReport:
     """What is in `to` now."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -274,9 +285,11 @@ def report(spark: SparkSession, to: str | Path, late: int, began: float) -> Meas
     measured = F.coalesce(F.sum("count"), F.lit(0)).alias("measured")
     total = rows.agg(F.count("*").alias("windows"), measured).first()
     assert total is not None
-    newest = rows.orderBy(F.desc("start"), F.desc("key")).limit(SHOWN).collect()
+    newest = rows.orderBy(F.desc("start"), F.desc("key")).limit(SHOWN)
+    # As numbers: Spark would hand them over in the zone of this machine, and not say so.
+    newest = newest.withColumns({name: F.unix_micros(name) for name in ("start", "end")})
     shown = [
-        {**row.asDict(), "start": row["start"].isoformat(), "end": row["end"].isoformat()}
-        for row in reversed(newest)
+        {**row.asDict(), "start": in_utc(row["start"]), "end": in_utc(row["end"])}
+        for row in reversed(newest.collect())
     ]
     return MeasureReport(str(to), total["windows"], total["measured"], late, time.monotonic() - began, shown)
