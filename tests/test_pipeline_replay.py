@@ -22,6 +22,7 @@ from holdfast.errors import Corrupt, Locked, Misuse
 from holdfast.pipeline import replay as replaying
 from holdfast.pipeline.archive import KEPT, archive, read_archive
 from holdfast.pipeline.archived import ArchiveDirectory
+from holdfast.pipeline.compact import compact
 from holdfast.pipeline.inputs import Origin, silent
 from holdfast.pipeline.lasting import require_lasting
 from holdfast.pipeline.reading import FilePlace
@@ -232,6 +233,46 @@ def test_a_topic_that_was_made_anew_and_each_file_read_once(
     files = {file for run in ArchiveDirectory(to).runs() for file in run.files}
     assert reads[0] == files
     assert sum(map(len, reads[1:])) <= len(files) + 2  # but for those that a piece begins or ends in
+
+
+def test_rows_that_are_no_longer_there_are_not_called_sent(
+    spark: SparkSession, tmp_path: Path, data: Path, server: Served
+) -> None:
+    to = kept(spark, tmp_path / "a", 9)
+    asked: dict[str, Any] = {"archive": to, "id": "fewer", "to": "fewer", "broker": server.url}
+
+    def told(step: str, words: str = "") -> None:
+        if step == "begin":
+            raise Killed
+
+    with pytest.raises(Killed):
+        replay(spark, **asked, told=told)
+    whole = kept(spark, tmp_path / "b", 8)  # in the place of a file, another with fewer rows
+    for run, other in zip(ArchiveDirectory(to).runs(), ArchiveDirectory(whole).runs(), strict=True):
+        for part, less in zip(run.parts, other.parts, strict=True):
+            for file in part.files:
+                (to / file).with_name(f".{Path(file).name}.crc").unlink()
+                (to / file).write_bytes((whole / less.files[0]).read_bytes())
+    with pytest.raises(Corrupt, match=r"rows are there of the 12 that the replay fewer is to send"):
+        replay(spark, **asked)
+    assert there(spark, data, "fewer") == []
+
+
+def test_compacted_again_while_it_is_replayed(
+    spark: SparkSession, tmp_path: Path, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked behind every section: what is read next may be gone."""
+    monkeypatch.setattr("holdfast.pipeline.replay.PIECE_ROWS", 4)
+    rows = [{"key": b"%d" % n, "value": b"%d" % n, "publishTime": BEGAN} for n in range(9)]
+    to = tmp_path / "c"
+    compact(spark, topics=["one"], to=to, source=Fed({"one": rows[:8]}))
+
+    def told(step: str, words: str = "") -> None:
+        if (step, words) == ("sent", "piece 1"):
+            compact(spark, topics=["one"], to=to, source=Fed({"one": rows}))
+
+    with pytest.raises(Misuse, match="was compacted again since the replay behind"):
+        replay(spark, archive=to, id="behind", to="behind", broker=server.url, told=told)
 
 
 @pytest.mark.parametrize(

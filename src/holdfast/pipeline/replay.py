@@ -380,13 +380,6 @@ def _sections(
     """
     from pyspark import StorageLevel
 
-    runs = {run.id: run for run in there.runs(any_kind=True)}
-    if not runs.keys() >= set(plan.runs):
-        raise Misuse(
-            f"{there.path} was compacted again since the replay {plan.id} was planned; choose another "
-            "name (--id)"
-        )
-    owner = {file: runs[ident] for ident in plan.runs for file in runs[ident].files}
     while done < len(plan.pieces):
         some = [plan.pieces[done]]
         while done + len(some) < len(plan.pieces):
@@ -394,19 +387,38 @@ def _sections(
             if sum(piece.rows for piece in some) > PIECE_ROWS:
                 some.pop()
                 break
+        owner = _owners(there, plan)
         names = [plan.files[at] for at in sorted({at for piece in some for at in piece.files})]
         rows = _chosen(spark, there, plan, [(owner[name], name) for name in names])
         # One task: the order of positions is the order of publishing.
         rows = rows.where(_within(some)).coalesce(1).sortWithinPartitions(*ORDER)
-        if len(some) > 1:
-            rows = rows.persist(StorageLevel.DISK_ONLY)
+        rows = rows.persist(StorageLevel.DISK_ONLY)
         try:
+            if (count := rows.count()) != (wanted := sum(piece.rows for piece in some)):
+                raise Corrupt(
+                    f"{there.path}: {count} rows are there of the {wanted} that the replay {plan.id} is to "
+                    f"send next; nothing of them was sent: restore {', '.join(names)} from a copy"
+                )
             for piece in some:
                 yield done, piece, rows if len(some) == 1 else rows.where(_within([piece]))
                 done += 1
         finally:
-            if len(some) > 1:
-                rows.unpersist()
+            rows.unpersist()
+
+
+def _owners(there: ArchiveDirectory, plan: Plan) -> dict[str, Run]:
+    """Which run has written a file. Asked again and again: somebody may compact meanwhile.
+
+    Raises:
+        Misuse: the runs of the plan are there no longer.
+    """
+    runs = {run.id: run for run in there.runs(any_kind=True)}
+    if not runs.keys() >= set(plan.runs):
+        raise Misuse(
+            f"{there.path} was compacted again since the replay {plan.id} was planned; choose another "
+            "name (--id)"
+        )
+    return {file: runs[ident] for ident in plan.runs for file in runs[ident].files}
 
 
 def _within(pieces: Sequence[Piece]) -> Column:
