@@ -140,6 +140,61 @@ def test_a_wrong_index_costs_only_time(tmp_path: Path) -> None:
     assert any("index" in note for note in files.take_notes())
 
 
+def reads_so_far() -> int:
+    """How often this process has asked for bytes of files: what a long way costs, on any machine."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["syscr"])
+
+
+@pytest.mark.parametrize("index", ["missing", "damaged"])
+def test_without_an_index_each_block_is_looked_at_once(tmp_path: Path, index: str) -> None:
+    """I71, I72: also behind damage, where every entry is refused by itself."""
+    count, broken = 6000, 3000
+    entries = simple(count, 50)
+    offsets = write_ledger(tmp_path, 5, entries)
+    data = tmp_path / "ledgers/0000000000000005.data"
+    bad = bytearray(data.read_bytes())
+    bad[offsets[broken] : offsets[broken + count // 8]] = bytes(
+        offsets[broken + count // 8] - offsets[broken]
+    )
+    data.write_bytes(bad)
+    file = tmp_path / "ledgers/0000000000000005.index"
+    if index == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file_header(3, 5, INCARNATION) + index_of([offset + 8 for offset in offsets]))
+    files = _core.LedgerFiles(str(tmp_path), INCARNATION)
+    before = reads_so_far()
+    for at in range(broken):
+        run = files.read(5, 0, at, 1, 1000, wait=True)
+        assert run is not None
+        assert run.entry(0) == entries[at]
+    for at in range(broken + 1, count):
+        with pytest.raises(
+            Corrupt, match=rf"{data}: entry {broken} .* offset {offsets[broken]}: .*entry {at} "
+        ):
+            files.read(5, 0, at, 1, 1000, wait=True)
+    assert reads_so_far() - before < 32 * count, "far from the half of all that each would walk over"
+
+
+def test_a_ledger_without_an_index_grows(tmp_path: Path) -> None:
+    """A block that is not whole at the last look is no damage for good."""
+    entries = simple(3)
+    offsets = write_ledger(tmp_path, 5, entries)
+    (tmp_path / "ledgers/0000000000000005.index").unlink()
+    data = tmp_path / "ledgers/0000000000000005.data"
+    whole = data.read_bytes()
+    files = _core.LedgerFiles(str(tmp_path), INCARNATION)
+    for size in (offsets[1], offsets[1] + 10, offsets[1] + 40, offsets[2], offsets[2] + 31):
+        data.write_bytes(whole[:size])
+        with pytest.raises(Corrupt, match=f"{data}: entry .* at offset"):
+            files.read(5, 0, 2, 1, 1000, wait=True)
+    data.write_bytes(whole)
+    run = files.read(5, 0, 2, 1, 1000, wait=True)
+    assert run is not None
+    assert run.entry(0) == entries[2]
+
+
 def test_damage_names_file_and_offset(tmp_path: Path) -> None:
     offsets = write_ledger(tmp_path, 5, simple(5))
     data = tmp_path / "ledgers/0000000000000005.data"

@@ -3,9 +3,11 @@
 // Every block that leaves here was checked: header, kind, entry number, sum (I70). Where the index does not lead to the right
 // block, the block is found from the data alone, along the chain of blocks from the nearest one that is sound: blocks say
 // how long they are and are numbered without gaps. The bytes are never searched for something that looks like a block: a
-// payload can look like anything.
+// payload can look like anything. What was found that way is remembered as long as the file is open: without an index, to
+// read a ledger from end to end takes each step of the chain once, and what lies behind a break is refused at once.
 #pragma once
 
+#include <iterator>
 #include <list>
 #include <map>
 #include <memory>
@@ -31,6 +33,47 @@ struct ReadRequest {
     bool unread = false;  // see EntryStore
 };
 
+// Where blocks stand that were reached along a file's chain. Any thread may call.
+//
+// Bytes below what is visible never change in a file, so that a place stays right while the file is open, also when it
+// grows. A break of the chain is not remembered, only the last block before it: two blocks are looked at to find it again,
+// and one that was not yet written, or not whole, is found as soon as it is.
+class ChainPlaces {
+ public:
+    static constexpr u64 kApart = 1024;  // entries from one that is kept to the next
+
+    struct Place {
+        u64 entry;
+        u64 at;
+    };
+
+    // The nearest one that is known, at this entry or before it.
+    Place before(u64 entry) {
+        const std::lock_guard lock(mutex_);
+        if (furthest_.entry <= entry) return furthest_;
+        const auto above = marks_.upper_bound(entry);
+        if (above == marks_.begin()) return kFirst;
+        return {std::prev(above)->first, std::prev(above)->second};
+    }
+
+    // The header of the block must have been seen there.
+    void add(const Place& place) {
+        const std::lock_guard lock(mutex_);
+        if (place.entry >= furthest_.entry) furthest_ = place;
+        const auto above = marks_.lower_bound(place.entry);
+        if (above != marks_.end() && above->first - place.entry < kApart) return;
+        const u64 below = above == marks_.begin() ? 0 : std::prev(above)->first;
+        if (place.entry - below >= kApart) marks_.emplace_hint(above, place.entry, place.at);
+    }
+
+ private:
+    static constexpr Place kFirst{0, kFileHeaderSize};
+
+    std::mutex mutex_;
+    Place furthest_ = kFirst;   // who reads on, and who is refused, begins here
+    std::map<u64, u64> marks_;  // offsets by entries; who reads elsewhere begins at one of them
+};
+
 class LedgerFiles {
  public:
     static constexpr std::size_t kOpenMax = 256;
@@ -47,7 +90,7 @@ class LedgerFiles {
     // None: it would have to wait, and must not. A run ends early before a block that is not sound or not in memory; to
     // begin at such a block is an error that names file and offset.
     std::optional<EntryRun> read(const ReadRequest& request) {
-        const std::shared_ptr<LedgerFile> file = find(request.name, request.from);
+        const std::shared_ptr<OpenFile> file = find(request.name, request.from);
         if (!file) return std::nullopt;
         const std::size_t count = std::clamp<std::size_t>(request.count_max, 1, kRunMax);
         auto offsets = file->offsets(request.entry, count + 1, request.from);
@@ -88,8 +131,12 @@ class LedgerFiles {
     }
 
  private:
+    struct OpenFile : LedgerFile {
+        using LedgerFile::LedgerFile;
+        ChainPlaces chain;
+    };
     struct Held {
-        std::shared_ptr<LedgerFile> file;
+        std::shared_ptr<OpenFile> file;
         std::list<LedgerName>::iterator place;
     };
     // Why no run could begin.
@@ -117,10 +164,10 @@ class LedgerFiles {
         return offsets.size() > count ? size : std::min(size + kTail, std::max(size_max, kTail));
     }
 
-    std::shared_ptr<LedgerFile> find(const LedgerName& name, ReadFrom from) {
+    std::shared_ptr<OpenFile> find(const LedgerName& name, ReadFrom from) {
         if (auto file = find_open(name); file || from != ReadFrom::disk) return file;
         // Opened without the lock: nobody else shall wait for this disk. If two did it, the first one's stays.
-        auto file = std::make_shared<LedgerFile>(folder_, name, incarnation_);
+        auto file = std::make_shared<OpenFile>(folder_, name, incarnation_);
         const std::lock_guard lock(mutex_);
         if (!file->index_fault().empty()) note(file->index_fault());
         if (auto found = open_.find(name); found != open_.end()) return found->second.file;
@@ -133,7 +180,7 @@ class LedgerFiles {
         return file;
     }
 
-    std::shared_ptr<LedgerFile> find_open(const LedgerName& name) {
+    std::shared_ptr<OpenFile> find_open(const LedgerName& name) {
         const std::lock_guard lock(mutex_);
         auto found = open_.find(name);
         if (found == open_.end()) return nullptr;
@@ -200,12 +247,14 @@ class LedgerFiles {
         return header.kind == kEntryBlock ? sizeof header + header.size : 0;
     }
 
-    EntryRun read_by_chain(const LedgerFile& file, const ReadRequest& request, std::size_t count,
+    EntryRun read_by_chain(OpenFile& file, const ReadRequest& request, std::size_t count,
                            Fault& fault) {
         const u64 at = locate(file, request.entry, fault);
         const std::size_t size = std::max(request.size_max, sizeof(BlockHeader));
         auto run = read_at(file, request, at, size, count, fault);
         if (!run) throw damaged(file, request.entry, at, fault.words);
+        const std::size_t last = run->count() - 1;
+        file.chain.add({request.entry + last, at + run->slot(last).offset - sizeof(BlockHeader)});
         const std::lock_guard lock(mutex_);
         note(file.data().path() + ": the index does not lead to entry " +
              std::to_string(request.entry) + ", which was found at offset " + std::to_string(at) +
@@ -219,11 +268,11 @@ class LedgerFiles {
                                         words + "; run holdfast doctor on the directory");
     }
 
-    // Where entry `wanted` begins, by the chain from the nearest sound block before it.
-    u64 locate(const LedgerFile& file, u64 wanted, const Fault& fault) {
-        u64 entry = 0;
-        u64 at = kFileHeaderSize;
-        for (u64 back = 1; back < wanted && back <= kStepBackMax; back *= 2) {
+    // Where entry `wanted` begins, by the chain from the nearest block before it that is known, or sound by the index.
+    u64 locate(OpenFile& file, u64 wanted, const Fault& fault) {
+        auto [entry, at] = file.chain.before(wanted);
+        const u64 known = entry;
+        for (u64 back = 1; back < wanted - known && back <= kStepBackMax; back *= 2) {
             if (const u64 found = sound_at(file, wanted - back)) {
                 entry = wanted - back;
                 at = found;
@@ -242,6 +291,7 @@ class LedgerFiles {
                 throw damaged(file, entry, at,
                               "here is no block of that number, so that entry " +
                                   std::to_string(wanted) + " behind it is lost, too");
+            file.chain.add({entry, at});
             at += padded(space);
         }
         return at;

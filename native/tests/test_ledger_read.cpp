@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -218,6 +219,13 @@ static void test_damaged_data() {
     check_entries(read(files, 1, 3), ledger);
     CHECK_ERROR(Code::corrupt, read(files, 1, 6), "entry 4", std::to_string(ledger.offset(4)),
                 "entry 6 behind it");
+    // With one, the chain begins behind the damage where it leads to a sound block, also after the way from before it.
+    std::string index = header_of(FileKind::ledger_index, 1) + std::string(ledger.index_from(0));
+    for (const std::size_t entry : {5, 7}) index[kFileHeaderSize + 8 * entry] ^= 8;
+    write_file(path_of(1, "index"), index);
+    files.forget(1);
+    CHECK_ERROR(Code::corrupt, read(files, 1, 5), "entry 4", "entry 5 behind it");
+    check_entries(read(files, 1, 7), ledger);
 }
 
 static void test_headers() {
@@ -308,6 +316,189 @@ static void test_while_written() {
     CHECK(files.take_notes().empty());
 }
 
+// How often this process has asked for bytes of files: that is what the longer way costs, on any machine.
+static u64 reads_so_far() {
+    std::ifstream file("/proc/self/io");
+    std::string name;
+    u64 number = 0;
+    while (file >> name >> number)
+        if (name == "syscr:") return number;
+    CHECK(!"the kernel counts reads");
+    return 0;
+}
+
+// Without an index each step of the chain is taken once (I71), and what lies behind a break is refused at once.
+static void test_without_index() {
+    constexpr u64 kEntries = 4000, kBroken = 3000, kFew = 4;
+    const LedgerBytes ledger = some_ledger(kEntries, 1);
+    std::string data = header_of(FileKind::ledger_data, 1) + std::string(ledger.data());
+    write_file(path_of(1, "data"), data);
+    ::unlink(path_of(1, "index").c_str());
+    LedgerFiles files(directory(), kIncarnation);
+    u64 before = reads_so_far();
+    for (u64 entry = 0; entry < kEntries; ++entry) check_entries(read(files, 1, entry), ledger);
+    CHECK(reads_so_far() - before < kFew * kEntries);
+    // From a place within, and back from there: from one of those that are kept.
+    for (const u64 entry : {u64{3999}, u64{2100}, u64{1023}, u64{1500}, u64{0}, u64{3}}) {
+        before = reads_so_far();
+        check_entries(read(files, 1, entry, 5), ledger);
+        CHECK(reads_so_far() - before < ChainPlaces::kApart + kFew);
+    }
+    // In runs, and from the end at once.
+    files.forget(1);
+    before = reads_so_far();
+    for (u64 entry = 0; entry < kEntries;) {
+        const EntryRun run = read(files, 1, entry, 100);
+        check_entries(run, ledger);
+        entry += run.count();
+    }
+    CHECK(reads_so_far() - before < kFew * kEntries / 100 + 20);
+    files.forget(1);
+    check_entries(read(files, 1, 3999), ledger);
+    before = reads_so_far();
+    check_entries(read(files, 1, 2100), ledger);
+    CHECK(reads_so_far() - before < ChainPlaces::kApart + kFew);
+
+    data[ledger.offset(kBroken)] = 'x';
+    write_file(path_of(1, "data"), data);
+    files.forget(1);
+    before = reads_so_far();
+    for (u64 entry = kBroken + 1; entry < kEntries; ++entry)
+        CHECK_ERROR(Code::corrupt, read(files, 1, entry), "0000000000000001.data: entry 3000",
+                    "offset " + std::to_string(ledger.offset(kBroken)),
+                    "entry " + std::to_string(entry) + " behind it is lost");
+    CHECK(reads_so_far() - before < kFew * kEntries);
+    check_entries(read(files, 1, kBroken - 1, 9), ledger);
+    CHECK_ERROR(Code::corrupt, read(files, 1, kBroken), "entry 3000", "magic");
+
+    // The same where there is an index that leads nowhere.
+    std::string wrong = header_of(FileKind::ledger_index, 1);
+    wrong.resize(wrong.size() + 8 * kEntries);
+    write_file(path_of(1, "index"), wrong);
+    files.forget(1);
+    before = reads_so_far();
+    for (u64 entry = 0; entry < kEntries; ++entry) {
+        if (entry < kBroken)
+            check_entries(read(files, 1, entry), ledger);
+        else
+            CHECK_ERROR(Code::corrupt, read(files, 1, entry), "entry 3000",
+                        std::to_string(ledger.offset(kBroken)));
+    }
+    CHECK(reads_so_far() - before < 4 * kFew * kEntries);
+}
+
+// A chain that ended where the data ended is not broken: the file may grow. After forget() it may be another file.
+static void test_growing_without_index() {
+    const LedgerBytes ledger = some_ledger(12, 20);
+    const std::string data = header_of(FileKind::ledger_data, 1) + std::string(ledger.data());
+    ::unlink(path_of(1, "index").c_str());
+    LedgerFiles files(directory(), kIncarnation);
+    write_file(path_of(1, "data"), data.substr(0, kFileHeaderSize));
+    CHECK_ERROR(Code::corrupt, read(files, 1, 5), "the file ends here, before entry 0");
+    const int file = ::open(path_of(1, "data").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    std::size_t whole = 0;
+    for (std::size_t size = kFileHeaderSize; size < data.size(); ++size) {
+        CHECK(::write(file, data.data() + size, 1) == 1);
+        if (whole + 1 < 12 && ledger.offset(whole + 1) == size + 1) ++whole;
+        for (const u64 behind : {1, 2, 7})
+            CHECK_ERROR(Code::corrupt, read(files, 1, whole + behind), ".data", "at offset");
+        if (whole > 0) check_entries(read(files, 1, whole - 1), ledger);
+    }
+    ::close(file);
+    for (u64 entry = 0; entry < 12; ++entry) check_entries(read(files, 1, entry), ledger);
+    const LedgerBytes other = some_ledger(12, 55);
+    write_file(path_of(1, "data", 1),
+               header_of(FileKind::ledger_data, 1) + std::string(other.data()));
+    check_entries(read(files, 1, 11, 1, 100, 1), other);
+    check_entries(read(files, 1, 11), ledger);
+    files.forget(1);
+    write_file(path_of(1, "data"), header_of(FileKind::ledger_data, 1) + std::string(other.data()));
+    for (const u64 entry : {11, 3, 0}) check_entries(read(files, 1, entry), other);
+}
+
+// What was found before never makes an answer worse: whatever is damaged, and in whatever order it is asked.
+static void test_memory_of_the_chain() {
+    constexpr u64 kEntries = 24;
+    const LedgerBytes ledger = some_ledger(kEntries, 9);
+    const std::string data = header_of(FileKind::ledger_data, 1) + std::string(ledger.data());
+    const std::string index =
+        header_of(FileKind::ledger_index, 1) + std::string(ledger.index_from(0));
+    std::mt19937_64 choose(7);
+    const auto damage = [&](std::string bytes, std::size_t times) {
+        for (std::size_t i = 0; i < times; ++i) {
+            const std::size_t at = kFileHeaderSize + choose() % (bytes.size() - kFileHeaderSize);
+            bytes[at] = static_cast<char>(bytes[at] ^ 1 << (choose() % 8));
+        }
+        return bytes;
+    };
+    const auto answer = [&](LedgerFiles& files, u64 entry) -> std::string {
+        try {
+            const EntryRun run = read(files, 1, entry, 2);
+            check_entries(run, ledger);
+            return {};
+        } catch (const Error& error) {
+            CHECK(error.code == Code::corrupt);
+            return error.what();
+        }
+    };
+    for (int trial = 0; trial < 300; ++trial) {
+        std::string bad = damage(data, choose() % 3);
+        // Sizes of blocks most of all: they lead the chain astray.
+        const u64 hit = choose() % kEntries;
+        if (trial % 2 == 0) bad[ledger.offset(hit) + 4] ^= static_cast<char>(8 << choose() % 4);
+        write_file(path_of(1, "data"), bad);
+        write_file(path_of(1, "index"), damage(index, choose() % 40));
+        LedgerFiles files(directory(), kIncarnation);
+        for (int i = 0; i < 60; ++i) {
+            const u64 entry = choose() % (kEntries + 2);
+            LedgerFiles fresh(directory(), kIncarnation);
+            const std::string words = answer(fresh, entry);
+            if (words.empty()) CHECK(answer(files, entry).empty());
+            if (!words.empty()) answer(files, entry);  // more may be known than the first time
+        }
+    }
+}
+
+// Threads that find and remember places of one file at once, while it grows.
+static void test_threads_without_index() {
+    constexpr u64 kEntries = 3000;
+    const LedgerBytes ledger = some_ledger(kEntries, 3);
+    const std::string data = header_of(FileKind::ledger_data, 1) + std::string(ledger.data());
+    write_file(path_of(1, "data"), data.substr(0, kFileHeaderSize));
+    ::unlink(path_of(1, "index").c_str());
+    LedgerFiles files(directory(), kIncarnation);
+    std::atomic<u64> visible{0};
+    std::vector<std::thread> readers;
+    for (unsigned i = 0; i < 3; ++i) {
+        readers.emplace_back([&, i] {
+            std::mt19937_64 choose(i);
+            for (u64 next = 0; next < kEntries;) {
+                const u64 end =
+                    visible.load(std::memory_order_acquire);  // pairs with: the writer below
+                if (next == end) {
+                    std::this_thread::yield();
+                    continue;
+                }
+                const EntryRun run = read(files, 1, next, end - next, 2000);
+                check_entries(run, ledger);
+                next += run.count();
+                check_entries(read(files, 1, choose() % end), ledger);
+                if (i == 0 && choose() % 64 == 0) files.forget(1);
+            }
+        });
+    }
+    const int file = ::open(path_of(1, "data").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    for (u64 entry = 0; entry < kEntries; ++entry) {
+        const u64 end = entry + 1 < kEntries ? ledger.offset(entry + 1) : data.size();
+        const std::size_t size = end - ledger.offset(entry);
+        CHECK(::write(file, data.data() + ledger.offset(entry), size) ==
+              static_cast<ssize_t>(size));
+        visible.store(entry + 1, std::memory_order_release);  // pairs with: the readers above
+    }
+    for (std::thread& reader : readers) reader.join();
+    ::close(file);
+}
+
 int main() {
     test_read();
     test_large_entries();
@@ -316,4 +507,8 @@ int main() {
     test_headers();
     test_cache();
     test_while_written();
+    test_without_index();
+    test_growing_without_index();
+    test_memory_of_the_chain();
+    test_threads_without_index();
 }
