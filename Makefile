@@ -39,7 +39,7 @@ test: ## everything: environment, build, linters, explorer slice, all tests
 	@.ci/stages venv build lint explore-slice pytest
 
 pytest: build/.built
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 demo: build ## a rig, a broker and Spark at work while all of them are being killed
 	@$(BIN)/holdfast demo

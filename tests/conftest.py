@@ -17,21 +17,6 @@ COUNTS = "counts"
 """What a test says at the end of the run: how much it has tried."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are looked at
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Processes share the tests by whole files; one of them has all that want the one Spark session.
-
-    Those begin, since they take longest. Within a file tests keep their order.
-    """
-
-    def group(item: pytest.Item) -> str:
-        return "spark" if "spark" in getattr(item, "fixturenames", ()) else item.path.name
-
-    items.sort(key=lambda item: group(item) != "spark")
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)))
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     told = [
         f"{report.nodeid.partition('::')[2]}: {words}"

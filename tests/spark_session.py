@@ -1,4 +1,4 @@
-"""One Spark session for all tests: starting it takes longer than most of them."""
+"""One Spark session for all tests of a process: starting it takes longer than most of them."""
 
 from __future__ import annotations
 
