@@ -86,9 +86,6 @@ class Prepared:
 
 
 def prepare(path: Path, used: bool) -> Prepared:
-    first = SystemWorld(path / "first", native=True)
-    first.path.mkdir()
-
     async def work(life: Life) -> None:
         for n in range(10):
             life.mixture(n, size=300)
@@ -97,12 +94,19 @@ def prepare(path: Path, used: bool) -> Prepared:
         for n in range(25):
             await life.until(life.mixture(n, size=300))
 
-    if used:
+    records: list[int] = []
+    while not records:  # what is written together depends on the clock: a journal may just have begun
+        first = SystemWorld(path / "first", native=True)
+        shutil.rmtree(first.path, ignore_errors=True)
+        first.path.mkdir()
+        if not used:
+            break
         first.live(work, close=False)
         journal = max(each for each in (first.path / JOURNAL).iterdir() if each.name.startswith("0"))
         content = journal.read_bytes()
-        end = max(at for at in range(PAGE, len(content), PAGE) if content[at : at + 4] == b"HF\3\1") + PAGE
-        torn = b"HF\3\1" + b"?" * 3000
+        records = [at for at in range(PAGE, len(content), PAGE) if content[at : at + 4] == b"HF\3\1"]
+    if records:
+        end, torn = records[-1] + PAGE, b"HF\3\1" + b"?" * 3000
         journal.write_bytes(content[:end] + torn + content[end + len(torn) :])
     whole = Prepared(first.path, first.oracle).copy(path / "whole")
     whole.live(scenario)
