@@ -43,9 +43,9 @@ def test_goals() -> None:
 
 
 def test_tables() -> None:
-    about = {"cpu": "x", "cores": 2, "kernel": "6", "python": "3", "others_share": 0.5}
+    about = {"cpu": "x", "cores": 2, "kernel": "6", "python": "3", "load": 0.5}
     told = pipeline.text([figures(2)], about, 3)
-    assert "others used 50% of the cores" in told
+    assert "a load of 0.5 before it began" in told
     assert "10.0 k [10.0 k–10.0 k]" in told
     assert "met   " in told
 

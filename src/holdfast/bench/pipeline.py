@@ -21,7 +21,7 @@ from typing import Any
 
 from holdfast.bench.figures import Spread
 from holdfast.bench.goals import Goal
-from holdfast.bench.queue import Disturbance, machine
+from holdfast.bench.queue import machine
 from holdfast.bench.report import table
 from holdfast.bench.units import size_name, spread
 
@@ -158,7 +158,7 @@ def measure(options: argparse.Namespace, folder: Path, cores: int, full: bool) -
 def text(found: list[Figures], about: dict[str, Any], rounds: int) -> str:
     lines = [
         f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, Python {about['python']}; "
-        f"others used {about['others_share']:.0%} of the cores meanwhile",
+        f"a load of {about['load']:.1f} before it began",
         f"Medians of {rounds} interleaved rounds [smallest–largest]; all columns, all sums verified",
     ]
     for figures in found:
@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.quick:
         options.rounds, options.megabytes, options.triggers = 1, 2, 4
     cores = sorted({int(each) for each in options.cores.split(",")})
-    started, disturbance = time.monotonic(), Disturbance()
+    started, load = time.monotonic(), os.getloadavg()[0]
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.where))
     try:
         found = []
@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             found.append(measure(options, folder, count, count == cores[-1]))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    about = {**machine(("pyspark", "pyarrow")), "others_share": round(disturbance.share(), 3)}
+    about = {**machine(("pyspark", "pyarrow")), "load": round(load, 1)}
     print(text(found, about, options.rounds))
     if options.json is not None:
         goals = [vars(goal) for goal in goals_of(found)]
