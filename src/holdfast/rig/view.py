@@ -36,7 +36,7 @@ class Lines:
         if scene.elapsed >= self._next and scene.phase != "auditing":
             self._next = scene.elapsed + 2.0
             print(
-                f"{scene.elapsed:6.1f} s  {scene.phase:14}  stored {scene.stored:,} "
+                f"{scene.elapsed:6.1f} s  {scene.phase:14}  entries stored {scene.stored:,} "
                 f"({scene.stored_rate:,.0f}/s)  calibrated {scene.calibrated:,}  backlog {scene.backlog:,}  "
                 f"killed {sum(scene.kills.values())}",
                 file=self._out,
