@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Broker, Corrupt, NotFound
+from holdfast import Corrupt, NotFound
 from holdfast.broker.blocking import BlockingBroker
 from holdfast.client import Progress
-from holdfast.pipeline import stream
 from holdfast.pipeline.reading import FilePlace, FileTopic
 from test_pipeline_stream import NAMED, ORDERS, Stream, send, until
 from test_pipeline_stream_loss import Local, entries_of, publish
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a broker of this process tells, it has shown."""
-    monkeypatch.setattr(stream, "SHOWN_S", 0.2)
-
-
-@pytest.fixture
-def broker(data: str) -> Iterator[BlockingBroker]:
-    with Broker.open(data, roll_entries=1, housekeeping_s=3600) as opened:
-        yield opened
+from test_pipeline_stream_loss import at_once as at_once
+from test_pipeline_stream_loss import broker as broker
+from test_pipeline_stream_loss import data as data
 
 
 def let_go(broker: BlockingBroker, position: int) -> None:
