@@ -60,3 +60,25 @@ def test_a_java_that_is_killed_is_told_in_a_line(tmp_path: Path) -> None:
         os.kill(java_of(command.pid), signal.SIGKILL)
         out, err = command.communicate(timeout=120)
     assert (command.returncode, out, err) == (1, "", f"holdfast: {GONE}\n")
+
+
+@pytest.mark.parametrize("step", ["starting Spark", "reading"])
+def test_ctrl_c_ends_a_batch_without_a_word(tmp_path: Path, step: str) -> None:
+    data = tmp_path / "data"
+    publish(data, "rig", [encode_json("r", n, "k", value=float(n)) for n in range(5)])
+    to = tmp_path / "archive"
+    with subprocess.Popen(
+        [COMMAND, "pipeline", "archive", "rig", "--data", str(data), "--to", str(to), "--master", "local[1]"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        try:
+            children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
+            began = (lambda: children.read_text()) if step == "starting Spark" else to.exists
+            until(lambda: command.poll() is not None or began(), 120)
+            command.send_signal(signal.SIGINT)
+            ended = (*command.communicate(timeout=120), command.returncode)
+        finally:
+            command.kill()
+    assert ended == ("", "", 130)

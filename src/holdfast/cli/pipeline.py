@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from holdfast.cli.data import SERVER_VARIABLE, VARIABLE, data_directory, require
 from holdfast.cli.output import plural, print_json
 from holdfast.cli.parsing import Subparsers, Usage, bare_command, seconds
 from holdfast.cli.places import AGO, SPANS, moment
-from holdfast.cli.spark import add_session, require_spark, spark_for
+from holdfast.cli.spark import add_session, require_spark, spark_for, wait_for
 from holdfast.errors import BadConfiguration
 
 ARCHIVE = """\
@@ -332,21 +331,20 @@ def measure(options: argparse.Namespace) -> int:
         else:
             began = time.monotonic()
             steps("measure", options.to)
-            query = library.measure_stream(
-                spark,
-                to=options.to,
-                checkpoint=options.checkpoint or f"{options.to.rstrip('/')}.checkpoint",
-                topics=options.topics,
-                **where,
-                **_trust(options),
-                fields=fields,
-                windows=windows,
-                every=options.every,
-            )
-            with contextlib.suppress(KeyboardInterrupt):  # the way to end one that goes on for ever
-                query.awaitTermination()
-            query.stop()
-            found = library.report(spark, options.to, library.dropped(query), began)
+            with steps.interrupts.held():  # the way to end one that goes on for ever
+                query = library.measure_stream(
+                    spark,
+                    to=options.to,
+                    checkpoint=options.checkpoint or f"{options.to.rstrip('/')}.checkpoint",
+                    topics=options.topics,
+                    **where,
+                    **_trust(options),
+                    fields=fields,
+                    windows=windows,
+                    every=options.every,
+                )
+                wait_for(query, steps.interrupts)
+                found = library.report(spark, options.to, library.dropped(query), began)
     return _tell(options, found)
 
 

@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError, Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 EACH_S = 0.2
 STEPS = {
@@ -63,6 +64,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.spark: SparkSession | None = None
+        self.interrupts = Interrupts()
         self._shown = sys.stderr is not None and sys.stderr.isatty()
         self._words, self._began = "starting Spark", time.monotonic()
         self._done = threading.Event()
@@ -117,13 +119,15 @@ def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps
         from pyspark.sql import SparkSession
 
         running = SparkSession.getActiveSession()
-        with elsewhere(kept), own_interrupt():
+        stack.enter_context(steps.interrupts.taken())
+        with elsewhere(kept):
             try:
                 spark = session("holdfast", master=options.master, memory=options.memory)
             except HoldfastError:
                 raise
             except Exception as error:
                 raise SparkFailed(not_started(Path(kept), error)) from error
+        steps.interrupts.take()
         # It prints a trace when Java is dead; that is told below.
         spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         if running is None:
@@ -132,6 +136,8 @@ def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps
         try:
             yield spark, steps
         except Exception as error:
+            if steps.interrupts.raised:
+                raise KeyboardInterrupt from error
             told = SparkFailed(GONE) if gone(spark, error) else in_short(error)
             if told is None:
                 raise
@@ -150,17 +156,78 @@ def _worth_saying(record: logging.LogRecord) -> bool:
     return not record.getMessage().endswith("while sending command.")
 
 
-@contextlib.contextmanager
-def own_interrupt() -> Iterator[None]:
-    """Ctrl-C stays what it was. Spark's own answer calls Java out of a call to Java, which goes wrong."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # there, nobody can change it
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+class Interrupts:
+    """Ctrl-C, for a command that calls Java. What is raised out of such a call leaves Python's bridge broken:
+    it closes the connections of other threads as well. So an interrupt is held back where a command can ask
+    for it, and what fails after one that was raised is the interrupt's doing.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self.raised = False
+        self._held = False
+
+    def __call__(self, *_: object) -> None:
+        """As a signal's handler. The second is raised, held back or not."""
+        again, self.came = self.came, True
+        if again or not self._held:
+            self.raised = True
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """An interrupt is told by `came` alone."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """All of them come here."""
+        before = signal.getsignal(signal.SIGINT)
+        self.take()
+        try:
+            yield
+        finally:
+            if _is_main():
+                signal.signal(signal.SIGINT, before)
+
+    def take(self) -> None:
+        """Also after Spark has started: its own answer calls Java out of a call to Java, which goes wrong."""
+        if _is_main():  # elsewhere nobody can, Spark neither
+            signal.signal(signal.SIGINT, self)
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def wait_for(query: StreamingQuery, interrupts: Interrupts) -> None:
+    """Until a query ends, or an interrupt comes, which ends it; what its batch says then is no news.
+
+    Raises:
+        Exception: what the query ended with.
+    """
+    ended: list[Exception | None] = []
+
+    def wait() -> None:
+        try:
+            query.awaitTermination()
+            ended.append(None)
+        except Exception as error:  # also of a Java that is gone
+            ended.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    while not ended and not interrupts.came:
+        thread.join(EACH_S)
+    if not ended:
+        query.stop()
+        thread.join()
+    elif ended[0] is not None:
+        raise ended[0]
 
 
 def stop(spark: SparkSession) -> None:
