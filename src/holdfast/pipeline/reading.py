@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._core import Entries, LedgerFiles, TopicViewReader
-from holdfast.errors import Corrupt, HoldfastError, Misuse, NotFound
+from holdfast.errors import BadConfiguration, Corrupt, HoldfastError, Misuse, NotFound
 from holdfast.ledger.layout import FILE_HEADER, TOPICS
 from holdfast.ledger.publication import (
     RUN_ENTRIES,
@@ -74,6 +74,8 @@ class TopicReader(Protocol):
 
     name: str
     incarnation: bytes
+    home: bytes
+    """The incarnation of its directory; empty: it is elsewhere, and not known."""
 
     def plan(self) -> tuple[int, int]:
         """What can be read now: ordinals from the first, up to, without, the second."""
@@ -169,10 +171,18 @@ class FilePlace:
             raise NotFound(words) from error
 
     def open(self, name: str) -> FileTopic:
-        """The topic; the same one again as long as it is not another one under its name."""
+        """The topic; the same one again as long as it is not another one under its name.
+
+        Raises:
+            NotFound: there is none.
+            BadConfiguration: the directory is gone.
+        """
         held = self._open.pop(name, None)
         if held is None or held.moved():
-            incarnation = directory_incarnation(self.directory)
+            try:
+                incarnation = directory_incarnation(self.directory)
+            except NotFound as error:  # which says nothing of the topic: nobody shall go on without it
+                raise BadConfiguration(f"{error} any more; is its volume still mounted?") from None
             held = FileTopic(self.directory, name, incarnation)
         self._open[name] = held
         return held
@@ -191,6 +201,7 @@ class FileTopic:
         self._files = LedgerFiles(os.fspath(directory), incarnation, 64)
         self.name = name
         self.incarnation = self._table.incarnation
+        self.home = incarnation
 
     def moved(self) -> bool:
         """Another topic has its name by now, or another file its view: open it again."""

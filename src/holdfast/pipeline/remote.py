@@ -316,6 +316,8 @@ class RemotePlace:
 class RemoteTopic:
     """A topic over there."""
 
+    home = b""
+
     def __init__(self, place: RemotePlace, name: str, incarnation: bytes) -> None:
         self.place = place
         self.name = name

@@ -148,8 +148,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._selection = Selection(options)
         if options["endingOffsets"] != "latest" or options["endingTimestamp"] is not None:
             raise BadConfiguration("a stream has no end: leave out endingOffsets and endingTimestamp")
-        if options["filterPushdown"]:
-            raise BadConfiguration("filterPushdown is for batches: Spark hands a stream no filters")
         self._subscription: Subscription | None = None
         if (name := options["predefinedSubscription"]) is not None:
             starting = options["startingOffsets"]
@@ -450,14 +448,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """What lies between two offsets, as tasks. The same whenever Spark asks."""
         begun, ended = flat(start), flat(end)
-        fail = self._options["failOnDataLoss"]
+        fail, place = self._options["failOnDataLoss"], self._place  # not to be found, it is no topic's loss
         ranges = []
         for name, each in ended.items():
             begin, stop = begins(name, begun, each), each["position"]
             if begin >= stop:
                 continue
             try:
-                topic = self._place.open(name)
+                topic = place.open(name)
                 first, visible = topic.plan()
                 if topic.incarnation.hex() != each["incarnation"]:
                     raise NotFound(f"{name} was deleted, and made again")
