@@ -125,6 +125,7 @@ def test_the_same_rows_by_url_as_by_path(server: Served, data: Path) -> None:
         first, visible = near.plan()
         assert (far.plan(), far.incarnation) == ((first, visible), near.incarnation)
         assert far.weights(first, visible) == near.weights(first, visible)
+        assert far.weights(first, visible, 500) == near.weights(first, visible, 500)
         for stop in choose.sample(range(first, visible), 5):
             assert far.open_chunks(first, stop, []) == near.open_chunks(first, stop, [])
         for moment in (0, 1 << 50, int(time.time() * 1000) - 1000):

@@ -282,8 +282,10 @@ def test_behind_latest(data: str, broker: BlockingBroker) -> None:
 
 def test_reach_over_ledgers() -> None:
     class Weighed:
-        def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
-            return [(0, 0), (10, 100), (30, 400), (40, 400), (50, 1000)]
+        def weights(self, start: int, stop: int, step: int = 0) -> list[tuple[int, int]]:
+            found = [(0, 0), (10, 100), (30, 400), (40, 400), (50, 1000)]
+            begun = dict(found)[start]
+            return [(at, before - begun) for at, before in found if start <= at <= stop]
 
     topic: Any = Weighed()
     assert [reach(topic, 0, 50, size) for size in (1, 50, 100, 250, 400, 999, 1000)] == [

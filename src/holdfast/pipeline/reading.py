@@ -12,6 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -41,6 +42,8 @@ PARTITIONS_TRIED = 1000
 """Whether a damaged table is of a partition of some topic is tried with so many."""
 RUN_BYTES = 1 << 20
 """What is read at once: it fits into the processor's cache, and is decoded there."""
+POINTS_MAX = 4096
+"""For so many ordinals weights are asked for within ledgers, at most about twice as many are told."""
 _PARTITION = re.compile(r"(.*)-partition-(0|[1-9][0-9]{0,8})")  # 007 is no number of a partition
 
 
@@ -83,10 +86,14 @@ class TopicReader(Protocol):
     def at_time(self, time_ms: int) -> int:
         """The ordinal of the first entry that was stored at this time or later."""
 
-    def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
+    def weights(self, start: int, stop: int, step: int = 0) -> list[tuple[int, int]]:
         """(ordinal, bytes before it) for some ordinals of the range, both its ends included.
 
         A hint, and never an error: what was trimmed since the plan weighs nothing, and reading says so.
+
+        Args:
+            step: there is one for about so many bytes, or for each larger entry, but not many more than
+                POINTS_MAX in all; 0: one for each ledger.
         """
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:
@@ -261,7 +268,7 @@ class FileTopic:
         entry, _ = self._at(ordinal, ordinal + 1)
         return entry.id, ordinal - entry.first
 
-    def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
+    def weights(self, start: int, stop: int, step: int = 0) -> list[tuple[int, int]]:
         """As TopicReader; from the indexes, which are a hint, as this is."""
         found, total = [(start, 0)], 0
         if start < stop and start < (first := self._firsts[0] if self._firsts else stop):
@@ -274,6 +281,44 @@ class FileTopic:
             total += max(1, high - self._offset(entry, start, size))
             start = min(end, stop)
             found.append((start, total))
+        return self._finer(found, max(step, total // POINTS_MAX)) if step else found
+
+    def _finer(self, weights: list[tuple[int, int]], step: int) -> list[tuple[int, int]]:
+        """The same with some ordinals within each ledger."""
+        found = weights[:1]
+        for (low, before), (high, after) in pairwise(weights):
+            if after - before > step and high - low > 1:
+                entry, _ = self._at(low, high)
+                at = self._offset(entry, low, self._size(entry))
+                inside = self._inside(entry, (low, at), (high, at + after - before), step)
+                found += [(ordinal, before + offset - at) for ordinal, offset in inside]
+            found.append((high, after))
+        return found
+
+    def _inside(
+        self, entry: TableEntry, low: tuple[int, int], high: tuple[int, int], step: int
+    ) -> list[tuple[int, int]]:
+        """Ordinals between two of a ledger, with their offsets in its file.
+
+        An index may have millions of entries: it is halved where a half is too much, and not read.
+        """
+        ends, todo, last = list[tuple[int, int]](), [(low, high)], low[1]
+        with contextlib.suppress(OSError), Path(self._stem(entry) + ".index").open("rb") as file:
+            while todo:
+                low, high = todo.pop()
+                if high[1] - low[1] > step and high[0] - low[0] > 1:
+                    middle = (low[0] + high[0]) // 2
+                    told = os.pread(file.fileno(), 8, FILE_HEADER + 8 * (middle - entry.first))
+                    at = int.from_bytes(told, "little")
+                    if low[1] < at < high[1]:  # else it is damaged, or was not written yet
+                        todo += [((middle, at), high), (low, (middle, at))]
+                        continue
+                ends.append(high)
+        found = []
+        for this, following in pairwise(ends):
+            if following[1] - last > step:  # else the next one does for both
+                found.append(this)
+                last = this[1]
         return found
 
     def _stem(self, entry: TableEntry) -> str:

@@ -36,12 +36,12 @@ from holdfast.wire.flight.asking import (
     AtTime,
     Chunks,
     Extent,
-    InRange,
     Mark,
     OfTopic,
     Opened,
     Read,
     Trouble,
+    Weighed,
 )
 
 log = logging.getLogger(__name__)
@@ -333,11 +333,11 @@ class RemoteTopic:
         moment = max(-BOUND_MAX, min(BOUND_MAX, time_ms))
         return self.place.call("time", AtTime(self.name, self.incarnation.hex(), time_ms=moment), int)
 
-    def weights(self, start: int, stop: int) -> list[tuple[int, int]]:
+    def weights(self, start: int, stop: int, step: int = 0) -> list[tuple[int, int]]:
         """As TopicReader."""
         if start >= stop:
             return [(start, 0)]
-        asked = InRange(self.name, self.incarnation.hex(), start=start, stop=stop)
+        asked = Weighed(self.name, self.incarnation.hex(), start=start, stop=stop, step=step)
         return self.place.call("weights", asked, list[tuple[int, int]])
 
     def open_chunks(self, start: int, stop: int, before: list[OpenChunks]) -> list[OpenChunks]:

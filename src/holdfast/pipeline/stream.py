@@ -68,6 +68,8 @@ GROW_S = 0.1
 """How often a topic is looked at that should be longer."""
 SHOWN_S = 2.0
 """Within this the broker shows readers of the files what it tells its clients."""
+STEPS = 16
+"""Limits in bytes are kept about that exactly: to one part of so many."""
 _AWAY = (Timeout, Closed, NoQuorum, TooManyConnections)
 
 
@@ -123,13 +125,19 @@ def share(waiting: dict[str, int], limit: int, last: str = "") -> dict[str, int]
 
 def reach(topic: TopicReader, start: int, stop: int, size: int) -> int:
     """How far about so many bytes go; one entry at least."""
-    weights = topic.weights(start, stop)
-    if weights[-1][1] <= size:
-        return stop
-    for (low, before), (high, after) in pairwise(weights):
-        if after > size:
+    weights, step = topic.weights(start, stop), max(1, size // STEPS)
+    known = (start, start)
+    while True:
+        for (low, before), (high, after) in pairwise(weights):
+            if after > size:
+                break
+        else:
+            return weights[-1][0]
+        if high - low == 1 or after - before <= step or (low, high) == known:
             return max(start + 1, low + (high - low) * (size - before) // (after - before))
-    return stop
+        # Entries differ: within a ledger the first may be as large as a thousand others.
+        known = (low, high)
+        weights = [(at, before + more) for at, more in topic.weights(low, high, step)]
 
 
 def _short_words(name: str, position: int, visible: int) -> str:

@@ -45,10 +45,17 @@ class AtTime(OfTopic, kw_only=True):
 
 
 class InRange(OfTopic, kw_only=True):
-    """The body of `weights`. Answered: pairs (ordinal, bytes before it)."""
+    """Some entries of a topic."""
 
     start: Number
     stop: Number
+
+
+class Weighed(InRange, kw_only=True):
+    """The body of `weights`. Answered: pairs (ordinal, bytes before it)."""
+
+    step: Number = 0
+    """One for about so many bytes; 0: one for each ledger."""
 
 
 class Chunks(InRange, kw_only=True):

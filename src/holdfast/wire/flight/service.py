@@ -42,12 +42,12 @@ from holdfast.wire.flight.asking import (
     AtTime,
     Chunks,
     Extent,
-    InRange,
     Mark,
     OfTopic,
     Opened,
     Read,
     Trouble,
+    Weighed,
     parsed,
     require_inside,
 )
@@ -182,10 +182,10 @@ class Reads:
 
     def _weights(self, header: str | None, body: bytes) -> list[tuple[int, int]]:
         """How many bytes stand before some entries of a range."""
-        asked = parsed(body, InRange)
+        asked = parsed(body, Weighed)
         topic = self._open(header, asked)
         topic.plan()
-        return topic.weights(asked.start, asked.stop)
+        return topic.weights(asked.start, asked.stop, asked.step)
 
     def _chunks(self, header: str | None, body: bytes) -> Opened:
         """Which chunked messages have begun in a range, and not ended."""
