@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 SyncMode = Literal["group", "always", "os"]
 
@@ -66,3 +68,10 @@ class BrokerOptions:
     """A stage that nobody committed in that time is dropped."""
     sink_age_s: float = 90 * 24 * 3600.0
     """How far a sink has come is forgotten so long after its last commit: a batch sent again then is new."""
+
+
+VISITING: Mapping[str, Any] = MappingProxyType(
+    {"retention_bytes": -1, "retention_s": -1.0, "stage_age_s": 1e9, "sink_age_s": 1e9}
+)
+"""For whoever opens a directory for a moment: how long things are kept says the broker that has it for good,
+and that one drops them. What a topic or its namespace says itself is in the directory, and holds here."""

@@ -64,11 +64,12 @@ async def served(options: argparse.Namespace, work: Work, makes: bool) -> int:
     from holdfast.broker import (
         Broker,
     )  # brings the core of the broker, for which no other command should wait
+    from holdfast.broker.options import VISITING
 
     directory = data_directory(options.data_directory)
     if not makes:
         require_data(directory)
-    async with Broker.open(directory) as broker:
+    async with Broker.open(directory, **VISITING) as broker:
         return await work(broker, options)
 
 

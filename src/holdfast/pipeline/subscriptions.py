@@ -92,9 +92,11 @@ class DirectorySubscriptions:
     def _with_broker(self, work: Any) -> Progress:
         async def opened() -> Progress:
             from holdfast.broker import Broker
+            from holdfast.broker.options import VISITING
 
             try:
-                async with Broker.open(self._path) as broker:
+                # A server that is away trims by its own rule when it is back.
+                async with Broker.open(self._path, **VISITING) as broker:
                     found: Progress = await work(broker)
                     return found
             except Locked as error:
