@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import Corrupt
 from holdfast.pipeline.inputs import Told, settings
-from holdfast.pipeline.numbered import decoded, looks_numbered
+from holdfast.pipeline.numbered import decoded, is_text, looks_numbered
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 GROUP_BITS = 15
 """So many numbers, as a power of two, are counted together: one bitmap of Spark's."""
@@ -130,12 +131,15 @@ def counted(
         F.unix_micros("publishTime").alias("at"),
         "live",
         looks_numbered("value").alias("looks"),
+        is_text("value").alias("text"),
         decoded("value").alias("numbered"),
     )
     narrow = found.select("*", "numbered.*").drop("numbered")
-    kind = F.when((F.col("number") >= 0) & F.col("producer").isNotNull(), F.lit(NUMBERED))
-    kind = kind.when(F.col("looks"), F.lit(DAMAGED)).otherwise(F.lit(FOREIGN))
-    narrow = narrow.withColumn("kind", kind).drop("looks")
+    named = F.col("number").isNotNull() & F.col("producer").isNotNull()
+    right = (F.col("number") >= 0) & (F.col("looks") | F.col("text"))  # JSON is text, all of it
+    kind = F.when(named & right, F.lit(NUMBERED))
+    kind = kind.when(F.col("looks") | named, F.lit(DAMAGED)).otherwise(F.lit(FOREIGN))
+    narrow = narrow.withColumn("kind", kind).drop("looks", "text")
     narrow = narrow.persist(StorageLevel.DISK_ONLY)  # each topic is read and decoded once
     good = narrow.where(F.col("kind") == NUMBERED)
     groups = _groups(spark, narrow, wanted)
@@ -217,7 +221,7 @@ def _producers(
         F.max("last").alias("last"),
     )
     rows = by_producer.collect()
-    found = {(row["topic"], row["producer"]): row for row in rows if row["kind"] == NUMBERED}
+    found = by_name([row for row in rows if row["kind"] == NUMBERED])
     audits = []
     for topic, producer in sorted({*found, *(wanted or ())}):
         row = found.get((topic, producer))
@@ -245,6 +249,22 @@ def _producers(
     return totals, audits
 
 
+def by_name(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
+    """Rows that Spark has grouped by topic and producer.
+
+    Raises:
+        Corrupt: two of them have the same names here: one would hide the other.
+    """
+    found = {(row["topic"], row["producer"]): row for row in rows}
+    if len(found) < len(rows):
+        twice = [row for row in rows if found[row["topic"], row["producer"]] is not row]
+        raise Corrupt(
+            f"Spark tells two producers {twice[0]['producer']!r} of {twice[0]['topic']} apart, "
+            "and their names are the same here; nothing can be said of them"
+        )
+    return found
+
+
 def _order(good: DataFrame, repeated: bool) -> tuple[list[Found], dict[tuple[str, str], int]]:
     """Messages behind a later one of the same producer and key. One that is there again is none of them."""
     from pyspark.sql import Window
@@ -267,7 +287,7 @@ def _order(good: DataFrame, repeated: bool) -> tuple[list[Found], dict[tuple[str
         late.unpersist()
     return (
         [Found(row["topic"], row["producer"], row["number"], row["place"]["position"]) for row in shown],
-        {(row["topic"], row["producer"]): row["count"] for row in counts},
+        {who: row["count"] for who, row in by_name(counts).items()},
     )
 
 

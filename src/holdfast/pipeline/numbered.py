@@ -77,13 +77,15 @@ def decoded(value: Column | str) -> Column:
 
     value = F.col(value) if isinstance(value, str) else value
     names, keys = _unsigned(value, 25, 1), _unsigned(value, 26, 1)
+    producer, key = _slice(value, 27, names), _slice(value, F.lit(27) + names, keys)
+    whole = F.crc32(_slice(value, 9)) == _unsigned(value, 5, 4)
     from_binary = F.when(
-        F.crc32(_slice(value, 9)) == _unsigned(value, 5, 4),
+        whole & is_text(producer) & is_text(key),
         F.struct(
-            _slice(value, 27, names).cast("string").alias("producer"),
+            producer.cast("string").alias("producer"),
             _unsigned(value, 9, 8).alias("number"),
             _unsigned(value, 17, 8).alias("sent_ns"),
-            _slice(value, F.lit(27) + names, keys).cast("string").alias("key"),
+            key.cast("string").alias("key"),
         ),
     )
     binary = looks_numbered(value)
@@ -98,6 +100,16 @@ def looks_numbered(value: Column | str) -> Column:
 
     value = F.col(value) if isinstance(value, str) else value
     return _slice(value, 1, F.lit(len(MAGIC))) == F.lit(MAGIC)
+
+
+def is_text(value: Column | str) -> Column:
+    """It is UTF-8. What is none is no name: Spark has it by its bytes, and Python by what can be read of
+    them, which is the same of several names.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    value = F.col(value) if isinstance(value, str) else value
+    return F.is_valid_utf8(value.cast("string"))
 
 
 def _slice(value: Column, start: int | Column, size: Column | None = None) -> Column:
