@@ -4,12 +4,15 @@ Compressed payloads are opened, the parts of a chunked message are found and joi
 refused or left out. Everything is per client batch or per chunk; nothing here is called for each message.
 
 A chunked message belongs to whoever reads its last part. The others may stand before the range, and are
-looked for there, step by step, in what is still kept.
+looked for there, step by step, in what is still kept. One that lacks a part where a block is damaged is
+damaged itself, wherever ranges begin.
 """
 
 from __future__ import annotations
 
+import bisect
 import logging
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -127,10 +130,21 @@ class Decoding:
         self._back_to = start
         """So far."""
         self._back_bytes = 0
-        self.damaged = 0
-        """Entries that were left out."""
+        self._holes = array("q")
+        """Where blocks are damaged, in the range and before it: a part of a chunked message may be there."""
+        self._left_out = array("q")
+        """Entries of the range without rows, for what is wrong with them."""
         self.at = start
         """All before it was decoded."""
+
+    @property
+    def damaged(self) -> int:
+        """Entries that were left out."""
+        return len(self._left_out)
+
+    def damaged_below(self, ordinal: int) -> int:
+        """Those of them before this one."""
+        return bisect.bisect_left(self._left_out, ordinal)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows. Raises Corrupt, NotFound as `TopicReader.run` does."""
@@ -140,6 +154,7 @@ class Decoding:
             except Corrupt as error:
                 if self._decoder.full():
                     yield from self._rest()
+                self._holes.append(self.at)
                 self._leave_out(*self._topic.locate(self.at), self.at, str(error), error)
                 self.at += 1
                 continue
@@ -209,18 +224,20 @@ class Decoding:
         if not parts or not parts[0].settles:
             parts = [*self._look_back(uuid), *parts]
         if not parts or not parts[0].settles:
-            self._beheaded(ordinal, not self._seen.forgot and self._back_to <= self._topic.plan()[0])
+            trimmed = not self._seen.forgot and self._back_to <= self._topic.plan()[0]
+            self._beheaded(ordinal, trimmed, (self._back_to, parts[0].ordinal if parts else ordinal))
             return None
         if parts[0].last:
             return None  # sent again
-        places: list[int] = []
+        places, behind = list[int](), ordinal
         for each in parts:
-            if each.number > len(places):
-                break  # one is missing
+            if each.number > len(places):  # one is missing
+                behind = each.ordinal
+                break
             if each.number == len(places):
                 places.append(each.ordinal)
         if len(places) != chunks - 1:
-            self._beheaded(ordinal, False)
+            self._beheaded(ordinal, False, (places[-1], behind))
             return None
         return self._read_parts(places, ordinal, payload)
 
@@ -230,7 +247,7 @@ class Decoding:
             try:
                 found += packed_entry(self._topic.run(place, place + 1), 0)[5]
             except NotFound:  # trimmed since it was seen: this message is hit, no other
-                self._beheaded(ordinal, True)
+                self._beheaded(ordinal, True, (place, place))
                 return None
             except Corrupt as error:
                 raise Unpackable(f"its part at position {place} is damaged: {error}") from error
@@ -239,17 +256,23 @@ class Decoding:
         found += last
         return found
 
-    def _beheaded(self, ordinal: int, trimmed: bool) -> None:
-        """A message whose beginning is not to be found.
+    def _beheaded(self, ordinal: int, trimmed: bool, between: tuple[int, int]) -> None:
+        """A message of which a part is not to be found, in this range.
 
         Raises:
             DataLoss: it was trimmed, and whoever reads had a right to it.
+            Unpackable: something is damaged there.
         """
         words = f"{self._topic.name}, position {ordinal}: the beginning of this chunked message is gone"
         first, _ = self._topic.plan()
         if trimmed and self._wish.whole is not None and first > self._wish.whole:
             raise DataLoss(
                 f"{words}: entries below {first} were trimmed; set failOnDataLoss=false to go on without it"
+            )
+        at = bisect.bisect_left(self._holes, between[0])
+        if at < len(self._holes) and self._holes[at] < between[1]:
+            raise Unpackable(
+                f"a part of it is missing, and position {self._holes[at]}, where it may have been, is damaged"
             )
         log.warning("%s, and it is left out", words)
 
@@ -271,12 +294,13 @@ class Decoding:
 
     def _look_further(self, start: int) -> None:
         """From what is known of the entries before the range to this one."""
-        found = _Parts()
+        found, holes = _Parts(), array("q")
         at = start
         while at < self._back_to:
             try:
                 run = self._topic.run(at, self._back_to)
-            except Corrupt:  # whoever reads that range says so
+            except Corrupt:  # whoever reads that range says so; here it matters where a part is missing
+                holes.append(at)
                 at += 1
                 continue
             except NotFound:
@@ -289,6 +313,8 @@ class Decoding:
         for name, parts in found.items():
             self._before.put_before(name, parts)
         self._back_to = start
+        if holes:
+            self._holes = holes + self._holes
 
     # -- damage ----------------------------------------------------------------------------------------
 
@@ -297,6 +323,6 @@ class Decoding:
     ) -> None:
         if not self._wish.permissive:
             raise Corrupt(f"{words}; mode=permissive reads on without it") from cause
-        self.damaged += 1
+        self._left_out.append(ordinal)
         if "corrupt" in self._wish.columns and self._wish.all_rows:
             self._decoder.corrupt(ledger, entry, ordinal, words)

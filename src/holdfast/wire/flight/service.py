@@ -231,7 +231,7 @@ class Reads:
                     rows = batch.slice(left)
                     left = 0
                     mark = _mark(mark, rows)
-                    mark.damaged = decoding.damaged
+                    mark.damaged = decoding.damaged_below(mark.start)  # the others are met again
                     yield rows.select(asked.columns), msgspec.msgpack.encode(mark)
                     taken += 1
             except NotFound:
