@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from holdfast.cli.spark import GONE
 from holdfast.pipeline.numbered import encode_json
 from pipeline_world import publish
-from processes import until
+from processes import process_state, until
 
 pytestmark = pytest.mark.timeout(400)  # Spark starts twice
 COMMAND = str(Path(sys.executable).parent / "holdfast")
@@ -41,10 +42,14 @@ def streaming(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
             command.kill()
 
 
-def java_of(pid: int) -> int:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    (java,) = [int(each) for each in children if "java" in Path(f"/proc/{each}/cmdline").read_text()]
-    return java
+def java_of(pid: int) -> int | None:
+    """Spark's, once it is one: before that it is a shell."""
+    with contextlib.suppress(OSError):  # one of them has ended
+        for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            words = Path(f"/proc/{each}/cmdline").read_text().split("\0")
+            if words[0].endswith("java") and "org.apache.spark.deploy.SparkSubmit" in words:
+                return int(each)
+    return None
 
 
 def test_ctrl_c_ends_a_stream_with_its_report(tmp_path: Path) -> None:
@@ -57,7 +62,9 @@ def test_ctrl_c_ends_a_stream_with_its_report(tmp_path: Path) -> None:
 
 def test_a_java_that_is_killed_is_told_in_a_line(tmp_path: Path) -> None:
     with streaming(tmp_path) as command:
-        os.kill(java_of(command.pid), signal.SIGKILL)
+        java = java_of(command.pid)
+        assert java is not None
+        os.kill(java, signal.SIGKILL)
         out, err = command.communicate(timeout=120)
     assert (command.returncode, out, err) == (1, "", f"holdfast: {GONE}\n")
 
@@ -74,11 +81,14 @@ def test_ctrl_c_ends_a_batch_without_a_word(tmp_path: Path, step: str) -> None:
         text=True,
     ) as command:
         try:
-            children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
-            began = (lambda: children.read_text()) if step == "starting Spark" else to.exists
-            until(lambda: command.poll() is not None or began(), 120)
+            java = until(
+                lambda: java_of(command.pid) or command.poll() is not None, 120
+            )  # True: it has ended
+            if step == "reading":
+                until(lambda: to.exists() or command.poll() is not None, 120)
             command.send_signal(signal.SIGINT)
             ended = (*command.communicate(timeout=120), command.returncode)
         finally:
             command.kill()
     assert ended == ("", "", 130)
+    until(lambda: process_state(java) in "Z", 60)

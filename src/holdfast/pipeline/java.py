@@ -6,14 +6,17 @@ asks for on its command line; a small `bin/java` in front of it takes the reques
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.errors import Unsupported
@@ -96,3 +99,28 @@ def ensure_java() -> Path:
         )
     os.environ["JAVA_HOME"] = str(home)
     return home
+
+
+@contextlib.contextmanager
+def none_left_behind() -> Iterator[None]:
+    """A Java that Spark had started, and did not know yet when it was interrupted, ends: it would wait for
+    somebody to talk to, for ever."""
+    from pyspark import SparkContext
+
+    before = _children()
+    try:
+        yield
+    except BaseException:
+        if SparkContext._gateway is None:
+            for pid in _children() - before:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        raise
+
+
+def _children() -> set[int]:
+    """Of this thread."""
+    try:
+        return {int(pid) for pid in Path("/proc/thread-self/children").read_text().split()}
+    except OSError:  # a kernel that does not tell
+        return set()

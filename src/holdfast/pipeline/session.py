@@ -16,7 +16,6 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -48,7 +47,7 @@ def session(
     except ImportError:
         raise Unsupported("Spark is not installed; pip install 'holdfast[spark]'") from None
     from holdfast.pipeline import register
-    from holdfast.pipeline.java import ensure_java
+    from holdfast.pipeline.java import ensure_java, none_left_behind
 
     ensure_java()
     # Workers must be this interpreter: another one would not find this package.
@@ -67,6 +66,7 @@ def session(
     }
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with none_left_behind():
+        spark = builder.getOrCreate()
     register(spark)
     return spark
