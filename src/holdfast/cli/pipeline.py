@@ -94,6 +94,9 @@ def _command(
             help=f"instead: a running server, http://host:port (default ${SERVER_VARIABLE}); a token for it "
             "is taken from $HOLDFAST_TOKEN",
         )
+        shared.add_argument(
+            "--no-partitions", action="store_true", help="read the named topics alone, without partitions"
+        )
     return parser
 
 
@@ -215,7 +218,7 @@ def archive(options: argparse.Namespace) -> int:
             topics=options.topics,
             to=options.to,
             **where,
-            **_trust(options),
+            **_options(options),
             subscription=options.subscription,
             broker=options.broker,
             accept_loss=options.accept_loss,
@@ -238,7 +241,7 @@ def compact(options: argparse.Namespace) -> int:
             topics=options.topics,
             to=options.to,
             **where,
-            **_trust(options),
+            **_options(options),
             keep_keyless=options.keep_keyless,
             accept_loss=options.accept_loss,
             told=steps,
@@ -263,7 +266,7 @@ def audit(options: argparse.Namespace) -> int:
             spark,
             topics=options.topics,
             **where,
-            **_trust(options),
+            **_options(options),
             archive=options.archive,
             expected=expected,
             foreign_allowed=options.allow_foreign,
@@ -289,7 +292,7 @@ def replay(options: argparse.Namespace) -> int:
             to=options.to,
             broker=options.broker,
             **_token(),
-            **_trust(options),
+            **_options(options),
             since=options.since,
             until=options.until,
             where=options.where,
@@ -322,7 +325,7 @@ def measure(options: argparse.Namespace) -> int:
                 to=options.to,
                 topics=options.topics,
                 **where,
-                **_trust(options),
+                **_options(options),
                 archive=options.archive,
                 fields=fields,
                 windows=windows,
@@ -338,7 +341,7 @@ def measure(options: argparse.Namespace) -> int:
                     checkpoint=options.checkpoint or f"{options.to.rstrip('/')}.checkpoint",
                     topics=options.topics,
                     **where,
-                    **_trust(options),
+                    **_options(options),
                     fields=fields,
                     windows=windows,
                     every=options.every,
@@ -382,7 +385,8 @@ def _where(options: argparse.Namespace) -> dict[str, Any]:
 
         kept = getattr(options, "archive", None)
         archived = {} if kept is None else ArchiveDirectory.there(kept).positions()
-        still_there(Origin(str(directory)), full_names(options.topics), archived)
+        known = Origin(str(directory), more=_options(options)["options"])
+        still_there(known, full_names(options.topics), archived)
     return {"path": str(directory), **_token()}
 
 
@@ -391,8 +395,12 @@ def _token() -> dict[str, Any]:
     return {"token": os.environ.get("HOLDFAST_TOKEN")}
 
 
-def _trust(options: argparse.Namespace) -> dict[str, Any]:
-    return {"options": {} if options.trust is None else {"tlsTrustCertsFilePath": options.trust}}
+def _options(options: argparse.Namespace) -> dict[str, Any]:
+    """Of the source, as the pipelines take them."""
+    found = {} if options.trust is None else {"tlsTrustCertsFilePath": options.trust}
+    if getattr(options, "no_partitions", False):  # a replay reads no topic
+        found["partitions"] = "false"
+    return {"options": found}
 
 
 def _moment_or_ago(text: str) -> datetime | timedelta:

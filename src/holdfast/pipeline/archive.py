@@ -133,7 +133,7 @@ def archive(
         to: the archive's directory; made if it is not there.
         path, url: a data directory, or a server's HTTP address; or `source`, who knows topics.
         token: who this is, for the server and for the broker.
-        options: others of the source that say how to reach a server, such as tlsTrustCertsFilePath.
+        options: others of the source, such as tlsTrustCertsFilePath, or partitions.
         subscription: made on every topic if it is not there, so that nothing is trimmed before it is
             archived; advanced behind what was archived and read back.
         broker: the address of the server that holds it; None: the one at `url`, or nobody has the directory
@@ -160,7 +160,8 @@ def archive(
             for name in names:  # before the plan: from now on nothing behind it is trimmed
                 holds[name] = holder.progress(name, subscription, create=True, start="earliest")
         told("plan")
-        ranges = plan(directory.positions(), known.extents(names), accept_loss)
+        there = known.extents(names)  # without a partition that has come since, which nobody holds
+        ranges = plan(directory.positions(), {name: there[name] for name in names}, accept_loss)
         fresh = {name: reach for name, reach in ranges.items() if reach.stop > reach.start}
         run, spans = None, dict[str, Span]()
         if fresh:
@@ -205,8 +206,14 @@ def plan(archived: dict[str, Range], there: dict[str, Extent], accept_loss: bool
     | a              | visible < a   | refused: it was restored, or has lost its end     |
     """
     ranges: dict[str, Range] = {}
+    owners = {topic_and_partition(name): name for name in archived}
     for name, extent in there.items():
-        before = archived.get(name)
+        before, owner = archived.get(name), owners.get(topic_and_partition(name), name)
+        if owner != name and before is None:
+            raise Misuse(
+                f"{owner} is archived there, and {name} would be the same partition of the same topic; use "
+                "another directory"
+            )
         if before is None or before.incarnation != extent.incarnation:
             ranges[name] = Range(extent.incarnation, extent.first, extent.visible)
             continue

@@ -6,11 +6,13 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.names import topic_name
 from holdfast.errors import Misuse
 from holdfast.pipeline.columns import COLUMNS, EXTRA
+from holdfast.pipeline.offsets import Selection
 from holdfast.pipeline.open_chunks import Floor
 from holdfast.pipeline.options import parse
 from holdfast.pipeline.reading import Place, open_place, topic_and_partition
@@ -74,7 +76,7 @@ class Origin:
     """The HTTP address: what is read comes over Arrow Flight."""
     token: str | None = field(default=None, repr=False)
     more: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Other options of the source, such as tlsTrustCertsFilePath."""
+    """Other options of the source, such as tlsTrustCertsFilePath, or partitions."""
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.url is None):
@@ -83,13 +85,16 @@ class Origin:
     def options(self) -> dict[str, str]:
         """As the source wants to hear it."""
         if self.path is not None:
-            return {"path": self.path}
+            return {"path": self.path, **self.more}
         shown = {} if self.token is None else {"token": self.token}
         return {"service.url": str(self.url), **shown, **self.more}
 
-    def _place(self) -> Place:
+    def _parsed(self) -> dict[str, Any]:
         given = {name: value for name, value in self.options().items() if name != "path"}
-        return open_place(self.path, self.url, parse(given, "source"))
+        return parse(given, "source")
+
+    def _place(self) -> Place:
+        return open_place(self.path, self.url, self._parsed())
 
     def require(self) -> None:
         """Raises NotFound: there is no broker's directory."""
@@ -100,19 +105,16 @@ class Origin:
 
         Raises:
             NotFound: there is no such topic, or nothing was ever published to it.
+            BadConfiguration: a topic stands beside one that looks like its partition 0.
         """
-        place, found, wanted = self._place(), dict[str, Extent](), full_names(topics)
-        parts = [
-            name
-            for name in place.topics(wanted)
-            if name not in wanted and topic_and_partition(name)[0] in wanted
-        ]
-        whole = {topic_and_partition(name)[0] for name in parts}
-        for name in [name for name in wanted if name not in whole] + parts:
+        place, extents = self._place(), dict[str, Extent]()
+        selection = Selection.of(full_names(topics), self._parsed())
+        found = selection.find(place)
+        for name in [*selection.missing(found), *found]:
             topic = place.open(name)
             first, visible = topic.plan()
-            found[name] = Extent(topic.incarnation.hex(), first, visible)
-        return found
+            extents[name] = Extent(topic.incarnation.hex(), first, visible)
+        return extents
 
     def messages(
         self,
@@ -124,36 +126,67 @@ class Origin:
         accept_loss: bool = False,
     ) -> DataFrame:
         """See `Topics`."""
-        kinds = {**COLUMNS, **EXTRA}
-        reader = (
-            spark.read.format("holdfast")
-            .options(**self.options())
-            .option("topics", ",".join(full_names(topics)))
-            .option("failOnDataLoss", not accept_loss)
-            .schema(", ".join(f"`{name}` {kinds[name]}" for name in columns))
-        )
-        if ranges is not None:
-            for option, end in (("startingOffsets", 0), ("endingOffsets", 1)):
-                told: dict[str, dict[str, int]] = {}
-                for name, span in ranges.items():
-                    topic, partition = topic_and_partition(name)
-                    told.setdefault(topic, {})[str(partition)] = span[end]
-                reader = reader.option(option, json.dumps(told))
-        return reader.load()
+        names, kinds = full_names(topics), {**COLUMNS, **EXTRA}
+        groups = [
+            [name for name in names if _is_plain(name)],
+            *([name] for name in names if not _is_plain(name)),
+        ]
+        frames = []
+        for group in filter(None, groups):
+            reader = (
+                spark.read.format("holdfast")
+                .options(**self.options())
+                .options(**_named(group))
+                .option("failOnDataLoss", not accept_loss)
+                .schema(", ".join(f"`{name}` {kinds[name]}" for name in columns))
+            )
+            if ranges is not None:
+                reader = reader.options(**_from_to({name: ranges[name] for name in group}))
+            frames.append(reader.load())
+        return reduce(lambda left, right: left.unionByName(right), frames)
 
     def free_below(self, name: str, since: int, position: int) -> int:
         """See `Topics`."""
         return Floor().below(self._place().open(name), since, position)
 
     def stream(self, spark: SparkSession, topics: Sequence[str]) -> DataStreamReader:
-        """The same as a stream, from the earliest on; options may be added before `load`."""
+        """The same as a stream, from the earliest on; options may be added before `load`.
+
+        Raises:
+            Misuse: of several topics one has a comma in its name.
+        """
+        names = full_names(topics)
+        if len(names) > 1 and (odd := [name for name in names if not _is_plain(name)]):
+            raise Misuse(f"{odd[0]!r} has a comma or a blank at its end: stream it by itself")
         return (
             spark.readStream.format("holdfast")
             .options(**self.options())
-            .option("topics", ",".join(full_names(topics)))
+            .options(**_named(names))
             .option("startingOffsets", "earliest")
             .schema(SCHEMA)
         )
+
+
+def _is_plain(name: str) -> bool:
+    """It can stand between commas."""
+    return "," not in name and name == name.strip()
+
+
+def _named(names: Sequence[str]) -> dict[str, str]:
+    """As an option; one alone may have any name."""
+    return {"topic": names[0]} if len(names) == 1 else {"topics": ",".join(names)}
+
+
+def _from_to(ranges: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+    """As options: these and no others, though a partition may have come since they were planned."""
+    found = {"partitions": "false"}
+    for option, end in (("startingOffsets", 0), ("endingOffsets", 1)):
+        told: dict[str, dict[str, int]] = {}
+        for name, span in ranges.items():
+            topic, partition = topic_and_partition(name)
+            told.setdefault(topic, {})[str(partition)] = span[end]
+        found[option] = json.dumps(told)
+    return found
 
 
 def full_names(topics: Sequence[str]) -> list[str]:

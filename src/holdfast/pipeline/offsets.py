@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.broker.names import topic_name
@@ -31,6 +32,14 @@ class Selection:
         self._pattern = re.compile(chosen) if "attern" in given[0] else None
         chosen = () if self._pattern else (chosen,) if isinstance(chosen, str) else chosen
         self._names = [topic_name(each) for each in chosen]
+        self._partitions = options["partitions"]
+        if self._pattern is not None and not self._partitions:
+            raise BadConfiguration("partitions=false is for topics that are named, and not by a pattern")
+
+    @classmethod
+    def of(cls, names: Sequence[str], options: dict[str, Any]) -> Selection:
+        """These topics; of parsed options, what else they say."""
+        return cls({**options, **dict.fromkeys(_WAYS), "topics": names})
 
     @property
     def open_ended(self) -> bool:
@@ -50,13 +59,16 @@ class Selection:
             if other != name:
                 raise BadConfiguration(
                     f"{other} and {name} would both be partition {topic_and_partition(name)[1]} of "
-                    f"{topic_and_partition(name)[0]}; name one of them in full"
+                    f"{topic_and_partition(name)[0]}; read one at a time: {name} by that name, {other} with "
+                    "option partitions=false (--no-partitions)"
                 )
         return found
 
     def missing(self, found: list[str]) -> list[str]:
         """Topics that were named and are not there."""
-        there = {topic_and_partition(name)[0] for name in found} | set(found)
+        there = set(found)
+        if self._partitions:
+            there |= {topic_and_partition(name)[0] for name in found}
         return [name for name in self._names if name not in there]
 
     def matches(self, name: str) -> bool:
@@ -65,7 +77,7 @@ class Selection:
         if self._pattern is not None:
             short = topic.removeprefix("persistent://")
             return any(self._pattern.fullmatch(each) for each in (topic, name, short, short.split("/", 2)[2]))
-        return topic in self._names or name in self._names
+        return name in self._names or (self._partitions and topic in self._names)
 
 
 def wanted_position(given: str | Positions, name: str, default: int) -> int:

@@ -38,6 +38,12 @@ def text(value: str) -> str:
     return value.strip()
 
 
+def name(value: str) -> str:
+    """As it is: a blank at its end belongs to it."""
+    text(value)
+    return value
+
+
 def flag(value: str) -> bool:
     if value.strip().lower() not in ("true", "false"):
         raise ValueError("true or false")
@@ -160,8 +166,9 @@ OPTIONS: list[Option] = [
         BOTH,
     ),
     Option("token", text, None, "Who this is, for brokers that want to know.", BOTH),
-    Option("topic", text, None, "One topic. To read: it, and its partitions.", BOTH),
+    Option("topic", name, None, "One topic. To read: it, and its partitions.", BOTH),
     Option("topics", names, None, "Topics, with commas between them."),
+    Option("partitions", flag, "true", "false: topics that are named are read alone, without partitions."),
     Option("topicsPattern", pattern, None, "Every topic whose full name this regular expression matches."),
     Option("subscribe", names, None, "The same as topics, for those who come from Kafka."),
     Option("subscribePattern", pattern, None, "The same as topicsPattern."),
