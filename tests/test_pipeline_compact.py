@@ -79,6 +79,11 @@ def test_a_topic_made_anew_begins_anew(spark: SparkSession, tmp_path: Path) -> N
         compact(spark, topics=["t"], to=tmp_path, source=Fed(new))
     compact(spark, topics=["t"], to=tmp_path, source=Fed(new, incarnation="bb"))
     assert found(spark, tmp_path) == {("t", b"k"): b"2", ("u", b"u"): b"1"}
+    empty = Fed({"t": []}, incarnation="cc")
+    done = compact(spark, topics=["t"], to=tmp_path, source=empty)
+    assert (done.run, done.read, done.keys) == (3, 1, 1)
+    assert found(spark, tmp_path) == {("u", b"u"): b"1"}
+    assert compact(spark, topics=["t"], to=tmp_path, source=empty).run is None
 
 
 def test_where_no_key_is_left(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,21 +3,35 @@
 Two passes, as Pulsar's compaction has them: the first finds, with keys and positions alone, which message is
 each key's last one; the second takes these. The next run reads what is new, and the last result instead of
 all that it was made of. The directory has the form of an archive: `replay` and `read_archive` read it, too.
+
+Of encrypted messages the metadata can be read, and that is read before both passes:
+
+| an encrypted row is            | its key       | so                                                      |
+|--------------------------------|---------------|---------------------------------------------------------|
+| a message by itself            | is known      | it is a message like any other                          |
+| a part of a whole message      | is known      | one message with the other parts, where the last one is |
+| a part, and others are missing | does not help | it is kept: the others may come                         |
+| a client's batch               | is inside     | it is kept, and so is what says later that a key is gone |
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
 
 from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_folders, require_same
 from holdfast.pipeline.archived import ArchiveDirectory, Range
 from holdfast.pipeline.inputs import Origin, Told, Topics, settings, silent
 from holdfast.pipeline.reading import topic_and_partition
 from holdfast.pipeline.words import plural, text_table
+from holdfast.wire.proto import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -29,6 +43,8 @@ COUNTED = {
     )
 }
 """Where no key is left, Spark would drop all that led there, and with it what was counted on the way."""
+NARROW = ("topic", "partition", "position", "encryption")
+"""What is read of all rows to find the encrypted ones."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +68,13 @@ class CompactReport:
     read: int
     """Messages that were new, and those of the last result."""
     keys: int
-    """Rows of the result: one of each key, and those without a key, where they are kept."""
+    """Rows of the result: one of each key, `unopened`, and those without a key, where they are kept."""
     tombstones: int
     """Keys that are gone: their last message had no value."""
     keyless: int
     """Messages without a key."""
+    unopened: int
+    """Encrypted batches, and parts of encrypted messages that are not whole yet: kept as they are."""
     seconds: float
     topics: list[CompactedTopic]
 
@@ -73,6 +91,7 @@ class CompactReport:
             if self.run is None
             else f"{plural(self.read, 'message')} became {self.keys:,}; keys that are gone: "
             f"{self.tombstones:,}, messages without a key: {self.keyless:,}"
+            + (f", encrypted and kept as they are: {self.unopened:,}" if self.unopened else "")
         )
         return "\n".join([*lines, f"{self.directory}: {done}; {self.seconds:.1f} s"])
 
@@ -117,22 +136,33 @@ def compact(
         before = directory.positions()
         ranges = plan(before, known.extents(topics), accept_loss)
         fresh = {name: (each.start, each.stop) for name, each in ranges.items() if each.stop > each.start}
+        # Made anew, and perhaps still empty: what is there of the old one goes.
+        anew = [
+            name for name in before.keys() & ranges if before[name].incarnation != ranges[name].incarnation
+        ]
         done = [CompactedTopic(name, each.stop, each.stop - each.start) for name, each in ranges.items()]
-        if not fresh:
-            return CompactReport(str(directory.path), None, 0, 0, 0, 0, time.monotonic() - began, done)
-        rows = known.messages(spark, list(fresh), columns=list(KEPT), ranges=fresh, accept_loss=accept_loss)
-        if before:
-            rows = rows.unionByName(last_result(spark, directory, before, ranges))
+        if not fresh and not anew:
+            return CompactReport(str(directory.path), None, 0, 0, 0, 0, 0, time.monotonic() - began, done)
+
+        def rows(columns: Sequence[str]) -> DataFrame:
+            both = [last_result(spark, directory, anew).select(*columns)] if before else []
+            if fresh:
+                both.append(
+                    known.messages(spark, list(fresh), columns=columns, ranges=fresh, accept_loss=accept_loss)
+                )
+            return reduce(lambda one, other: one.unionByName(other), both)
+
         # Others than these were compacted before and are not named now: they stay as they are.
         reach = {**before, **{name: Range(each.incarnation, 0, each.stop) for name, each in ranges.items()}}
         seen = Seen(Observation(), Observation())
-        read = {name: ranges[name] for name in fresh}
-        with settings(spark, COUNTED):
+        read = {name: ranges[name] for name in [*fresh, *anew]}
+        told("read", "what is encrypted")
+        with settings(spark, COUNTED), opened(rows(NARROW)) as headers:
             run, _ = add_run(
                 spark,
                 directory,
                 "compacted",
-                compacted(rows, keep_keyless, seen),
+                compacted(rows(list(KEPT)), headers, keep_keyless, seen),
                 reach,
                 told,
                 lambda: require_same(known, read),
@@ -147,22 +177,19 @@ def compact(
         keys=run.rows,
         tombstones=counts["tombstones"],
         keyless=counts["keyless"],
+        unopened=counts["unopened"],
         seconds=time.monotonic() - began,
         topics=done,
     )
 
 
-def last_result(
-    spark: SparkSession, directory: ArchiveDirectory, before: dict[str, Range], now: dict[str, Range]
-) -> DataFrame:
+def last_result(spark: SparkSession, directory: ArchiveDirectory, anew: Sequence[str]) -> DataFrame:
     """What the last run has made; of a topic that was deleted and made anew, nothing."""
     from pyspark.sql import functions as F  # noqa: N812
 
     rows = read_archive(spark, directory.path).select(*KEPT)
-    for name in before.keys() & now.keys():
-        if before[name].incarnation != now[name].incarnation:
-            topic, partition = topic_and_partition(name)
-            rows = rows.where((F.col("topic") != topic) | (F.col("partition") != partition))
+    for topic, partition in map(topic_and_partition, anew):
+        rows = rows.where((F.col("topic") != topic) | (F.col("partition") != partition))
     return rows
 
 
@@ -184,26 +211,111 @@ def gone() -> Column:
     return F.col("value").isNull() | (F.length("value") == 0)
 
 
+HEADER = "batch BOOLEAN, gone BOOLEAN, uuid STRING, chunk INT, chunks INT"
+
+
+def header(encryption: bytes) -> tuple[bool, bool, str | None, int, int]:
+    """What an encrypted entry's metadata says, as HEADER has it. What says nothing is taken for a batch."""
+    try:
+        told = pb.MessageMetadata.FromString(bytes(encryption))
+    except DecodeError:
+        return True, False, None, 0, 1
+    # Encrypted, nothing is a few bytes, too.
+    none = told.null_value or (told.HasField("uncompressed_size") and told.uncompressed_size == 0)
+    uuid = told.uuid if told.num_chunks_from_msg > 1 else None
+    return told.HasField("num_messages_in_batch"), none, uuid, told.chunk_id, told.num_chunks_from_msg
+
+
+@contextlib.contextmanager
+def opened(rows: DataFrame) -> Iterator[DataFrame | None]:
+    """Of each encrypted row: `at`, the position of its message, NULL where it is kept whatever comes; whether
+    it says that its key is gone; whether it is a batch. None: nothing is encrypted.
+
+    A chunked message is where its last part is. Its parts have one uuid, and stand in their order; if it was
+    sent again, its first part begins it anew. Whatever is otherwise is not whole (I187).
+    """
+    from pyspark import StorageLevel
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    with contextlib.ExitStack() as kept:
+
+        def keep(rows: DataFrame) -> DataFrame:
+            kept.callback(rows.persist(StorageLevel.DISK_ONLY).unpersist)
+            return rows
+
+        place, message = ["topic", "partition"], ["topic", "partition", "uuid", "time"]
+        found = rows.where("encryption IS NOT NULL")
+        found = found.withColumn("h", F.udf(header, HEADER, useArrow=False)("encryption"))
+        found = keep(found.select(*place, "position", "h.*"))
+        if found.isEmpty():
+            yield None
+            return
+        singles = found.where("uuid IS NULL").withColumn("at", F.expr("IF(batch, NULL, position)"))
+        so_far = Window.partitionBy(*place, "uuid").orderBy("position")
+        begun = F.expr("count_if(chunk = 0)").over(so_far)
+        parts = found.where("uuid IS NOT NULL").withColumn("time", begun)
+        whole = F.expr(
+            "count(*) = max(chunks) AND forall("
+            "transform(array_sort(collect_list(struct(position, chunk))), (e, i) -> e.chunk = i), e -> e)"
+        )
+        ends = parts.groupBy(*message).agg(F.when(whole, F.max("position")).alias("at"))
+        columns = [*place, "position", "at", "gone", "batch"]
+        yield keep(singles.select(columns).unionByName(parts.join(ends, message).select(columns)))
+
+
+def judged(rows: DataFrame, headers: DataFrame | None) -> DataFrame:
+    """Rows with the position of their message, whether they say that their key is gone, and whether they are
+    kept whatever comes."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = rows.withColumn("batchIndex", F.col("messageId.batchIndex"))
+    if headers is None:
+        return rows.withColumns({"at": F.col("position"), "gone": gone(), "unopened": F.lit(False)})
+    sealed = F.col("encryption").isNotNull()
+    return rows.join(headers.drop("batch"), ["topic", "partition", "position"], "left").withColumns(
+        {
+            "unopened": sealed & F.col("at").isNull(),
+            "gone": F.when(sealed, F.col("gone")).otherwise(gone()),
+            "at": F.coalesce("at", "position"),
+        }
+    )
+
+
 def last_ones(rows: DataFrame) -> DataFrame:
     """The first pass: of each key the place of its last message, and whether that says that it is gone."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    last = F.max(F.struct("position", "messageId.batchIndex", gone().alias("gone"))).alias("last")
-    keys = rows.where("key IS NOT NULL").groupBy("topic", "partition", "key").agg(last)
+    last = F.max(F.struct("at", "batchIndex", "gone")).alias("last")
+    keys = rows.where("key IS NOT NULL AND NOT unopened").groupBy("topic", "partition", "key").agg(last)
     return keys.select("topic", "partition", "last.*")
 
 
-def compacted(rows: DataFrame, keep_keyless: bool = False, seen: Seen | None = None) -> DataFrame:
+def compacted(
+    rows: DataFrame, headers: DataFrame | None = None, keep_keyless: bool = False, seen: Seen | None = None
+) -> DataFrame:
     """The second pass: the messages that the first one has found."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    columns, rows = rows.columns, judged(rows, headers)
     last, rows_seen = last_ones(rows), rows
     if seen is not None:
         last = last.observe(seen.first, F.count_if("gone").alias("tombstones"))
-        keyless = F.count_if(F.col("key").isNull()).alias("keyless")
-        rows_seen = rows.observe(seen.second, F.count("*").alias("read"), keyless)
+        rows_seen = rows.observe(
+            seen.second,
+            F.count("*").alias("read"),
+            F.expr("count_if(key IS NULL AND NOT unopened)").alias("keyless"),
+            F.count_if("unopened").alias("unopened"),
+        )
+    if headers is not None:
+        # A key that an encrypted batch may have is gone for its readers only if they are told so behind it.
+        batches = headers.where("batch").groupBy("topic", "partition").agg(F.min("position").alias("since"))
+        last = last.join(batches, ["topic", "partition"], "left")
+        last = last.withColumn("gone", F.expr("gone AND (since IS NULL OR at < since)")).drop("since")
     kept = last.where("NOT gone").drop("gone")
-    place = ["topic", "partition", "position", "batchIndex"]
-    joined = rows_seen.withColumn("batchIndex", F.col("messageId.batchIndex"))
-    found = joined.join(kept, place, "left_semi").select(*rows.columns)
-    return found.unionByName(rows.where("key IS NULL")) if keep_keyless else found
+    found = rows_seen.join(kept, ["topic", "partition", "at", "batchIndex"], "left_semi")
+    also = [] if headers is None else ["unopened"]
+    also += ["key IS NULL AND NOT unopened"] if keep_keyless else []
+    if also:
+        found = found.unionByName(rows.where(" OR ".join(also)))
+    return found.select(*columns)
