@@ -42,6 +42,10 @@ PARTITIONS_TRIED = 1000
 """Whether a damaged table is of a partition of some topic is tried with so many."""
 RUN_BYTES = 1 << 20
 """What is read at once: it fits into the processor's cache, and is decoded there."""
+OPEN_LEDGERS = 64
+"""Ledgers that are held open for all topics of a place, two descriptors each ..."""
+OPEN_ALONE = 4
+"""... and for a topic by itself, as one read opens it: one after the other is needed."""
 POINTS_MAX = 4096
 """For so many ordinals weights are asked for within ledgers, at most about twice as many are told."""
 _PARTITION = re.compile(r"(.*)-partition-(0|[1-9][0-9]{0,8})")  # 007 is no number of a partition
@@ -65,8 +69,10 @@ class Rows(Protocol):
 
     at: int
     """All before it was handed over."""
-    damaged: int
-    """Entries that were left out (mode=permissive)."""
+
+    @property
+    def damaged(self) -> int:
+        """Entries that were left out (mode=permissive)."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """In the order of positions. Raises NotFound, Corrupt as `EntryReader.run` does."""
@@ -140,23 +146,24 @@ class FilePlace:
 
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory)
-        directory_incarnation(self.directory)  # it is a broker's
+        incarnation = directory_incarnation(self.directory)  # it is a broker's
+        self._ledgers = OpenLedgers(self.directory, incarnation, OPEN_LEDGERS)
         self._names: dict[str, str] = {}
         """By the table's file: a file is for one name for good."""
         self._open: dict[str, FileTopic] = {}
 
     def topics(self, among: Collection[str] = ()) -> list[str]:
         """As Place."""
-        found = []
+        names: dict[str, str] = {}
         for each in list(os.scandir(self.directory / TOPICS)):
             if each.name.endswith(".table"):
-                if each.name not in self._names:
-                    try:
-                        self._names[each.name] = self._name(Path(each.path), among)
-                    except NotFound:
-                        continue  # deleted while this looked, or damaged, and none of those
-                found.append(self._names[each.name])
-        return sorted(found)
+                # A name that is not found: deleted while this looked, or damaged, and none of those.
+                with contextlib.suppress(NotFound):
+                    names[each.name] = self._names.get(each.name) or self._name(Path(each.path), among)
+        self._names = names
+        there = set(names.values())
+        self._open = {name: topic for name, topic in self._open.items() if name in there}
+        return sorted(there)
 
     def _name(self, table: Path, among: Collection[str]) -> str:
         """Raises NotFound: it is gone, or damaged and of none of these. Corrupt: it may be of any."""
@@ -190,22 +197,41 @@ class FilePlace:
                 incarnation = directory_incarnation(self.directory)
             except NotFound as error:  # which says nothing of the topic: nobody shall go on without it
                 raise BadConfiguration(f"{error} any more; is its volume still mounted?") from None
-            held = FileTopic(self.directory, name, incarnation)
+            if held is not None or incarnation != self._ledgers.incarnation:
+                self._ledgers.open(incarnation)  # under the old numbers there may be other files
+            held = FileTopic(self.directory, name, incarnation, self._ledgers)
         self._open[name] = held
         return held
+
+
+class OpenLedgers:
+    """The files of ledgers that stay open, for one topic or for many. Any thread may read."""
+
+    def __init__(self, directory: Path, incarnation: bytes, count: int) -> None:
+        self._directory = directory
+        self._count = count
+        self.open(incarnation)
+
+    def open(self, incarnation: bytes) -> None:
+        """From now on others: of a directory that was put in the place of the first, say."""
+        self.incarnation = incarnation
+        files = LedgerFiles(os.fspath(self._directory), incarnation, self._count)
+        self.read, self.time = files.read, files.time
 
 
 class FileTopic:
     """A topic's ledgers, read beside the broker."""
 
-    def __init__(self, directory: Path, name: str, incarnation: bytes) -> None:
+    def __init__(
+        self, directory: Path, name: str, incarnation: bytes, ledgers: OpenLedgers | None = None
+    ) -> None:
         self._directory = directory
         self._table = read_table(directory, name)
         self._firsts = [each.first for each in self._table.ledgers]
         self._view = TopicViewReader(
             str(directory / view_path(self._table.topic)), self._table.topic, incarnation
         )
-        self._files = LedgerFiles(os.fspath(directory), incarnation, 64)
+        self._files = ledgers or OpenLedgers(directory, incarnation, OPEN_ALONE)
         self.name = name
         self.incarnation = self._table.incarnation
         self.home = incarnation
