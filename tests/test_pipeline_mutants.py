@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,10 +14,12 @@ import pytest
 
 from holdfast import Broker
 from holdfast._core import chunks_in
-from holdfast.errors import Corrupt
+from holdfast.errors import BadConfiguration, Corrupt
+from holdfast.pipeline import batch as batches
 from holdfast.pipeline import decoding, offsets, open_chunks, packing, reading, stream
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.decoding import Decoding, Wish
+from holdfast.pipeline.reading import FilePlace, open_place
 from test_pipeline_stream import NAMED, ORDERS, Stream, Told, send
 from test_pipeline_stream_loss import read_in_lives
 from topic_bytes import FIRST, Maker, MemoryTopic, compress
@@ -116,6 +121,32 @@ def check_end(tmp: str) -> None:
             running.batch()
 
 
+def check_directory(tmp: str) -> None:
+    """Rows that a task cannot get at, because the directory is another machine's, are not nothing."""
+    with Broker.open(tmp) as broker:
+        send(broker, 10)
+    running = Stream(tmp, failOnDataLoss="false")
+    splits = running.reader.partitions(running.offset, running.end())
+    Path(tmp).rename(f"{tmp}-elsewhere")
+    with Broker.open(tmp) as broker:
+        send(broker, 10)
+    with pytest.raises(BadConfiguration):
+        [list(running.reader.read(split)) for split in splits]
+
+
+def check_filters(tmp: str) -> None:
+    """`publishedBefore` is not in it."""
+    with Broker.open(tmp) as broker:
+        send(broker, 10)
+    topic = FilePlace(tmp).open(ORDERS)
+    rows = pa.Table.from_batches(topic.decoding(*topic.plan(), Wish(["publishTime"])).batches())
+    times = sorted(row["publishTime"] for row in rows.to_pylist())
+    first, last = times[0].isoformat(), (times[-1] + timedelta(milliseconds=1)).isoformat()
+    assert Stream(tmp, publishedFrom=first, publishedBefore=last).batch() == list(range(10))
+    assert Stream(tmp, publishedBefore=first).batch() == []
+    assert Stream(tmp, publishedFrom=last).batch() == []
+
+
 def no_look_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Decoding, "_look_back", lambda *_: [])
 
@@ -186,6 +217,26 @@ def nothing_new(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stream.StreamReader, "_shortened", lambda self, name, entry, _: (entry, entry["position"]))
 
 
+def any_directory_is_the_one(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        batches, "_place", lambda _, options: open_place(options["path"], options["service.url"], options)
+    )
+
+
+def before_is_in_it(patch: pytest.MonkeyPatch) -> None:
+    real = batches.wish_of
+
+    def wish_of(options: dict[str, Any], *rest: Any) -> Wish:
+        return replace(real(options, *rest), publish_max_us=options["publishedBefore"])
+
+    patch.setattr(batches, "wish_of", wish_of)
+
+
+def no_filters(patch: pytest.MonkeyPatch) -> None:
+    real = batches.wish_of
+    patch.setattr(batches, "wish_of", lambda *given: replace(real(*given), publish_min_us=None))
+
+
 MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
     (no_look_back, check_ranges),
     (chunks_in_any_order, check_ranges),
@@ -200,6 +251,9 @@ MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
     (nothing_is_open_after_a_restart, check_chunks),
     (where_the_subscription_is, check_checkpoint),
     (nothing_new, check_end),
+    (any_directory_is_the_one, check_directory),
+    (before_is_in_it, check_filters),
+    (no_filters, check_filters),
 ]
 
 

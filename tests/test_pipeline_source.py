@@ -18,10 +18,10 @@ import pytest
 from holdfast import Broker, Corrupt, NotFound
 from holdfast.broker.blocking import BlockingBroker
 from holdfast.errors import BadConfiguration, HoldfastError
-from holdfast.pipeline.batch import SPLIT_BYTES_MIN, BatchReader, FilteringBatchReader, Split, cut
+from holdfast.pipeline.batch import SPLIT_BYTES_MIN, BatchReader, Split, cut
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.offsets import DataLoss
-from holdfast.pipeline.options import OPTIONS, declared, parse, table
+from holdfast.pipeline.options import parse
 from holdfast.pipeline.reading import FilePlace, FileTopic
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def reader(data: str, columns: tuple[str, ...] = ("value", "position"), **option
     for name in columns:
         schema.add(name, kinds[known[name]])
     given = parse({"path": data, "topic": "orders", **{k: str(v) for k, v in options.items()}}, "source")
-    return (FilteringBatchReader if given["filterPushdown"] else BatchReader)(given, schema)
+    return BatchReader(given, schema)
 
 
 def read_all(made: BatchReader) -> list[dict[str, Any]]:
@@ -138,81 +138,6 @@ def test_json_values_are_columns(spark: SparkSession, data: str, broker: Blockin
     ):
         with pytest.raises(Exception, match=words):
             load(spark, data, topic="orders", valueFormat="json", valueSchema=wrong).collect()
-
-
-def test_filters_are_pushed_down(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
-    from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, Not
-
-    fill(broker, 30, key="a")
-    time.sleep(0.01)
-    fill(broker, 30, key="b")
-    plain = load(spark, data, topic="orders")
-    times = sorted(row.publishTime for row in plain.collect())
-    pushing = load(spark, data, topic="orders", filterPushdown="true")
-    for wanted in (
-        "position >= 10 AND position < 12",
-        "key = X'62' AND position > 40",
-        f"publishTime > timestamp'{times[29].isoformat()}' AND key IN (X'61', X'62')",
-        "key IS NULL",
-        "value = '5' OR position = 3",
-    ):
-        expected = plain.where(wanted).orderBy("position").collect()
-        assert pushing.where(wanted).orderBy("position").collect() == expected
-    made = reader(data, filterPushdown="true")
-    given: list[Filter] = [GreaterThan(("position",), 19), EqualTo(("key",), b"b"), EqualTo(("value",), b"7")]
-    assert list(made.pushFilters([*given, Not(given[0])])) == [given[2], Not(given[0])]
-    assert sum(split.stop - split.start for split in made.partitions()) == 40, "less is read"
-    assert values(made) == list(range(30)), "and less handed over"
-
-
-# -- options -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"starting_offsets": "latest"}, r"did you mean startingOffsets\? It has: .*endingOffsets"),
-        ({"startingOffsets": "middle"}, "earliest, latest, or JSON"),
-        ({"startingOffsets": '{"orders": {"0": "x"}}'}, "earliest, latest, or JSON"),
-        ({"failOnDataLoss": "maybe"}, "takes true or false"),
-        ({"minPartitions": "0"}, "a whole number of 1 or more"),
-        ({"maxBytesPerTrigger": "much"}, "a number of bytes"),
-        ({"maxTriggerDelay": "5"}, "a time with its unit"),
-        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
-        ({"topicsPattern": "["}, "a regular expression"),
-        ({"mode": "lenient"}, "failfast or permissive"),
-        ({"path": " "}, "something"),
-        ({"topics": ","}, "names with commas"),
-        ({"endingOffsets": "earliest"}, "it takes latest, or JSON .* up to the earliest there is nothing"),
-        ({"endingOffsets": '{"orders": {"0": 7, "1": -2}}'}, "up to the earliest there is nothing"),
-        ({"endingOffsets": "7"}, "it takes latest, or JSON"),
-    ],
-)
-def test_wrong_options_say_what_is_right(given: dict[str, str], words: str) -> None:
-    with pytest.raises(BadConfiguration, match=words):
-        parse(given, "source")
-
-
-def test_options_have_no_case_and_every_one_is_told(data: str) -> None:
-    assert parse({"STARTINGOFFSETS": "Latest"}, "source")["startingOffsets"] == "latest"
-    assert parse({"maxbytespertrigger": "64m"}, "source")["maxBytesPerTrigger"] == 64 << 20
-    assert parse({"startingTimestamp": "1970-01-01T00:00:01"}, "source")["startingTimestamp"] == 1000
-    defaults = {each.name: each.default for each in declared("source") if each.default is not None}
-    assert parse(defaults, "source") == parse({}, "source"), "what the table shows can be given"
-    assert (defaults["maxTriggerDelay"], defaults["timeout"]) == ("15m", "60s")
-    page = (Path(__file__).parent.parent / "docs/source.md").read_text()
-    assert table("source") in page, "docs/source.md shows other options; paste options.table('source')"
-    assert len({each.name.lower() for each in OPTIONS}) == len(OPTIONS)
-
-
-def test_one_way_to_name_topics(data: str, broker: BlockingBroker) -> None:
-    fill(broker, 1)
-    with pytest.raises(BadConfiguration, match="both topic and topicsPattern"):
-        reader(data, topicsPattern=".*")
-    with pytest.raises(BadConfiguration, match="predefinedSubscription is for streams"):
-        reader(data, predefinedSubscription="s")
-    with pytest.raises(BadConfiguration, match="told nothing"):
-        BatchReader(parse({"path": data}, "source"), None)  # type: ignore[arg-type]
 
 
 # -- what is read --------------------------------------------------------------------------------------

@@ -5,18 +5,21 @@ from __future__ import annotations
 import bisect
 import logging
 import os
+import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.errors import BadConfiguration, NotFound
-from holdfast.pipeline.filters import Filters
+from holdfast.ledger.publication import directory_incarnation
+from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.offsets import (
     DataLoss,
     Selection,
@@ -28,7 +31,7 @@ from holdfast.pipeline.offsets import (
     wanted_position,
 )
 from holdfast.pipeline.options import EARLIEST, LATEST
-from holdfast.pipeline.reading import TopicReader, open_place
+from holdfast.pipeline.reading import Place, TopicReader, open_place
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,8 @@ class Split(InputPartition):
     stop: int
     whole: int = 0
     """As `Wish.whole`."""
+    home: str = ""
+    """The incarnation of the directory; empty: it is read over the network."""
 
 
 class Planned(NamedTuple):
@@ -82,8 +87,8 @@ def cut(ranges: list[Planned], at_least: int | None, cores: int | None = None) -
             if low + inside > edges[-1]:
                 edges.append(low + inside)
         edges.append(ordinals[-1])
-        incarnation = topic.incarnation.hex()
-        out += [Split(topic.name, incarnation, *edge, whole) for edge in pairwise(edges)]
+        incarnation, home = topic.incarnation.hex(), topic.home.hex()
+        out += [Split(topic.name, incarnation, *edge, whole, home) for edge in pairwise(edges)]
     return out
 
 
@@ -94,7 +99,6 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._selection = Selection(options)
-        self._filters = Filters()
         if options["predefinedSubscription"] is not None:
             raise BadConfiguration(
                 "predefinedSubscription is for streams: a batch has no progress to move it by; "
@@ -133,38 +137,34 @@ class BatchReader(DataSourceReader):
             asked = options["endingTimestamp"] is None and last not in (EARLIEST, LATEST)
             if asked:
                 stop = before_end(name, stop, visible, options["failOnDataLoss"], "endingOffsets")
-            wanted = self._filters.position
-            stop = min(stop, visible, wanted.high + 1)
-            ranges.append(Planned(topic, max(start, wanted.low), stop, whole))
+            ranges.append(Planned(topic, start, min(stop, visible), whole))
         return cut(ranges, options["minPartitions"], options.get("cores")) or [Split("", "", 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """In the task."""
         assert isinstance(partition, Split)
-        return read_split(partition, self._options, self._schema, self._filters)
+        return read_split(partition, self._options, self._schema)
 
 
-class FilteringBatchReader(BatchReader):
-    """The same with filters that Spark hands over (option filterPushdown)."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Takes those that it can do exactly; the others go back."""
-        for each in filters:
-            taken = self._filters.take(each)
-            if taken is None:
-                yield each
-            else:
-                self._filters = taken
-
-
-def read_split(
-    split: Split, options: dict[str, Any], schema: StructType, filters: Filters | None = None
-) -> Iterator[pa.RecordBatch]:
+def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Iterator[pa.RecordBatch]:
     """What one task reads, as Arrow, in the types that Spark wants."""
-    batches = _entries(split, options, schema.fieldNames(), filters or Filters())
-    if options["valueSchema"] is None or "value" not in schema.fieldNames():
+    batches = _entries(split, options, wish_of(options, schema.fieldNames(), split.whole))
+    if "value" not in schema.fieldNames() or not isinstance(schema["value"].dataType, StructType):
         return batches
     return _decoded(batches, to_arrow_schema(schema, timezone="UTC"))
+
+
+def wish_of(options: dict[str, Any], columns: list[str], whole: int) -> Wish:
+    """What the options want of the messages. Rows that they leave out are read, and not handed over."""
+    before = options["publishedBefore"]
+    return Wish(
+        columns,
+        options["mode"] == "permissive",
+        options["publishedFrom"],
+        None if before is None else before - 1,
+        options["keys"],
+        whole if options["failOnDataLoss"] else None,
+    )
 
 
 def _decoded(batches: Iterator[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -179,27 +179,43 @@ def _decoded(batches: Iterator[pa.RecordBatch], wanted: pa.Schema) -> Iterator[p
         yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def _entries(
-    split: Split, options: dict[str, Any], columns: list[str], filters: Filters
-) -> Iterator[pa.RecordBatch]:
+def _place(split: Split, options: dict[str, Any]) -> Place:
+    """Where this task reads, which may be another machine than the one that planned it.
+
+    Raises:
+        BadConfiguration: there is no broker's directory here, or another one. Whatever failOnDataLoss says:
+            nothing of the topic is lost.
+    """
+    path, here = options["path"], f"on {socket.gethostname()}, where this task runs"
+    todo = "give a path that is the same directory for the driver and all executors, or service.url instead"
+    try:
+        if path is not None and directory_incarnation(Path(path)).hex() != split.home:
+            raise BadConfiguration(f"{path} is another broker's directory {here}, than in the driver; {todo}")
+        return open_place(path, options["service.url"], options)
+    except NotFound as error:
+        raise BadConfiguration(f"{error} {here}; {todo}") from None
+
+
+def _entries(split: Split, options: dict[str, Any], wish: Wish) -> Iterator[pa.RecordBatch]:
     """The messages of a range.
 
     Raises:
         Corrupt: a block is damaged, in mode failfast.
         DataLoss: the range was trimmed meanwhile, with failOnDataLoss.
+        BadConfiguration: there is no such directory here.
     """
     if split.start >= split.stop:
         return
-    fail, at = options["failOnDataLoss"], split.start
-    wish = filters.wish(columns, options["mode"] == "permissive")
-    wish, stop = replace(wish, whole=split.whole if fail else None), split.stop
+    fail, at, stop = options["failOnDataLoss"], split.start, split.stop
     while at < stop:
+        place = _place(split, options)
         try:
-            topic = open_place(options["path"], options["service.url"], options).open(split.name)
+            topic = place.open(split.name)
             first, visible = topic.plan()  # its table is now at least as new as the plan of this range
             if topic.incarnation.hex() != split.incarnation:
                 raise NotFound(f"{split.name} is another topic under its name")
         except NotFound as error:
+            _place(split, options)  # else it is the directory that is gone
             if fail:
                 raise DataLoss(f"{split.name} was deleted while it was read: {error}") from error
             log.warning(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import BadConfiguration
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 COLUMNS = {
     "key": "binary",
@@ -35,29 +35,36 @@ def schema_text(options: dict[str, Any]) -> str:
     """The schema without a user's own, as DDL.
 
     Raises:
-        BadConfiguration: a value's format without its schema, or the other way round.
+        BadConfiguration: a value's format without its schema.
     """
-    if (options["valueFormat"] or "json") != "json" and options["valueSchema"] is not None:
-        raise BadConfiguration("valueSchema is for valueFormat=json; leave one of them out")
     if options["valueFormat"] == "json" and options["valueSchema"] is None:
         raise BadConfiguration("valueFormat=json needs valueSchema, such as 'id BIGINT, name STRING'")
-    found = dict(COLUMNS)
+    found = _own(options)
     if options["valueSchema"] is not None:
         found["value"] = f"struct<{options['valueSchema']}>"
-    if options["includeHeaders"]:
-        found["encryption"] = EXTRA["encryption"]
     return ", ".join(f"`{name}` {kind}" for name, kind in found.items())
+
+
+def _own(options: dict[str, Any]) -> dict[str, str]:
+    """The columns without a user's schema, their values bytes."""
+    return {**COLUMNS, **({"encryption": EXTRA["encryption"]} if options["includeHeaders"] else {})}
 
 
 def require_columns(schema: StructType, options: dict[str, Any]) -> list[str]:
     """The names of a schema's columns, all of which the source has.
 
     Raises:
-        BadConfiguration: a column is unknown, or of another type.
+        BadConfiguration: a column is unknown, or of another type, or the options say another one.
     """
     from pyspark.sql.types import StructType
 
     known = {**COLUMNS, **EXTRA}
+    if options["valueSchema"] is not None and schema.fieldNames() != [*_own(options)]:
+        raise BadConfiguration(
+            "with a schema of your own, the type of value stands there, and JSON is valueFormat=json: leave "
+            "out valueSchema"
+        )
+    json = options["valueFormat"] == "json" or options["valueSchema"] is not None
     for field in schema.fields:
         if field.name not in known:
             near = difflib.get_close_matches(field.name, known, 1, 0.5)
@@ -66,15 +73,34 @@ def require_columns(schema: StructType, options: dict[str, Any]) -> list[str]:
                 f"the source of holdfast has no column {field.name!r}{meant}. It has: {', '.join(known)}"
             )
         told = field.dataType.simpleString()
-        if field.name == "value" and options["valueSchema"] is not None:
+        _require_nullable(field, field.name)
+        if field.name == "value" and json:
             if not isinstance(field.dataType, StructType):
-                raise BadConfiguration(f"with valueSchema the column value is a struct, not {told}")
+                raise BadConfiguration(f"with valueFormat=json the column value is a struct, not {told}")
             _require_decodable(field.dataType, "value")
+        elif field.name == "value" and isinstance(field.dataType, StructType):
+            raise BadConfiguration("the column value is binary; for a struct, give valueFormat=json")
         elif told != known[field.name].replace(", ", ",").replace(": ", ":"):
             raise BadConfiguration(
                 f"the column {field.name} is {known[field.name]}, not {told}; cast it in Spark"
             )
     return schema.fieldNames()
+
+
+def _require_nullable(field: StructField, place: str) -> None:
+    """Raises BadConfiguration: Spark would believe that there is no null, and not look for any."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    if not field.nullable:
+        raise BadConfiguration(f"{place} must be able to be null: leave out NOT NULL")
+    kind = field.dataType
+    inside = kind.fields if isinstance(kind, StructType) else []
+    if isinstance(kind, ArrayType):
+        inside = [StructField("element", kind.elementType, kind.containsNull)]
+    elif isinstance(kind, MapType):
+        inside = [StructField("value", kind.valueType, kind.valueContainsNull)]
+    for each in inside:
+        _require_nullable(each, f"{place}.{each.name}")
 
 
 _DECODABLE = {"string", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal"} | {
@@ -92,8 +118,6 @@ def _require_decodable(kind: DataType, place: str) -> None:
         if twice := [name for name in names if names.count(name) > 1]:
             raise BadConfiguration(f"the schema has {place}.{twice[0]} twice")
         for field in kind.fields:
-            if not field.nullable:
-                raise BadConfiguration(f"{place}.{field.name} must be able to be null: leave out NOT NULL")
             _require_decodable(field.dataType, f"{place}.{field.name}")
     elif isinstance(kind, ArrayType):
         _require_decodable(kind.elementType, f"{place}.element")

@@ -11,7 +11,8 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.errors import BadConfiguration
@@ -89,6 +90,42 @@ def time_ms(value: str) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def time_us(value: str) -> int:
+    """The same in microseconds, exactly."""
+    if value.strip().isdecimal():
+        found = 1000 * int(value)
+    else:
+        time_ms(value)
+        moment = datetime.fromisoformat(value.strip())
+        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+        found = since // timedelta(microseconds=1)
+    if found > _LAST_US:
+        raise ValueError("a time before the year 10000")
+    return found
+
+
+_LAST_US = 253_402_300_800_000_000
+
+
+def directory(value: str) -> str:
+    """Absolute: tasks have working directories of their own."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text(value)):
+        raise ValueError("a directory of this machine, such as /srv/holdfast, and no address")
+    return str(Path(text(value)).absolute())
+
+
+def keys(value: str) -> tuple[bytes, ...]:
+    """["a", "b"]."""
+    wrong = ValueError('one text or more as a JSON list, such as ["smith", "jones"]')
+    try:
+        found = json.loads(value)
+        if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
+            raise wrong
+        return tuple(sorted({each.encode() for each in found}))
+    except (ValueError, RecursionError):  # no JSON, or no text: half of a character
+        raise wrong from None
+
+
 def names(value: str) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(each.strip() for each in value.split(",") if each.strip()))
     if not found:
@@ -157,7 +194,9 @@ def _position(value: object) -> int:
 
 BOTH: tuple[Side, ...] = ("source", "sink")
 OPTIONS: list[Option] = [
-    Option("path", text, None, "The broker's data directory, on this machine; the server may run.", BOTH),
+    Option(
+        "path", directory, None, "The broker's data directory, on this machine; the server may run.", BOTH
+    ),
     Option(
         "service.url",
         text,
@@ -181,6 +220,9 @@ OPTIONS: list[Option] = [
     Option("endingOffsets", ends, "latest", "Where a batch ends: latest, or JSON. Not for streams."),
     Option("startingTimestamp", time_ms, None, "Begin with the first entry stored at this time or later."),
     Option("endingTimestamp", time_ms, None, "End before the first entry stored at this time or later."),
+    Option("publishedFrom", time_us, None, "Only messages whose publishTime is this time or later ..."),
+    Option("publishedBefore", time_us, None, "... and only those whose publishTime is before this time."),
+    Option("keys", keys, None, 'Only messages with one of these keys: ["smith", "jones"].'),
     Option(
         "failOnDataLoss", flag, "true", "Entries that were trimmed before they were read: fail, or go on."
     ),
@@ -197,15 +239,24 @@ OPTIONS: list[Option] = [
     Option(
         "includeHeaders", flag, "false", "Also the column encryption: the metadata of encrypted messages."
     ),
-    Option("valueFormat", one_of("bytes", "json"), None, "json: the value is decoded by valueSchema."),
-    Option("valueSchema", text, None, "The value's type, as DDL: id BIGINT, name STRING."),
+    Option(
+        "valueFormat",
+        one_of("bytes", "json"),
+        None,
+        "json: the value is decoded by its type: valueSchema, or a schema of yours.",
+    ),
+    Option(
+        "valueSchema",
+        text,
+        None,
+        "Without a schema of yours, the value's type, as DDL: id BIGINT, name STRING.",
+    ),
     Option(
         "mode",
         one_of("failfast", "permissive"),
         "failfast",
         "A damaged block: fail and name it, or leave it out and count it.",
     ),
-    Option("filterPushdown", flag, "false", "Let Spark hand over filters on id, time and key."),
     Option(
         "predefinedSubscription",
         text,
@@ -247,6 +298,13 @@ OPTIONS += [
 ]
 
 
+GONE = {
+    "filterpushdown": "Spark keeps one filter for all queries of a load(), and gives them wrong rows; give "
+    "publishedFrom, publishedBefore, keys, startingOffsets, endingOffsets instead, which hold for one load()"
+}
+"""Names that somebody may look for, and why there is no such option."""
+
+
 def declared(side: Side) -> list[Option]:
     """What this side knows."""
     return [each for each in OPTIONS if side in each.sides]
@@ -268,7 +326,18 @@ def parse(given: Mapping[str, str], side: Side) -> dict[str, Any]:
             out[option.name] = option.parse(str(value))
         except ValueError as error:
             raise BadConfiguration(f"option {option.name} is {value!r}; it takes {error}") from None
+    if side == "source":
+        _require_sound(out)
     return out
+
+
+def _require_sound(options: dict[str, Any]) -> None:
+    """Raises BadConfiguration: two options contradict each other."""
+    since, before = options["publishedFrom"], options["publishedBefore"]
+    if since is not None and before is not None and since > before:
+        raise BadConfiguration("publishedFrom is after publishedBefore: no message is in between")
+    if options["valueFormat"] == "bytes" and options["valueSchema"] is not None:
+        raise BadConfiguration("valueSchema is for valueFormat=json; leave one of them out")
 
 
 def _unknown(name: str, side: Side) -> str:
@@ -277,6 +346,8 @@ def _unknown(name: str, side: Side) -> str:
     near = difflib.get_close_matches(name.lower(), lowered, 1, 0.6)
     meant = f"; did you mean {lowered[near[0]]}?" if near else "."
     others = [each.name for each in OPTIONS if side not in each.sides and each.name.lower() == name.lower()]
+    if name.lower() in GONE:
+        meant = f": {GONE[name.lower()]}."
     if others:
         meant = f"; it is one of the {'sink' if side == 'source' else 'source'}'s."
     return f"the {side} of holdfast has no option {name!r}{meant} It has: {', '.join(known)}"

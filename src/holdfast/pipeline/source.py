@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from holdfast.pipeline.batch import BatchReader, FilteringBatchReader
+from holdfast.pipeline.batch import BatchReader
 from holdfast.pipeline.columns import require_columns, schema_text
 from holdfast.pipeline.options import parse
 
@@ -39,8 +39,7 @@ class HoldfastSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        options = self._checked(schema)
-        return (FilteringBatchReader if options["filterPushdown"] else BatchReader)(options, schema)
+        return BatchReader(self._checked(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
