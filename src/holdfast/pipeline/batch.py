@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.errors import BadConfiguration, NotFound
+from holdfast.errors import BadConfiguration, Corrupt, NotFound
 from holdfast.ledger.publication import directory_incarnation
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.offsets import (
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 SPLIT_BYTES = 64 << 20
 """No task reads much more, so that all cores have something to do until the end."""
+NAMES_TOLD = 20
+"""Of the topics that are there, where one that is not was asked for."""
 SPLIT_BYTES_MIN = 256 << 10
 """Less is not worth a task of its own, unless minPartitions says so."""
 STEPS = 16
@@ -53,8 +55,8 @@ class Split(InputPartition):
     stop: int
     whole: int = 0
     """As `Wish.whole`."""
-    home: str = ""
-    """The incarnation of the directory; empty: it is read over the network."""
+    home: str = field(default="", compare=False)
+    """The incarnation of the directory, which is how it is read and not what; empty: over the network."""
 
 
 class Planned(NamedTuple):
@@ -118,7 +120,7 @@ class BatchReader(DataSourceReader):
         if missing := self._selection.missing(found):
             raise NotFound(
                 f"{options['path'] or options['service.url']} shows no topic {', '.join(missing)}. It shows: "
-                + (", ".join(place.topics(missing)) or "none")
+                + _shown(place)
             )
         starting = options["startingOffsets"] or "earliest"
         ending = options["endingOffsets"]
@@ -144,6 +146,16 @@ class BatchReader(DataSourceReader):
         """In the task."""
         assert isinstance(partition, Split)
         return read_split(partition, self._options, self._schema)
+
+
+def _shown(place: Place) -> str:
+    """Some names, for who has mistaken one."""
+    try:
+        names = place.topics()
+    except Corrupt as error:
+        return f"what cannot be told: {error}"
+    more = f", and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+    return (", ".join(names[:NAMES_TOLD]) or "none") + more
 
 
 def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Iterator[pa.RecordBatch]:
