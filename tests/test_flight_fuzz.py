@@ -13,9 +13,9 @@ import pytest
 from holdfast import Broker
 from holdfast.errors import Denied, HoldfastError, Misuse, NotFound, Unsupported
 from holdfast.pipeline import reading
-from holdfast.pipeline.remote import RemoteTopic
+from holdfast.pipeline.remote import RemotePlace, RemoteTopic
 from holdfast.wire.flight import service
-from holdfast.wire.flight.asking import BODY_BYTES_MAX, Opened
+from holdfast.wire.flight.asking import AMONG_MAX, BODY_BYTES_MAX, Opened
 from holdfast.wire.flight.link import Setup, Told
 
 COUNT = 40
@@ -87,9 +87,65 @@ def test_topics_of_others_are_as_if_they_were_not_there(reads: service.Reads, ac
     assert told == {("Denied", "the role 'guest' may not consume from it")}
 
 
+def topics(reads: service.Reads, *among: str) -> list[str]:
+    found: list[str] = ask(reads, "topics", json.dumps({"among": among}).encode())
+    return found
+
+
 def test_lists_have_ones_own_topics(reads: service.Reads) -> None:
-    for body in (b"", b"{}", json.dumps({"among": THEIRS}).encode(), json.dumps({"among": MINE}).encode()):
+    """I161."""
+    for body in (b"", b"{}"):
         assert ask(reads, "topics", body) == sorted(MINE)
+    for among in ([MINE[0]], [*THEIRS, *NOWHERE, MINE[0]], ["open-news", "none"], [MINE[0]] * 3):
+        assert topics(reads, *among) == [MINE[0]]
+    assert topics(reads, *MINE) == sorted(MINE)
+    assert topics(reads, *THEIRS, *NOWHERE) == []
+
+
+class Heard(Rules):
+    """The same, and what was asked; one role reads the whole namespace."""
+
+    def __init__(self) -> None:
+        self.questions: list[list[str]] = []
+
+    def ask(self, header: str | None, topics: list[str]) -> Told:
+        self.questions.append(topics)
+        return Told(1, "guest", [each.startswith("persistent://public/default/open") for each in topics])
+
+
+def test_who_looks_for_a_topic_asks_for_that_alone(
+    reads: service.Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a broker's thousands. The server is asked the same whether a topic of others is there or not."""
+    heard = Heard()
+    monkeypatch.setattr(reads, "_link", heard)
+    open_, partition = f"{MINE[0].removesuffix('-news')}", MINE[1]
+
+    def questions(*among: str) -> list[list[str]]:
+        heard.questions.clear()
+        topics(reads, *among)
+        return [each for each in heard.questions if each]
+
+    assert questions(MINE[0]) == [[MINE[0]]]
+    assert questions(open_) == [[open_], [partition]], "its partitions are meant, too"
+    assert topics(reads, open_) == [open_, partition]
+    there, nowhere = THEIRS[0], NOWHERE[0]
+    assert (questions(there), questions(nowhere)) == ([[there]], [[nowhere]])
+    assert len(questions()[0]) == len(MINE + THEIRS), "all are asked for where all are looked for"
+
+
+def test_many_topics_that_are_looked_for(reads: service.Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question has its limit; whoever looks for more asks several."""
+    heard = Heard()
+    monkeypatch.setattr(reads, "_link", heard)
+    many = [f"persistent://public/default/none-{number}" for number in range(AMONG_MAX)]
+    assert topics(reads, *many) == []
+    assert max(map(len, heard.questions)) == service.NAMES_AN_ASK
+    with pytest.raises(Misuse, match="request is not what it should be"):
+        topics(reads, *many, MINE[0])
+    place: Any = object.__new__(RemotePlace)
+    place.call = lambda action, body, kind: ask(reads, action, msgspec.json.encode(body))
+    assert place.topics([*many, *MINE, MINE[0]]) == sorted(MINE)
 
 
 VALUES: list[Any] = [

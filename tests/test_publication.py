@@ -152,19 +152,18 @@ def test_a_damaged_table_concerns_its_topic_alone(tmp_path: Path) -> None:
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
         place = FilePlace(str(tmp_path))
-        assert place.topics([NEWS]) in ([NEWS, ORDERS], [NEWS])
+        assert place.topics([NEWS]) == [NEWS]
         assert place.open(NEWS).plan() == (0, 1)
-        if ORDERS in place.topics([NEWS]):
+        try:
             assert FilePlace(str(tmp_path)).topics() == [NEWS, ORDERS]
             named += 1
-        else:
-            with pytest.raises(holdfast.Corrupt, match=f"{path}, of a topic that cannot be told"):
-                FilePlace(str(tmp_path)).topics()
+        except holdfast.Corrupt as error:
+            assert f"{path}, of a topic that cannot be told" in str(error)  # noqa: PT017
     assert named == len(whole) - len(ORDERS)  # whatever is damaged but the name itself
     for bytes_left in (b"", b"\0" * len(whole), whole[:-1], whole.replace(b"orders", b"others")):
         path.write_bytes(bytes_left)
         place = FilePlace(str(tmp_path))
-        assert place.topics([ORDERS]) == [NEWS, ORDERS]
+        assert place.topics([ORDERS]) == [ORDERS]
         with pytest.raises(
             holdfast.Corrupt, match=f"^{ORDERS}: .*{path.name}.*restart it, which writes it anew"
         ):
@@ -176,8 +175,8 @@ def test_a_damaged_table_of_a_partition_is_missed(tmp_path: Path) -> None:
     publish(tmp_path, "orders-partition-0", "orders-partition-7", "news")
     (tmp_path / table_path(f"{ORDERS}-partition-7")).write_bytes(b"")
     place = FilePlace(str(tmp_path))
-    assert place.topics([NEWS]) == [NEWS, f"{ORDERS}-partition-0"]
-    assert place.topics([ORDERS]) == [NEWS, f"{ORDERS}-partition-0", f"{ORDERS}-partition-7"]
+    assert place.topics([NEWS]) == [NEWS]
+    assert place.topics([ORDERS]) == [f"{ORDERS}-partition-0", f"{ORDERS}-partition-7"]
 
 
 def test_a_start_writes_damaged_tables_anew(tmp_path: Path) -> None:

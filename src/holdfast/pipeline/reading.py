@@ -64,6 +64,11 @@ def topic_and_partition(name: str) -> tuple[str, int]:
     return (found[1], int(found[2])) if found else (name, 0)
 
 
+def is_among(name: str, among: set[str]) -> bool:
+    """Whether a topic, or the topic of a partition, is one of these; all are, if none is named."""
+    return not among or name in among or topic_and_partition(name)[0] in among
+
+
 class Rows(Protocol):
     """One range of one topic, while it is read."""
 
@@ -131,7 +136,7 @@ class Place(Protocol):
         """The full names of those that have something to read; a damaged one, too, of which `open` says so.
 
         Args:
-            among: the topics that are looked for, if not any; their partitions are meant, too.
+            among: the topics that are looked for, if not all; their partitions are meant, too.
 
         Raises:
             Corrupt: one is damaged so that its name is not known, and it may be looked for.
@@ -163,7 +168,8 @@ class FilePlace:
         self._names = names
         there = set(names.values())
         self._open = {name: topic for name, topic in self._open.items() if name in there}
-        return sorted(there)
+        wanted = set(among)
+        return sorted(name for name in there if is_among(name, wanted))
 
     def _name(self, table: Path, among: Collection[str]) -> str:
         """Raises NotFound: it is gone, or damaged and of none of these. Corrupt: it may be of any."""

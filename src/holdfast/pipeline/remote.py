@@ -31,6 +31,7 @@ from holdfast.pipeline.connecting import CREDENTIALS, tls_context
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.open_chunks import OpenChunks
 from holdfast.wire.flight.asking import (
+    AMONG_MAX,
     BOUND_MAX,
     Among,
     AtTime,
@@ -167,7 +168,9 @@ class RemotePlace:
 
     def topics(self, among: Collection[str] = ()) -> list[str]:
         """As Place; of those that whoever asks may read."""
-        return self.call("topics", Among(list(among)), list[str])
+        names = list(among)
+        parts = [names[at : at + AMONG_MAX] for at in range(0, len(names), AMONG_MAX)] or [[]]
+        return sorted({each for part in parts for each in self.call("topics", Among(part), list[str])})
 
     def open(self, name: str) -> RemoteTopic:
         """Raises NotFound, Denied."""

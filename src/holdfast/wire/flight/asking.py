@@ -16,6 +16,8 @@ from holdfast.pipeline.open_chunks import OpenChunks
 
 BODY_BYTES_MAX = 1 << 20
 """Of an action's body or a ticket: keys of a filter may stand in it."""
+AMONG_MAX = 1000
+"""Topics that one question looks for."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 BOUND_MAX = 1 << 62
@@ -26,8 +28,8 @@ Asked = TypeVar("Asked", bound=msgspec.Struct)
 class Among(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `topics`, which may be empty. Answered: names."""
 
-    among: list[str] = []
-    """Those that are looked for, if not any."""
+    among: Annotated[list[str], msgspec.Meta(max_length=AMONG_MAX)] = []
+    """Those that are looked for, if not all; their partitions are meant, too."""
 
 
 class OfTopic(msgspec.Struct, forbid_unknown_fields=True):

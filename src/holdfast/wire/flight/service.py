@@ -160,9 +160,20 @@ class Reads:
 
     def _topics(self, header: str | None, body: bytes) -> list[str]:
         """The topics that the caller may read."""
-        among = parsed(body, Among).among if body else []
+        asked = parsed(body, Among).among if body else []
+        # Those that are looked for are asked about whether they are there or not: how long it takes tells
+        # nobody. Then all is of topics that one may read.
+        among = self._allowed(header, sorted({str(TopicName.parse(each)) for each in asked}))
+        if asked and not among:
+            return []
         with self._listing:
-            names = self._place.topics([str(TopicName.parse(each)) for each in among])
+            names = self._place.topics(among)
+        sure = set(among)
+        others = self._allowed(header, [name for name in names if name not in sure])
+        return sorted([*others, *sure.intersection(names)])
+
+    def _allowed(self, header: str | None, names: list[str]) -> list[str]:
+        """Those of them that the caller may read."""
         found = []
         for at in range(0, len(names), NAMES_AN_ASK):
             part = names[at : at + NAMES_AN_ASK]
