@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
+import holdfast
 from audit_world import Case, case
 from holdfast.broker.names import topic_name
 from holdfast.errors import Corrupt, Misuse, NotFound
@@ -20,7 +22,7 @@ from holdfast.pipeline.archive import archive, read_archive
 from holdfast.pipeline.archived import ArchiveDirectory, Run
 from holdfast.pipeline.audit import AuditReport, audit, by_topic
 from holdfast.pipeline.compact import compact
-from holdfast.pipeline.inputs import Extent
+from holdfast.pipeline.inputs import Extent, Origin
 from holdfast.pipeline.numbered import decoded, encode, encode_json
 from holdfast.pipeline.report import page, write_report
 from pipeline_world import Fed, publish
@@ -179,6 +181,9 @@ def report(*producers: ProducerAudit, **more: object) -> AuditReport:
         ({"damaged": 1, "foreign_allowed": True}, "damaged 1"),
         ({"messages": 0}, "there is no message to account for"),
         ({"messages": 0, "said": True}, "there is no message to account for"),  # all of it null
+        ({"empty": [f"{FULL}u"]}, "there is no numbered message in u"),
+        ({"unseen": 7}, "7 positions trimmed unseen"),
+        ({"unseen": 7, "said": True}, "7 positions trimmed unseen"),  # not of everybody
     ],
 )
 def test_what_is_not_sound(change: dict[str, object], words: str) -> None:
@@ -186,6 +191,8 @@ def test_what_is_not_sound(change: dict[str, object], words: str) -> None:
     fine = ProducerAudit(topic="t", producer="a", messages=5, distinct=5, last=4, **figures)  # type: ignore[arg-type]
     assert report(fine).sound
     assert report(fine, foreign=1, foreign_allowed=True).sound
+    assert report(replace(fine, confirmed=5), unseen=7, said=True).sound
+    assert report(foreign=1, messages=1, foreign_allowed=True).faults() == ["there is no numbered message"]
     of_producer = {
         name: value for name, value in change.items() if name in asdict(fine) and name != "messages"
     }
@@ -208,9 +215,20 @@ def test_what_is_expected_is_said_by_topic() -> None:
         ({"t": {"a": 3}, "a": 3}, "producers beside topics"),
         ({"t": {"a": 3}, "v": {"a": 3}}, "names v, which is not looked at"),
         ({"t": {"a": 3}}, "says nothing of persistent://public/default/u"),
+        ({"t-partition-0": {"a": 5}, "t-partition-1": {"a": 7}, "u": {}}, "twice of .*/t, as t-partition-0"),
+        ({"t": {"a": 5}, "public/default/t": {"b": 7}, "u": {}}, "twice of .*/t, as t and as public"),
+        ({"t": {"a": 2**63}, "u": {}}, "9223372036854775808 of a: a number of messages is whole"),
+        ({"t": {"a": -1}, "u": {}}, "says -1 of a"),
+        ({"t": {"a": 1.5}, "u": {}}, r"says 1\.5 of a"),
+        ({"t": {"a": True}, "u": {}}, "says True of a"),
+        ({"t": {"a": {"b": 1}}, "u": {}}, "says {'b': 1} of a"),
+        ({"t": {"\ud800": 1}, "u": {}}, "is no text that a message could hold"),
     ):
         with pytest.raises(Misuse, match=words):
             by_topic(wrong, [one, two])  # type: ignore[arg-type]
+    with pytest.raises(Misuse, match="0 topics are looked at"):
+        by_topic({"a": 3}, [])
+    assert by_topic({"t-partition-1": {"a": 2**63 - 1}}, [one]) == {(one, "a"): 2**63 - 1}
 
 
 def test_nothing_to_look_at(spark: SparkSession, tmp_path: Path) -> None:
@@ -277,6 +295,71 @@ def test_what_was_trimmed_is_said(spark: SparkSession, tmp_path: Path) -> None:
     assert looked.notes == [f"{FULL}t: the first 4 positions were trimmed, and are in no archive"]
 
 
+def test_what_an_archive_has_left_out_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    """Its runs say so: without a look at the broker, and of a producer of whom nothing else is there."""
+    rows = [*numbered(0, 1), *numbered(0, 1, 2, producer="gone"), *numbered(2, 3)]
+    archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:2]}))
+    archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows}, first=5), accept_loss=True)
+    archive(spark, topics=["u"], to=tmp_path, source=Fed({"u": rows[:3]}, first=2))
+    found = audit(spark, archive=tmp_path, topics=["t"])
+    assert (found.lost, found.unseen, found.faults()) == (0, 3, ["3 positions trimmed unseen"])
+    assert found.notes == [f"{FULL}t: 3 positions before its next run were trimmed and never archived"]
+    assert audit(spark, archive=tmp_path, topics=["t"], expected={"a": 4}).sound
+    looked = library.look(spark, [], None, tmp_path)
+    assert looked.unseen == 5
+    assert looked.notes[1] == f"{FULL}u: the first 2 positions were trimmed, and are in no archive"
+
+
+def test_each_topic_has_something_to_account_for(spark: SparkSession) -> None:
+    """One that is empty, or has other messages only, is not covered by the others."""
+    source = Fed({"t": numbered(0, 1), "u": [], "v": [{"value": b"other"}]})
+    found = audit(spark, topics=["t", "u", "v"], source=source, foreign_allowed=True)
+    assert found.faults() == ["there is no numbered message in u, v"]
+    expected: dict[str, dict[str, int | None]] = {"t": {"a": 2}, "u": {}, "v": {"b": None}}
+    found = audit(spark, topics=["t", "u", "v"], source=source, foreign_allowed=True, expected=expected)
+    assert found.faults() == ["there is no numbered message in v"]
+
+
+def test_an_archive_with_other_rows_than_its_runs_say(spark: SparkSession, tmp_path: Path) -> None:
+    """The end of a topic is missing, which no number tells."""
+    archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": numbered(*range(9))}))
+    file = max(tmp_path.glob("topic=*/date=*/*.parquet"))
+    rows = pq.read_table(file, partitioning=None)
+    pq.write_table(rows.slice(0, len(rows) - 2), file)
+    file.with_name(f".{file.name}.crc").unlink()
+    with pytest.raises(Corrupt, match="has 7 rows of these topics, and its runs have written 9"):
+        audit(spark, archive=tmp_path)
+
+
+def test_a_topic_that_is_made_anew_meanwhile_is_refused(spark: SparkSession) -> None:
+    """What was read may be of either."""
+    source = Fed({"t": numbered(0, 1)})
+
+    def told(step: str, words: str = "") -> None:
+        if step == "details":
+            source.incarnation = "bb"
+
+    with pytest.raises(Corrupt, match=f"{FULL}t was deleted while it was read"):
+        audit(spark, topics=["t"], source=source, told=told)
+
+
+def test_partitions_of_an_archive(spark: SparkSession, tmp_path: Path) -> None:
+    """One that is asked for is looked at alone; all of a topic are, also those that were added since."""
+    data, to = tmp_path / "data", tmp_path / "a"
+    for partition, numbers in enumerate(((0, 2), (1, 3))):
+        publish(data, f"t-partition-{partition}", [message("a", number) for number in numbers])
+    archive(spark, topics=["t"], to=to, path=str(data))
+    publish(data, "t-partition-2", [message("a", 4)])
+    found = audit(spark, archive=to, path=str(data), expected={"a": 5})
+    assert (found.sound, found.archived, found.live) == (True, 4, 1)
+    one = library.look(spark, ["t-partition-1"], None, to)
+    assert [row["partition"] for row in one.rows.select("partition").collect()] == [1, 1]
+    with holdfast.Broker.open(data) as broker:
+        broker.admin.delete_topic("t-partition-1")
+    looked = library.look(spark, ["t"], Origin(str(data)), to)
+    assert looked.notes == [f"{FULL}t-partition-1 is archived, and the broker has it no longer"]
+
+
 def test_what_is_no_numbered_message(spark: SparkSession) -> None:
     good = encode("rig", 7, "k", sent_ns=5, body=b"x" * 9)
     cases: list[tuple[bytes | None, tuple[object, ...] | None]] = [
@@ -316,4 +399,3 @@ def test_the_page_is_one_file_and_says_what_is_wrong(spark: SparkSession, tmp_pa
         assert address.startswith("#"), address
     assert "<script" not in text
     assert not list(tmp_path.glob("deep/.*"))
-    assert isinstance(found, AuditReport)

@@ -127,6 +127,12 @@ def test_what_is_wrong_before_spark_starts(
     place, nowhere = ("--data", str(data)), str(tmp_path / "nowhere")
     (tmp_path / "deep").write_text('{"t": {"r": {"x": 1}}}')
     (tmp_path / "no").write_text("{")
+    counts = {"huge": 2**63, "below": -1, "part": 1.5, "word": '"many"', "true": "true", "list": "[1]"}
+    for name, count in counts.items():
+        (tmp_path / name).write_text(f'{{"rig": {{"r": {count}}}}}')
+    (tmp_path / "twice").write_text('{"rig": {"r": 50, "s": 1, "r": 5}}')
+    (tmp_path / "nameless").write_text('{"\\ud800": 5}')
+    (tmp_path / "bytes").write_bytes(b'{"\xff": 5}')
     for arguments, words in (
         (("archive", "rig", "--data", nowhere, "--to", "x"), f"there is no directory {nowhere}"),
         (("compact", "rig", "--data", str(tmp_path), "--to", "x"), "is not a data directory"),
@@ -139,6 +145,16 @@ def test_what_is_wrong_before_spark_starts(
         (("audit", "rig", *place, "--expected", nowhere), "No such file"),
         (("audit", "rig", *place, "--expected", str(tmp_path / "no")), "is not JSON"),
         (("audit", "rig", *place, "--expected", str(tmp_path / "deep")), "or by topic"),
+        *(
+            (
+                ("audit", "rig", *place, "--expected", str(tmp_path / name)),
+                "of r: a number of messages is whole",
+            )
+            for name in counts
+        ),
+        (("audit", "rig", *place, "--expected", str(tmp_path / "twice")), "'r' twice, as 50 and as 5"),
+        (("audit", "rig", *place, "--expected", str(tmp_path / "nameless")), "no text that a message could"),
+        (("audit", "rig", *place, "--expected", str(tmp_path / "bytes")), "is not JSON"),
         (("audit", "rig", *place, "--report", str(tmp_path)), "is a directory; name a file"),
         (("measure", "rig", *place, "--to", "x", "--stream", "--every", "soon"), "no span of time"),
     ):

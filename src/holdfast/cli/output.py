@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 
 
 def print_json(answer: object) -> None:
     """One JSON value on one line, so that several answers make JSON lines."""
-    print(json.dumps(answer, ensure_ascii=False), flush=True)
+    try:
+        text = json.dumps(answer, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(answer), ensure_ascii=False, allow_nan=False)
+    print(text, flush=True)
+
+
+def _finite(answer: object) -> object:
+    """The same, with null for what is no number: JSON has no word for it, and readers refuse Python's."""
+    if isinstance(answer, dict):
+        return {name: _finite(each) for name, each in answer.items()}
+    if isinstance(answer, list | tuple):
+        return [_finite(each) for each in answer]
+    return None if isinstance(answer, float) and not math.isfinite(answer) else answer
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:

@@ -8,14 +8,17 @@ import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli.data import SERVER_VARIABLE, VARIABLE, data_directory, require_data, server_url
 from holdfast.cli.output import plural, print_json
 from holdfast.cli.parsing import Subparsers, Usage, bare_command, seconds
 from holdfast.cli.places import AGO, SPANS, moment
 from holdfast.cli.spark import add_session, require_spark, spark_for, wait_for
-from holdfast.errors import BadConfiguration
+from holdfast.errors import BadConfiguration, HoldfastError, Misuse
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.audit import AuditReport
 
 ARCHIVE = """\
 Adds what is new in topics to an archive of Parquet files, by topic and day.
@@ -48,6 +51,10 @@ window once, when nothing of it is waited for any more."""
 INIT = """\
 Writes a project to begin with: a typed pipeline, its test, and the same as a
 declarative pipeline. DIR must not be there, or be empty."""
+
+
+class PageFailed(HoldfastError):
+    """The page of an audit was not written; its account was told."""
 
 
 class Report(Protocol):
@@ -252,7 +259,6 @@ def compact(options: argparse.Namespace) -> int:
 def audit(options: argparse.Namespace) -> int:
     require_spark()
     from holdfast.pipeline import audit as library
-    from holdfast.pipeline.report import write_report
 
     if not options.topics and options.archive is None:
         raise Usage("what is to be audited? Name topics, or --archive DIR, or both")
@@ -272,11 +278,7 @@ def audit(options: argparse.Namespace) -> int:
             foreign_allowed=options.allow_foreign,
             told=steps,
         )
-    page = None if options.report is None else str(write_report(found, options.report))
-    _tell(options, found, {"report": page} if page else {})
-    if page and not options.json:
-        print(f"report: {page}")
-    return 0 if found.sound else 1
+    return _tell_account(options, found)
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -363,12 +365,40 @@ def init(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(options: argparse.Namespace, report: Report, more: dict[str, Any] | None = None) -> int:
+def _tell(options: argparse.Namespace, report: Report) -> int:
     if options.json:
-        print_json({**report.record(), **(more or {})})
+        print_json(report.record())
     else:
-        print(report.table())
+        print(report.table(), flush=True)
     return 0
+
+
+def _tell_account(options: argparse.Namespace, found: AuditReport) -> int:
+    """The account is told whatever becomes of its page: it took long, and is what was asked for.
+
+    Raises:
+        PageFailed: there is no page.
+    """
+    if not options.json:
+        _tell(options, found)
+    page, failed = (None, "") if options.report is None else _written(found, options.report)
+    if options.json:  # one value, with the page's path in it
+        print_json({**found.record(), **({} if options.report is None else {"report": page})})
+    elif page is not None:
+        print(f"report: {page}")
+    if failed:
+        raise PageFailed(f"the page {options.report} was not written: {failed}")
+    return 0 if found.sound else 1
+
+
+def _written(found: AuditReport, place: str) -> tuple[str | None, str]:
+    """The page's path; or why there is none, whatever that is, in a line."""
+    from holdfast.pipeline.report import write_report
+
+    try:
+        return str(write_report(found, place)), ""
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}".strip().partition("\n")[0]
 
 
 def _where(options: argparse.Namespace) -> dict[str, Any]:
@@ -433,17 +463,34 @@ def _require_place(page: Path) -> None:
 
 
 def _expected(path: Path) -> dict[str, Any]:
+    from holdfast.pipeline.audit import require_counts
+
     try:
-        found = json.loads(path.read_text())
-    except ValueError as error:
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_once)
+    except (ValueError, RecursionError) as error:
         raise BadConfiguration(f"{path} is not JSON: {error}") from None
+    except Misuse as error:
+        raise Misuse(f"{path}: {error}") from None
     parts = [found] if isinstance(found, dict) else []
     parts += [each for part in parts for each in part.values() if isinstance(each, dict)]
-    counts = [each for part in parts for each in part.values() if not isinstance(each, dict)]
     deep = any(isinstance(each, dict) for part in parts[1:] for each in part.values())
-    if not parts or deep or not all(each is None or (type(each) is int and each >= 0) for each in counts):
+    if not parts or deep:
         raise BadConfiguration(
             f'{path} must say how many were confirmed to whom, as {{"rig-1": 1000}}, or by topic, as '
             '{"orders": {"rig-1": 1000}}'
         )
+    try:
+        require_counts(found)
+    except Misuse as error:
+        raise Misuse(f"{path}: {error}") from None
     return dict(found)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; Python would take the last of two fields with one name."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise Misuse(f"expected names {name!r} twice, as {found[name]} and as {value}; say it once")
+        found[name] = value
+    return found

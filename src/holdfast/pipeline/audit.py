@@ -9,20 +9,20 @@ their own. What Spark counts is in `accounting.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.names import topic_name
-from holdfast.errors import Misuse, NotFound
-from holdfast.pipeline.accounting import Found, Gap, Latency, Moment, ProducerAudit, Strange, counted
+from holdfast.errors import Corrupt, Misuse, NotFound
+from holdfast.pipeline.accounting import Found, Gap, Latency, Moment, ProducerAudit, Strange, Wanted, counted
 from holdfast.pipeline.archive import plan, read_archive
 from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
 from holdfast.pipeline.inputs import Extent, Origin, Told, Topics, full_names, silent
 from holdfast.pipeline.reading import topic_and_partition
-from holdfast.pipeline.words import latency_words, plural, short, text_table
+from holdfast.pipeline.words import latency_words, plural, readable, short, text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +53,10 @@ class AuditReport:
     """Topic, latency in µs from which on, how many."""
     said: bool = False
     """What was confirmed was said."""
+    unseen: int = 0
+    """Positions that were trimmed, and are in no archive."""
+    empty: list[str] = field(default_factory=list)
+    """Topics that have nothing to account for, though nobody said so."""
     foreign_allowed: bool = False
     gaps: list[Gap] = field(default_factory=list)
     repeated: list[Found] = field(default_factory=list)
@@ -85,7 +89,8 @@ class AuditReport:
 
     def faults(self) -> list[str]:
         """What is wrong, in words; nothing: all is well."""
-        if self.messages == 0 and all(each.confirmed is None for each in self.producers):
+        known = [each.confirmed is not None for each in self.producers]
+        if self.messages == 0 and not any(known):
             return ["there is no message to account for"]
         faults = [
             f"{name} {count:,}"
@@ -100,6 +105,11 @@ class AuditReport:
         ]
         if self.unexpected:
             faults.append(f"{plural(self.unexpected, 'producer')} not expected")
+        if self.unseen and not (self.said and all(known)):  # of whom, nobody can tell
+            faults.append(f"{plural(self.unseen, 'position')} trimmed unseen")
+        if self.empty or not self.producers:
+            topics = f" in {', '.join(map(short, self.empty))}" if self.empty else ""
+            faults.append(f"there is no numbered message{topics}")
         return faults
 
     def record(self) -> dict[str, Any]:
@@ -113,7 +123,14 @@ class AuditReport:
         """For people."""
         head = ["TOPIC", "PRODUCER", "MESSAGES", "LOST", "DUPLICATED", "OUT OF ORDER"]
         rows: list[list[object]] = [
-            [short(each.topic), each.producer, each.messages, each.lost, each.duplicated, each.out_of_order]
+            [
+                short(each.topic),
+                readable(each.producer),
+                each.messages,
+                each.lost,
+                each.duplicated,
+                each.out_of_order,
+            ]
             for each in self.producers
         ]
         if self.said:
@@ -171,16 +188,27 @@ def audit(
 
     Raises:
         NotFound: there is no such archive, or no such topic in it or in the broker.
-        Corrupt: a live topic ends before its archive does.
+        Corrupt: a live topic ends before its archive does, or was deleted meanwhile; the archive has other
+            rows than its runs say.
     """
     began = time.monotonic()
     told("read")
-    looked = look(spark, topics, source or _origin(path, url, token, options), archive)
+    origin = source or _origin(path, url, token, options)
+    looked = look(spark, topics, origin, archive)
     wanted = None if expected is None else by_topic(expected, looked.topics)
     found = counted(spark, looked.rows, looked.topics, wanted, told)
+    if looked.archived is not None and found["archived"] != looked.archived:
+        raise Corrupt(
+            f"{archive} has {found['archived']} rows of these topics, and its runs have written "
+            f"{looked.archived}; restore it from a copy"
+        )
+    if origin is not None:
+        require_same(origin, looked.live)
     return AuditReport(
         **found,
         said=expected is not None,
+        unseen=looked.unseen,
+        empty=empty(looked.topics, found["producers"], wanted),
         foreign_allowed=foreign_allowed,
         notes=looked.notes,
         seconds=time.monotonic() - began,
@@ -197,32 +225,68 @@ def by_topic(expected: Expected, topics: Sequence[str]) -> dict[tuple[str, str],
     """What is expected, by topic and producer.
 
     Raises:
-        Misuse: it does not say of which topic, or of one that is not looked at.
+        Misuse: it does not say of which topic, or of one that is not looked at, or twice of one.
     """
+    require_counts(expected)
     nested = {name: each for name, each in expected.items() if isinstance(each, Mapping)}
     if nested and len(nested) < len(expected):
         raise Misuse("expected names producers beside topics: say all of it by topic")
     if not nested:
-        if len(topics) > 1:
+        if len(topics) != 1:
             raise Misuse(
                 f"{len(topics)} topics are looked at: say what is expected of each, "
-                f'as {{"{topics[0]}": {{"rig-1": 1000}}}}'
+                'as {"orders": {"rig-1": 1000}}'
             )
         return {
             (topics[0], name): count for name, count in expected.items() if not isinstance(count, Mapping)
         }
     found: dict[tuple[str, str], int | None] = {}
+    names: dict[str, str] = {}
     for name, producers in nested.items():
         topic = topic_and_partition(topic_name(name))[0]
         if topic not in topics:
             raise Misuse(f"expected names {name}, which is not looked at; there are {', '.join(topics)}")
+        if topic in names:
+            raise Misuse(
+                f"expected says it twice of {topic}, as {names[topic]} and as {name}: a producer counts over "
+                "all partitions, so say it once, of the topic"
+            )
+        names[topic] = name
         found |= {(topic, producer): count for producer, count in producers.items()}
-    unsaid = set(topics) - {topic_and_partition(topic_name(name))[0] for name in nested}
+    unsaid = set(topics) - set(names)
     if unsaid:
         raise Misuse(
             f"expected says nothing of {', '.join(sorted(unsaid))}; name the topics to look at, or say {{}}"
         )
     return found
+
+
+def require_counts(expected: Mapping[str, Any], by_topic: bool = True) -> None:
+    """What is expected are numbers of messages.
+
+    Raises:
+        Misuse: one is not, or a name is none.
+    """
+    for name, count in expected.items():
+        if by_topic and isinstance(count, Mapping):
+            require_counts(count, by_topic=False)
+        elif count is not None and (type(count) is not int or not 0 <= count < 1 << 63):
+            raise Misuse(
+                f"expected says {count!r} of {name}: a number of messages is whole, 0 or more, and less than "
+                "2^63; null means that it is not known"
+            )
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise Misuse(f"expected names {name!r}, which is no text that a message could hold") from None
+
+
+def empty(topics: Sequence[str], producers: Sequence[ProducerAudit], wanted: Wanted | None) -> list[str]:
+    """Topics of which nothing is there, and nobody has said how much there should be."""
+    shown = {each.topic for each in producers if each.messages or each.confirmed is not None}
+    if wanted is not None:  # {}: nobody is expected to be there
+        shown |= set(topics) - {topic for topic, _ in wanted}
+    return [topic for topic in topics if topic not in shown]
 
 
 # -- what is looked at --------------------------------------------------------------------------------
@@ -236,6 +300,12 @@ class Looked:
     topics: list[str]
     """All that are accounted for, even if there is nothing of them."""
     notes: list[str]
+    unseen: int = 0
+    """Positions that were trimmed, and are in no archive."""
+    archived: int | None = None
+    """Rows that there are of these topics as the archive's runs say; None: they do not tell."""
+    live: Mapping[str, Range] = field(default_factory=dict)
+    """What is read of the broker."""
 
 
 def look(
@@ -247,23 +317,58 @@ def look(
     if origin is None and archive is None:
         raise Misuse("an audit looks at an archive, at topics, or at both; say which")
     runs = [] if archive is None else _runs(archive)
-    reached = {topic: reach for run in runs for topic, reach in run.topics.items()}
-    names = _names(topics, reached, archive, origin is not None)
-    there, gone = ({}, []) if origin is None else still_there(origin, names, reached)
+    everything = {topic: reach for run in runs for topic, reach in run.topics.items()}
+    names = _names(topics, everything, archive, origin is not None)
+    reached = {
+        name: reach
+        for name, reach in everything.items()
+        if name in names or topic_and_partition(name)[0] in names
+    }
+    there = {} if origin is None else still_there(origin, names, reached)[0]
     ranges = plan(reached, there, accept_loss=True)  # only behind the archive; it refuses what lost its end
     newest = {name: reach.incarnation for name, reach in {**reached, **ranges}.items()}
     bases = list(dict.fromkeys(topic_and_partition(name)[0] for name in [*names, *there]))
-    frames = [] if archive is None else _archived(spark, archive, runs, bases, newest)
+    others = [name for name in everything if name not in reached and topic_and_partition(name)[0] in bases]
+    frames = [] if archive is None else _archived(spark, archive, runs, bases, others, newest)
     frames = [frame.withColumn("live", F.lit(0)) for frame in frames]
-    spans = {name: (reach.start, reach.stop) for name, reach in ranges.items() if reach.start < reach.stop}
-    if origin is not None and spans:
-        live = origin.messages(spark, list(spans), columns=NEEDED, ranges=spans)
-        frames.append(live.withColumn("live", F.lit(1)))
+    live = {name: reach for name, reach in ranges.items() if reach.start < reach.stop}
+    if origin is not None and live:
+        spans = {name: (reach.start, reach.stop) for name, reach in live.items()}
+        rows = origin.messages(spark, list(spans), columns=NEEDED, ranges=spans)
+        frames.append(rows.withColumn("live", F.lit(1)))
     if not frames:
         frames = [spark.createDataFrame([], f"{read_schema()}, live INT")]
-    notes = [note for name, reach in ranges.items() for note in _trimmed(name, reach, name in reached)]
-    notes += [f"{name} is archived, and the broker has it no longer" for name in gone]
-    return Looked(reduce(lambda left, right: left.unionByName(right), frames), bases, notes)
+    trimmed = list(_trimmed(runs, reached, ranges))
+    notes = [note for _, note in trimmed]
+    if origin is not None:
+        notes += [
+            f"{name} is archived, and the broker has it no longer" for name in reached if name not in there
+        ]
+    return Looked(
+        reduce(lambda left, right: left.unionByName(right), frames),
+        bases,
+        notes,
+        unseen=sum(count for count, _ in trimmed),
+        archived=None
+        if others
+        else sum(part.rows for run in runs for part in run.parts if part.topic in bases),
+        live=live,
+    )
+
+
+def require_same(origin: Topics, read: Mapping[str, Range]) -> None:
+    """What was read was of these topics, all of it.
+
+    Raises:
+        Corrupt: one was deleted meanwhile, and perhaps made anew.
+    """
+    for name, reach in read.items():
+        try:
+            now = origin.extents([name]).get(name)
+        except NotFound:
+            now = None
+        if now is None or now.incarnation != reach.incarnation:
+            raise Corrupt(f"{name} was deleted while it was read; do it again for what is there now")
 
 
 def still_there(
@@ -291,11 +396,24 @@ def still_there(
         return there, gone
 
 
-def _trimmed(name: str, reach: Range, archived: bool) -> Iterator[str]:
-    if reach.lost:
-        yield f"{name}: {plural(reach.lost, 'position')} behind the archive were trimmed and never archived"
-    elif reach.start > 0 and not archived:
-        yield f"{name}: the first {plural(reach.start, 'position')} were trimmed, and are in no archive"
+def _trimmed(
+    runs: Sequence[Run], looked: Collection[str], live: Mapping[str, Range]
+) -> Iterator[tuple[int, str]]:
+    """What is in neither place of the topics that are looked at: how many positions, and where."""
+    before: dict[str, str] = {}
+    kept = [(each, "before its next run") for run in runs for each in run.topics.items() if each[0] in looked]
+    for (name, reach), where in [*kept, *((each, "behind the archive") for each in live.items())]:
+        new, before[name] = before.get(name) != reach.incarnation, reach.incarnation
+        if reach.lost:
+            yield (
+                reach.lost,
+                f"{name}: {plural(reach.lost, 'position')} {where} were trimmed and never archived",
+            )
+        elif new and reach.start > 0:
+            yield (
+                reach.start,
+                f"{name}: the first {plural(reach.start, 'position')} were trimmed, and are in no archive",
+            )
 
 
 def _runs(archive: str | Path) -> list[Run]:
@@ -316,7 +434,9 @@ def _names(
     if not topics:
         if archive is None:
             raise Misuse("name the topics that are to be audited")
-        return list(dict.fromkeys(archived))
+        if live:  # also of partitions that were added since
+            return list(dict.fromkeys(topic_and_partition(name)[0] for name in archived))
+        return list(archived)
     names = full_names(topics)
     known = set(archived) | {topic_and_partition(name)[0] for name in archived}
     for name in names:
@@ -330,9 +450,11 @@ def _archived(
     archive: str | Path,
     runs: Sequence[Run],
     topics: Sequence[str],
+    others: Sequence[str],
     newest: Mapping[str, str],
 ) -> list[DataFrame]:
-    """The rows of these runs. Rows of a topic that was made anew since then are given a name of their own."""
+    """The rows of these runs, but for `others`: partitions that nobody has asked for. Rows of a topic that
+    was made anew since then are given a name of their own."""
     from pyspark.sql import functions as F  # noqa: N812
 
     alike: dict[frozenset[tuple[str, str]], list[Run]] = {}
@@ -342,6 +464,8 @@ def _archived(
     frames = []
     for older, some in alike.items():
         rows = read_archive(spark, archive, runs=some).select(*NEEDED).where(F.col("topic").isin(*topics))
+        for topic, partition in map(topic_and_partition, others):
+            rows = rows.where((F.col("topic") != topic) | (F.col("partition") != partition))
         label = F.col("topic")
         for name, incarnation in older:
             topic, partition = topic_and_partition(name)

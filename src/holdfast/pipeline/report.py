@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 import io
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.words import latency_words, short, time_words
+from holdfast.pipeline.words import latency_words, readable, short, time_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,9 +58,12 @@ def write_report(report: AuditReport, path: str | Path, title: str = "Delivery a
     """Write the page; it is there as a whole, or not at all."""
     target = Path(path).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
-    new = target.with_name(f".{target.name}.new")
-    new.write_text(page(report, title), encoding="utf-8")
-    new.replace(target)
+    text, new = page(report, title), target.with_name(f".{target.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(target)
+    finally:
+        new.unlink(missing_ok=True)  # a half of one, on a full disk
     return target
 
 
@@ -97,7 +101,7 @@ def _verdict(report: AuditReport) -> str:
             f"{report.messages:,} messages: each is there, once, and none has overtaken another of its key"
         )
         return f'<section class="verdict good"><b>✓ Sound</b><span>{words}</span></section>'
-    words = ", ".join(report.faults())
+    words = html.escape(", ".join(report.faults()))
     return f'<section class="verdict bad"><b>✗ Not sound</b><span>{words}</span></section>'
 
 
@@ -233,8 +237,10 @@ def _figure(title: str, draw: Callable[[Axes], None], height: float = 2.6) -> st
         "axes.grid": True,
         "axes.axisbelow": True,
         "grid.color": "#eef1f4",
+        "text.parse_math": False,  # names are not ours: a dollar in them is a dollar
     }
-    with mpl.rc_context(settings):
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # the browser has its own
         figure = Figure(figsize=(10.2, height), layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure.add_subplot())
@@ -268,18 +274,20 @@ def _clock(axes: Axes) -> None:
 def _rate(axes: Axes, report: AuditReport, topics: list[str]) -> None:
     from matplotlib.ticker import StrMethodFormatter
 
+    lines: list[Any] = []
     for colour, topic in zip(_colours(topics), topics, strict=False):
         at, found = _times(report, topic)
         rates = [each.count / report.step_s if each else 0.0 for each in found]
-        axes.step(at, rates, where="post", color=colour, linewidth=1.6, label=short(topic))
+        lines += axes.step(at, rates, where="post", color=colour, linewidth=1.6, label=short(topic))
     axes.set_ylim(bottom=0)
     axes.set_ylabel("messages per second")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     _clock(axes)
-    _legend(axes)
+    _legend(axes, lines)
 
 
 def _latency_curve(axes: Axes, report: AuditReport, topics: list[str]) -> None:
+    lines: list[Any] = []
     for colour, topic in zip(_colours(topics), topics, strict=False):
         at, found = _times(report, topic)
         for share, width, dashes in (("p50", 1.6, "-"), ("p99", 1.1, "--")):
@@ -288,7 +296,8 @@ def _latency_curve(axes: Axes, report: AuditReport, topics: list[str]) -> None:
             if len(took) > 1:
                 took[-1] = took[-2]
             label = f"{short(topic)}, {share[1:]} %"
-            axes.step(at, took, where="post", color=colour, linewidth=width, linestyle=dashes, label=label)
+            style: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
+            lines += axes.step(at, took, where="post", label=label, **style)
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high < low * 10:
@@ -296,16 +305,17 @@ def _latency_curve(axes: Axes, report: AuditReport, topics: list[str]) -> None:
     axes.set_ylabel("latency")
     _plain(axes.yaxis)
     _clock(axes)
-    _legend(axes)
+    _legend(axes, lines)
 
 
 def _histogram(axes: Axes, report: AuditReport, topics: list[str]) -> None:
     from matplotlib.ticker import StrMethodFormatter
 
+    shown: list[Any] = []
     for colour, topic in zip(_colours(topics), topics, strict=False):
         bars = [(low, count) for name, low, count in report.histogram if name == topic]
         lows = [low / 1000 for low, _ in bars]
-        axes.bar(
+        drawn = axes.bar(
             lows,
             [count for _, count in bars],
             width=[low * 0.2589 for low in lows],
@@ -314,12 +324,13 @@ def _histogram(axes: Axes, report: AuditReport, topics: list[str]) -> None:
             alpha=0.75,
             label=short(topic),
         )
+        shown.append(drawn)
     axes.set_xscale("log")
     axes.set_xlabel("latency (less than 1 ms counts as 1 ms: publishTime has no more)")
     axes.set_ylabel("messages")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     _plain(axes.xaxis)
-    _legend(axes)
+    _legend(axes, shown)
 
 
 def _holes(axes: Axes, report: AuditReport) -> None:
@@ -341,7 +352,7 @@ def _holes(axes: Axes, report: AuditReport) -> None:
                     edgecolor=BAD,
                     linewidth=1,
                 )
-    axes.set_yticks(range(len(shown)), [f"{short(each.topic)} · {each.producer}" for each in shown])
+    axes.set_yticks(range(len(shown)), [f"{short(each.topic)} · {readable(each.producer)}" for each in shown])
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.set_xlabel("number")
     axes.invert_yaxis()
@@ -363,7 +374,14 @@ def _plain(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _legend(axes: Axes) -> None:
+def _legend(axes: Axes, drawn: Sequence[Any]) -> None:
     axes.legend(
-        frameon=False, fontsize=8.5, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0
+        drawn,
+        [each.get_label() for each in drawn],  # said: else a name that begins with _ would be left out
+        frameon=False,
+        fontsize=8.5,
+        ncols=4,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        borderaxespad=0,
     )

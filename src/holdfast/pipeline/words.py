@@ -15,6 +15,16 @@ def short(topic: str) -> str:
     return topic.removeprefix("persistent://").removeprefix("public/default/")
 
 
+def readable(name: str) -> str:
+    """A name that somebody else has given, on one line and without orders to a terminal.
+
+    Example:
+        >>> readable("rig\\n\\x1b[2J")
+        'rig\\\\n\\\\x1b[2J'
+    """
+    return name if name.isprintable() else repr(name)[1:-1]
+
+
 def text_table(
     head: Sequence[str], rows: Sequence[Sequence[object]], numbers: int | None = None
 ) -> list[str]:
