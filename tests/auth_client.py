@@ -38,8 +38,8 @@ def attempt(job: dict[str, Any]) -> str:
 
     client = pulsar.Client(
         job["url"],
-        operation_timeout_seconds=job.get("timeout_s", 2),
-        connection_timeout_ms=1000,
+        operation_timeout_seconds=job.get("timeout_s", 20),
+        connection_timeout_ms=10_000,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
         **credentials(job),
     )
@@ -65,8 +65,8 @@ async def attempt_async(job: dict[str, Any]) -> str:
 
     client = pulsar.asyncio.Client(
         job["url"],
-        operation_timeout_seconds=2,
-        connection_timeout_ms=1000,
+        operation_timeout_seconds=job.get("timeout_s", 20),
+        connection_timeout_ms=10_000,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
         **credentials(job),
     )

@@ -22,7 +22,7 @@ from holdfast.errors import HoldfastError
 from wire_raw import PATIENCE_S, Raw, Type, id_of
 
 T = TypeVar("T")
-QUIET_S = 1.5
+QUIET_S = 4.0
 """Who is to end and has heard nothing for so long has all there is."""
 PAUSE_EVERY = 8
 """Messages."""

@@ -201,14 +201,14 @@ def test_without_authentication_everybody_may(world: World) -> None:
 
 def test_limits_are_shared(world: World) -> None:
     """Connections of both protocols count together; heads and bodies have their limits."""
-    limits = ["connections=3", "unauthenticated_s=0.5", "http_body_bytes=1k"]
+    limits = ["connections=3", "unauthenticated_s=3", "http_body_bytes=1k"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     with served(world.directory / "limited", *flags, http=True) as server:
         large = ask(server, "POST", f"{TOPIC}/subscription/s/resetcursor", body=b"x" * 2000)
         assert large[0] in (404, 413)
         places = [("127.0.0.1", server.ready[name]) for name in ("port", "http_port", "http_port")]
         held = [socket.create_connection(place, timeout=10) for place in places]
-        time.sleep(0.1)
+        time.sleep(0.5)
         with socket.create_connection(places[0], timeout=10) as fourth:
             fourth.sendall(greeting())
             assert "no more are possible" in told(fourth)[0].error.message

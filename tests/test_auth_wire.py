@@ -160,8 +160,8 @@ def outcomes(world: World, server: Served, client: AuthClient) -> dict[str, str]
     files["forged"] = other.certify("carla", file="forged")
     trust = {True: world.authority.ca, "other": other.ca}
     jobs = []
-    for job, _ in CASES.values():
-        made = {"topic": "orders"} | job
+    for job, expected in CASES.values():
+        made = {"topic": "orders"} | job | ({"timeout_s": 2} if expected == "Timeout" else {})
         made["url"] = server.tls_url if job.get("tls") else server.url
         if "certificate" in job:
             made["certificate"] = [str(each) for each in files[job["certificate"]]]
@@ -206,10 +206,10 @@ def test_a_token_is_renewed_while_connected(server: Served, client: AuthClient) 
     """It expires again and again, the client is asked for another one, and nothing is interrupted."""
     before = server.logs()
     job = {"do": "renew", "url": server.url, "topic": "renewed", "role": "billing", "secret": SECRET}
-    [found] = client.run([job | {"lasts_s": 2, "seconds": 4.0}])
+    [found] = client.run([job | {"lasts_s": 2, "seconds": 7.0}])
     assert found["fault"] == ""
     assert found["sent"] > 20
-    assert 3 <= found["asked"] <= 8
+    assert 3 <= found["asked"] <= 12
     assert server.logs() == before  # one connection all the time, and nobody was thrown out
 
 
@@ -343,7 +343,7 @@ def test_another_role_cannot_take_over_a_connection(server: Served) -> None:
 
 def test_limits(world: World, client: AuthClient) -> None:
     """Who says nothing has so long; so many connections; so much in a frame. Others are not disturbed."""
-    limits = ["connections=8", "connections_per_address=4", "unauthenticated_s=0.5", "message_bytes=2k"]
+    limits = ["connections=8", "connections_per_address=4", "unauthenticated_s=3", "message_bytes=2k"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     arguments = ["--config", world.configure(), "--tls-port", "0", *flags]
     with served(world.directory / "limited", *arguments) as server:
@@ -354,7 +354,7 @@ def test_limits(world: World, client: AuthClient) -> None:
                 assert "4 connections from 127.0.0.1" in refusal.error.message
             slow.sendall(greeting("token", token("billing").encode())[:-1])
             assert {each.type for each in told(silent) + told(slow)} <= {pb.BaseCommand.ERROR}
-            assert 0.4 < time.monotonic() - began < 8
+            assert 2.9 < time.monotonic() - began < 30
         with connect(server) as large:
             large.sendall(greeting("token", token("billing").encode()))
             [connected] = commands(large.recv(65536))
@@ -368,7 +368,7 @@ def test_limits(world: World, client: AuthClient) -> None:
 
 def test_handshakes_that_never_end_count(world: World) -> None:
     """On both TLS ports: they hold a place like everybody else, and not for long."""
-    limits = ["connections=3", "unauthenticated_s=0.5"]
+    limits = ["connections=3", "unauthenticated_s=3"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     arguments = ["--config", world.configure(), "--tls-port", "0", "--https-port", "0", *flags]
     with served(world.directory / "handshakes", *arguments) as server:
@@ -376,7 +376,7 @@ def test_handshakes_that_never_end_count(world: World) -> None:
         held = [socket.create_connection(("127.0.0.1", port), timeout=10) for port in ports]
         for each in held:
             each.sendall(b"\x16\x03\x01")
-        time.sleep(0.1)
+        time.sleep(0.5)
         with connect(server) as fourth:
             [refusal] = told(fourth)
             assert "3 connections, and no more are possible" in refusal.error.message

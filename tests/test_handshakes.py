@@ -69,11 +69,11 @@ def serving(directory: Path, work: Work, kind: Any = Echo, places: int = 10) -> 
     door = Admission(Limits(connections=places))
 
     async def main() -> None:
-        factory = after_handshake(lambda: kind(door), context, door.enter, door.leave, 0.5)
+        factory = after_handshake(lambda: kind(door), context, door.enter, door.leave, 3.0)
         server = await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0)
         async with server:
             await asyncio.to_thread(work, server.sockets[0].getsockname()[1], door, client)
-            for _ in range(300):
+            for _ in range(1000):
                 if door.count == 0:
                     break
                 await asyncio.sleep(0.01)
@@ -115,7 +115,7 @@ def test_handshakes_that_never_end_count(tmp_path: Path) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as fourth:
             assert gone(fourth)
         assert door.count == 3
-        assert all(gone(each) for each in held)  # after half a second
+        assert all(gone(each) for each in held)  # after three seconds
         with (
             socket.create_connection(("127.0.0.1", port), timeout=10) as raw,
             context.wrap_socket(raw, server_hostname="localhost") as secure,

@@ -113,7 +113,7 @@ def test_a_reader_that_stalls_costs_lines_not_time() -> None:
     began = time.monotonic()
     for _ in range(1000):
         handler.emit(record)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10  # and not 20 for each
     stream.go.set()
     handler.close()
     lines = stream.getvalue().splitlines()

@@ -150,7 +150,7 @@ def test_timeouts(q: Queue) -> None:
             began = time.monotonic()
             with pytest.raises(Timeout, match=r"no message .*waited 0\.1 s"):
                 await call(timeout=0.1)
-            assert 0.1 <= time.monotonic() - began < 0.5
+            assert 0.1 <= time.monotonic() - began < 5
         fill(q, b"x" * 992)
         with pytest.raises(Full):
             await q.aput(b"x" * 992, timeout=0)
@@ -184,7 +184,7 @@ def test_who_is_in_the_way_is_named_and_its_death_noticed(q: Queue, start: Start
         died = time.monotonic()
         with await task as message:
             assert message.redelivered == 1
-        assert time.monotonic() - died < 1
+        assert time.monotonic() - died < 5
 
     run(main())
 

@@ -289,7 +289,7 @@ def test_a_blocked_get_goes_on_soon_after_a_kill(q: Queue, start: Start) -> None
     began = time.monotonic()
     with q.get(timeout=10) as message:
         assert message.redelivered == 1
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5
 
 
 def count_up(name: str) -> None:

@@ -28,7 +28,7 @@ the broker's counters, follows what must be there. The exit status is 1 if
 anything is missing, doubled or out of order. Ctrl-C ends the run early, with
 its account; a second one, or SIGTERM, ends everything at once.
 
-The queue alone, a hundred thousand times faster: holdfast queue demo."""
+The queue alone, at twenty times the rate: holdfast queue demo."""
 
 NEEDED = {
     "pyspark": "holdfast[spark]",

@@ -111,6 +111,7 @@ class Show:
         self.url = f"pulsar://127.0.0.1:{port}"
         self.faults: list[str] = []
         self._chance = random.Random()
+        self._interrupted = False
         self._look_at = 0.0
         self._seen = (0.0, 0)
         environment = {"HOLDFAST_RUNTIME_DIR": str(places.runtime)}
@@ -163,29 +164,39 @@ class Show:
                 broker.admin.create_topic(topic, deduplication=True, retention_bytes=-1)
 
     def run(self) -> None:
-        """Until the time is over. Ctrl-C ends it early, and the account is made all the same."""
-        scene = self.scene
+        """Until the time is over. Ctrl-C ends it early, and the account is made all the same.
+
+        It is looked for between two steps: one that it broke off, such as a kill, would not be accounted for.
+        """
+        scene, before = self.scene, signal.signal(signal.SIGINT, self._interrupt)
         try:
             self._begin()
             scene.phase = "running"
             begin = time.monotonic()
             end, attack_at = begin + self.settings.seconds, begin + 1.0
-            while (now := time.monotonic()) < end:
+            while (now := time.monotonic()) < end and not self._interrupted:
                 self._keep_up(now)
                 if self.settings.chaos and now >= attack_at:
                     self._attack(now)
                     attack_at = now + ATTACK_S * self._chance.uniform(0.5, 1.5)
                 self._look()
                 time.sleep(TICK_S)
-        except KeyboardInterrupt:
-            if scene.phase == "starting":  # there is nothing to account for yet
-                raise
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if self._interrupted:
             scene.tell("interrupted: coming to rest")
+
+    def _interrupt(self, *_: object) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted = True
 
     def _begin(self) -> None:
         """Until Spark, which takes longest, has done its first batch: then there is something to break."""
         until = time.monotonic() + START_S
         while not self.places.sign.exists():
+            if self._interrupted:  # there is nothing to account for yet
+                raise KeyboardInterrupt
             if time.monotonic() > until:
                 self.faults.append(f"the Spark stream has done nothing in {START_S:.0f} s")
                 return
