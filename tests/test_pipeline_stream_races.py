@@ -30,7 +30,7 @@ def trim_at_first_time(broker: BlockingBroker, patch: pytest.MonkeyPatch, positi
     """All below is trimmed just when a time is looked up. Answers of which entries it was."""
     real, asked = FileTopic._time, list[int]()
 
-    def late(self: FileTopic, ordinal: int, stop: int) -> tuple[int, int]:
+    def late(self: FileTopic, ordinal: int, stop: int) -> tuple[int, int] | None:
         asked.append(ordinal)
         if len(asked) == 1:
             let_go(broker, position)
@@ -49,12 +49,15 @@ def test_a_search_by_time_goes_on_behind_a_trim(
     assert asked[:2] == [10, 17], "the first was trimmed under the search"
 
 
-def test_a_search_by_time_tells_a_file_that_is_missing(data: str, broker: BlockingBroker) -> None:
+def test_a_search_by_time_ends_before_a_file_that_is_missing(data: str, broker: BlockingBroker) -> None:
+    """Whoever reads from there is told, or leaves it out."""
     publish(broker, entries_of("a", 1) * 4)
     for each in (Path(data) / "ledgers").iterdir():
         each.unlink()
-    with pytest.raises(Corrupt, match="position 2"):
-        FilePlace(data).open(ORDERS).at_time(0)
+    topic = FilePlace(data).open(ORDERS)
+    assert topic.at_time(1 << 40) == 0
+    with pytest.raises(Corrupt, match="position 0"):
+        topic.run(0, 4)
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])

@@ -46,6 +46,8 @@ OPEN_LEDGERS = 64
 """Ledgers that are held open for all topics of a place, two descriptors each ..."""
 OPEN_ALONE = 4
 """... and for a topic by itself, as one read opens it: one after the other is needed."""
+STEPS_OF_ONE = 64
+"""So many damaged entries in a row are passed one by one in a search by time; then in larger steps."""
 POINTS_MAX = 4096
 """For so many ordinals weights are asked for within ledgers, at most about twice as many are told."""
 _PARTITION = re.compile(r"(.*)-partition-(0|[1-9][0-9]{0,8})")  # 007 is no number of a partition
@@ -263,37 +265,58 @@ class FileTopic:
         return first, visible
 
     def at_time(self, time_ms: int) -> int:
-        """As TopicReader. Raises Corrupt: what is kept cannot be read."""
+        """As TopicReader. All before the answer that can be read is older; where entries are damaged it may
+        stand before them, and never behind one that can be read and is not older."""
         low, high = self.plan()
-        begun = low, self._table.version
         wanted = time_ms * 1_000_000
         while low < high:  # log time never goes back
             middle = (low + high) // 2
             try:
-                time_ns, place = self._time(middle, high)
-            except NotFound as error:
-                # Its ledger went, or was written again into another file: then all is searched anew.
+                found = self._time(middle, high)
+            except NotFound:  # its ledger went, or was written again into another file: all is searched anew
                 low, high = self.plan()
-                if begun == (low, self._table.version):
-                    raise Corrupt(f"{self.name}, position {middle}: {error}") from error
-                begun = low, self._table.version
+                low = min(high, max([low, *self._firsts[:1]]))
                 continue
-            if time_ns < wanted:
-                low = place + 1
+            if found is not None and found[0] < wanted:
+                low = found[1] + 1
             else:
                 high = middle
         return low
 
-    def _time(self, ordinal: int, stop: int) -> tuple[int, int]:
-        """The time of an entry, and which one it is: the next that is whole, if it is damaged."""
-        for place in range(ordinal, min(stop, ordinal + 64)):
-            entry, _ = self._at(place, stop)
-            try:
-                return self._files.time(entry.file, place - entry.first, entry.generation), place
-            except Corrupt:
-                if place + 1 == min(stop, ordinal + 64):
-                    raise
-        raise NotFound(f"{self.name}: entry {ordinal} was trimmed; plan again")
+    def _time(self, ordinal: int, stop: int) -> tuple[int, int] | None:
+        """The time of an entry, and which one it is: one behind it that is whole, if it is damaged, and the
+        next one if no others are whole among those that are damaged; None: there is none.
+
+        Raises:
+            NotFound: what is known of the ledgers is old; now it is new.
+        """
+        step, damaged, place = 1, ordinal, ordinal
+        while (time_ns := self._time_of(place, stop)) is None:
+            if place + 1 >= stop:
+                return None
+            damaged = place
+            step = step if place < ordinal + STEPS_OF_ONE else 2 * step
+            place = min(place + step, stop - 1)
+        found = time_ns, place
+        while place - damaged > 1:  # where the damage ends, if it is in one piece
+            middle = (damaged + place) // 2
+            if (time_ns := self._time_of(middle, stop)) is None:
+                damaged = middle
+            else:
+                found = time_ns, (place := middle)
+        return found
+
+    def _time_of(self, ordinal: int, stop: int) -> int | None:
+        """When an entry was stored; None: it is damaged. Raises NotFound as `_time`."""
+        entry, _ = self._at(ordinal, stop)
+        version = self._table.version
+        try:
+            return self._files.time(entry.file, ordinal - entry.first, entry.generation)
+        except (Corrupt, NotFound):
+            first, _ = self.plan()
+            if first > ordinal or version != self._table.version:
+                raise NotFound(f"{self.name}: entry {ordinal} is elsewhere by now, or trimmed") from None
+            return None
 
     def locate(self, ordinal: int) -> tuple[int, int]:
         """As EntryReader."""
