@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast._core import Batch
+from holdfast._core import Batch, TopicView
 from holdfast.broker.names import topic_name
+from holdfast.ledger import publication
 from holdfast.ledger.publication import Publications, TopicFiles, read_table, table_path, view_path
 from holdfast.pipeline.reading import FilePlace
 from processes import Start, tell, until
@@ -197,6 +199,58 @@ def test_a_start_writes_damaged_tables_anew(tmp_path: Path) -> None:
         place = FilePlace(str(tmp_path))
         assert place.topics() == [NEWS, ORDERS]
         assert (place.open(ORDERS).plan(), place.open(NEWS).plan()) == ((0, 1), (1, 1))
+
+
+def test_a_topic_that_is_shown_for_the_first_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every moment it is not there yet, or can be read; never damaged. So is one that is made again."""
+    seen: list[Any] = []
+
+    def look() -> None:
+        try:
+            place = FilePlace(str(tmp_path))
+            for name in place.topics():
+                seen.append((name, place.open(name).plan(), TopicFiles(tmp_path, name).plan()))
+        except holdfast.HoldfastError as error:
+            seen.append(error)
+
+    def around(kind: Any, member: str) -> None:
+        real = getattr(kind, member)
+
+        def step(self: Any, *told: Any) -> Any:
+            look()
+            found = real(self, *told)
+            look()
+            return found
+
+        monkeypatch.setattr(kind, member, step)
+
+    class View:
+        """With looks, when it was made, and around each word that it says."""
+
+        def __init__(self, *told: Any) -> None:
+            self._view = TopicView(*told)
+            look()
+
+        def publish(self, *told: Any) -> None:
+            look()
+            self._view.publish(*told)
+            look()
+
+        def sync(self) -> None:
+            self._view.sync()
+
+    with holdfast.Broker.open(tmp_path, roll_entries=1) as broker:
+        monkeypatch.setattr(publication, "TopicView", View)
+        for member in ("_renew", "_write"):
+            around(Publications, member)
+        for count in (1, 2):
+            with broker.producer("orders", batch=1) as p:
+                p.send_many([b"1"] * count)
+            whole = (ORDERS, (0, count), (0, count))
+            until(lambda whole=whole: whole in seen)  # type: ignore[misc]
+            assert not [each for each in seen if isinstance(each, Exception)]
+            broker.admin.delete_topic("orders")
+            seen.clear()
 
 
 def test_a_version_is_of_one_table_for_good(tmp_path: Path) -> None:

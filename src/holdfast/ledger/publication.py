@@ -2,7 +2,7 @@
 
 Per topic two small files in `topics/`. The *view* is mapped: incarnation, first, visible, the version of the
 table. The *table* says which ledger is in which file; it is replaced as a whole, before the view names its
-version. Both are written only after `visible` has advanced, so nothing in them can be taken back.
+version; the first one comes behind the view, which is found by it. Both are written only after `visible` has advanced, so nothing in them can be taken back.
 
 A reader plans once from them, reads nothing beyond, and looks at `first` again after it has opened its files.
 Damage below visible is damage, never a tail.
@@ -127,6 +127,8 @@ class Publications:
                 TopicView(str(self._directory / view_path(topic)), topic, self._incarnation),
                 TopicTable(topic, name, incarnation, version, ()),
             )
+            if version == 0:  # nobody has seen it. Who finds its table shall not find a view without a word
+                shown.view.publish(incarnation, min(ledgers.first, visible), visible, 1, state)
         last = ledgers.last
         extent = (ledgers.first, len(ledgers), 0 if last is None else last.id, self._rewritten())
         if shown.extent != extent:
