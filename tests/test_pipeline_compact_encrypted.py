@@ -39,7 +39,7 @@ def positions(spark: SparkSession, to: Path) -> list[int]:
 
 
 def test_what_cannot_be_opened_stays_whole(spark: SparkSession, tmp_path: Path) -> None:
-    """I187. By entries of a topic, as a client makes them."""
+    """I188. By entries of a topic, as a client makes them."""
     data, to = tmp_path / "data", tmp_path / "c"
     entries = [
         *(metadata("a", **part("u", n, 3)) for n in range(3)),  # 0, 1, 2: the last one of its key
@@ -139,7 +139,7 @@ def random_rows(chance: random.Random, count: int) -> list[dict[str, Any]]:
 
 
 def test_as_a_plain_computation_has_it_run_after_run(spark: SparkSession, tmp_path: Path) -> None:
-    """I187. Each run sees a part of them."""
+    """I188. Each run sees a part of them."""
     topics = {f"t{n}": random_rows(random.Random(n), 200) for n in range(3)}
     for upto in (70, 200):
         seen = {name: rows[:upto] for name, rows in topics.items()}

@@ -349,7 +349,7 @@ def measure(options: argparse.Namespace) -> int:
                     every=options.every,
                 )
                 wait_for(query, steps.interrupts)
-                found = library.report(spark, options.to, library.dropped(query), began)
+                found = library.stream_report(spark, options.to, query, began)
     return _tell(options, found)
 
 

@@ -232,7 +232,7 @@ def opened(rows: DataFrame) -> Iterator[DataFrame | None]:
     it says that its key is gone; whether it is a batch. None: nothing is encrypted.
 
     A chunked message is where its last part is. Its parts have one uuid, and stand in their order; if it was
-    sent again, its first part begins it anew. Whatever is otherwise is not whole (I187).
+    sent again, its first part begins it anew. Whatever is otherwise is not whole (I188).
     """
     from pyspark import StorageLevel
     from pyspark.sql import Window

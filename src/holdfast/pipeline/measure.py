@@ -6,9 +6,17 @@ identity is said by `Fields`. The default is what `numbered.encode_json` makes w
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import glob
+import json
+import math
+import os
 import re
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -18,16 +26,22 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Misuse
 from holdfast.pipeline.archive import read_archive
-from holdfast.pipeline.inputs import Origin, Told, silent
+from holdfast.pipeline.compact import COUNTED
+from holdfast.pipeline.inputs import Origin, Told, settings, silent
 from holdfast.pipeline.words import plural, text_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 SHOWN = 20
 FIGURES = ("least", "mean", "p95", "most")
-_SPAN = re.compile(r"\d+ (second|minute|hour|day|week)s?")
+OBSERVED = "measured"
+"""What a stream counts on its way, as its progress has it."""
+ASKED = "holdfast.json"
+"""In a checkpoint: what the figures of its stream are."""
+_SPAN = re.compile(r"(\d+) (second|minute|hour|day|week)s?")
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
 FIGURES_SCHEMA = (
@@ -36,13 +50,20 @@ FIGURES_SCHEMA = (
 )
 
 
-def require_span(span: str) -> None:
-    """
+def require_span(span: str) -> int:
+    """Its seconds.
+
     Raises:
         Misuse: it is no span of time.
+
+    Example:
+        >>> require_span("2 minutes")
+        120
     """
-    if _SPAN.fullmatch(span) is None:
+    found = _SPAN.fullmatch(span)
+    if found is None:
         raise Misuse(f"{span!r} is no span of time; say it as 10 seconds, 5 minutes or 1 hour")
+    return int(found[1]) * _SECONDS[found[2]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +109,9 @@ class MeasureReport:
     measurements: int
     """In them."""
     late: int
-    """That came too late for their window, as a stream counts them."""
+    """That came too late for their window, as a stream counts them: see `stream_report`."""
+    not_finite: int
+    """Messages whose value is NaN or infinite, which is no measurement; a stream counts them as `late`."""
     seconds: float
     rows: list[dict[str, Any]] = field(default_factory=list)
     """The newest windows."""
@@ -102,10 +125,11 @@ class MeasureReport:
         """For people."""
         head = ("WINDOW", "KEY", "COUNT", "LEAST", "MEAN", "P95", "MOST")
         rows = [
-            (each["start"], each["key"], each["count"], *(f"{each[name]:.4g}" for name in FIGURES))
+            (each["start"], each["key"], each["count"], *(_short(each[name]) for name in FIGURES))
             for each in self.rows
         ]
         late = f", {self.late:,} were too late" if self.late else ""
+        late += f", {self.not_finite:,} were not finite" if self.not_finite else ""
         measured = plural(self.measurements, "measurement")
         total = f"{self.to}: {plural(self.windows, 'window')} of {measured}{late}"
         note = [f"note: {self.note}"] if self.note else []
@@ -116,8 +140,13 @@ COLUMNS = ("value", "topic", "messageId", "eventTime", "publishTime")
 """Of the source, that are needed here."""
 
 
-def measurements(messages: DataFrame, fields: Fields = Fields()) -> DataFrame:  # noqa: B008  # immutable
-    """The typed measurements of messages: key, value, at, identity. What is none is left out."""
+def measurements(
+    messages: DataFrame,
+    fields: Fields = Fields(),  # noqa: B008  # immutable
+    seen: Observation | str | None = None,
+) -> DataFrame:
+    """The typed measurements of messages: key, value, at, identity. What is none is left out; `seen` has the
+    number of those that are not finite, which would make NaN of all figures of their window."""
     from pyspark.sql import functions as F  # noqa: N812
 
     parsed = messages.select(
@@ -138,7 +167,10 @@ def measurements(messages: DataFrame, fields: Fields = Fields()) -> DataFrame:  
         .otherwise(F.to_json(F.struct("topic", "messageId")))
         .alias("identity"),
     )
-    return typed.where("value IS NOT NULL AND at IS NOT NULL")
+    finite = F.abs("value") < F.lit(math.inf)  # to Spark, NaN is more than everything
+    if seen is not None:
+        typed = typed.observe(seen, F.count_if(~finite).alias("not_finite"))
+    return typed.where(finite & F.col("at").isNotNull())
 
 
 def aggregates(found: DataFrame, windows: Windows = Windows()) -> DataFrame:  # noqa: B008  # immutable
@@ -175,8 +207,10 @@ def measure(
     windows: Windows = Windows(),  # noqa: B008
     told: Told = silent,
 ) -> MeasureReport:
-    """Figures of everything that is there now, as Parquet; what was in `to` before is replaced."""
-    began = time.monotonic()
+    """Figures of everything that is there now, as Parquet; what was in `to` before is replaced as a whole."""
+    from pyspark.sql import Observation
+
+    began, seen = time.monotonic(), Observation()
     require_figures(to)
     if archive is not None and not topics:
         messages = read_archive(spark, archive)
@@ -185,13 +219,59 @@ def measure(
     else:
         messages = Origin(path, url, token, options or {}).messages(spark, topics, columns=COLUMNS)
     told("measure", str(to))
-    aggregates(measurements(messages, fields), windows).write.mode("overwrite").parquet(str(to))
-    found = report(spark, to, 0, began)
+    with settings(spark, COUNTED), replaced(to) as place:
+        aggregates(measurements(messages, fields, seen), windows).write.mode("overwrite").parquet(place)
+    found = report(spark, to, 0, began, seen.get["not_finite"])
     if found.measurements == 0 and (count := messages.count()):
         # A wrong name of a field would else look like a topic without measurements.
         note = f"of {plural(count, 'message')} none is JSON with a number in {fields.value!r}"
         return replace(found, note=note)
     return found
+
+
+@contextlib.contextmanager
+def replaced(to: str | Path) -> Iterator[str]:
+    """A place to write beside `to`, which becomes `to` when all went well; else `to` is what it was.
+
+    A run that is killed leaves its place, or between two renames what was in `to` before, beside it: the next
+    run removes the one, and brings the other back. A place is locked while its run lives.
+    """
+    if "://" in str(to):
+        yield str(to)  # there Spark replaces as it can
+        return
+    there = Path(to).resolve()
+    there.parent.mkdir(parents=True, exist_ok=True)
+    recover(there)
+    place = there.with_name(f".{there.name}.new-{uuid.uuid4().hex}")
+    place.mkdir()
+    lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield str(place / "figures")
+        if there.exists():
+            there.rename(place.with_name(f".{there.name}.old-{uuid.uuid4().hex}"))
+        (place / "figures").rename(there)
+    finally:
+        os.close(lock)
+        shutil.rmtree(place, ignore_errors=True)
+    recover(there)
+
+
+def recover(there: Path) -> None:
+    """What runs that are dead have left beside `there`."""
+    for old in there.parent.glob(f".{glob.escape(there.name)}.old-*"):
+        if there.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.rename(there)
+    for new in there.parent.glob(f".{glob.escape(there.name)}.new-*"):
+        with contextlib.suppress(OSError):  # locked, or just removed by whom it belongs to
+            lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(new, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def require_figures(to: str | Path) -> None:
@@ -205,7 +285,11 @@ def require_figures(to: str | Path) -> None:
         return
     if not there.is_dir():
         raise Misuse(f"{there} is a file; name a directory for the figures")
+    if there.is_mount():
+        raise Misuse(f"{there} is where something is mounted, and cannot be replaced; name a directory in it")
     for each in there.iterdir():
+        if each.name == "_temporary":
+            continue  # of Spark's own, killed while it wrote here
         if each.is_dir() or not each.name.lstrip("._").startswith(("part-", "SUCCESS")):
             raise Misuse(
                 f"{there} holds {each.name}, which is none of the figures that are replaced here; "
@@ -246,12 +330,16 @@ def measure_stream(
     """The same as a stream that adds each window once, when nothing of it is waited for any more.
 
     Without `every`, it takes what is there and ends; windows that are still open are added by the next run.
+
+    Raises:
+        Misuse: the checkpoint is of a stream with other windows or fields, or `to` is none of a stream's.
     """
     require_stream(to)
+    require_same(checkpoint, windows, fields)
     if messages is None:
         messages = Origin(path, url, token, options or {}).stream(spark, topics).load()
     writer = (
-        aggregates(measurements(messages, fields), windows)
+        aggregates(measurements(messages, fields, OBSERVED), windows)
         .writeStream.format("parquet")
         .outputMode("append")
         .option("path", str(to))
@@ -262,10 +350,55 @@ def measure_stream(
     return writer.trigger(processingTime=every).start()
 
 
+def require_same(checkpoint: str | Path, windows: Windows, fields: Fields) -> None:
+    """A checkpoint goes on with the windows and fields that it was begun with: others would mix with what it
+    has open. They are kept in it, if it is on this machine.
+
+    Raises:
+        Misuse: it was begun with others.
+    """
+    if "://" in str(checkpoint):
+        return
+    kept = Path(checkpoint) / ASKED
+    now = {
+        "window": require_span(windows.length),
+        "slide": require_span(windows.slide or windows.length),
+        "late": require_span(windows.late),
+        **json.loads(json.dumps(asdict(fields))),
+    }
+    if kept.exists() and any(Path(checkpoint).glob("offsets/[0-9]*")):
+        before = json.loads(kept.read_bytes())
+        others = [name for name in now if before.get(name) != now[name]]
+        if others:
+            told = ", ".join(f"{name} was {before.get(name)} and is {now[name]}" for name in others)
+            raise Misuse(
+                f"the checkpoint {checkpoint} is of other figures (spans in seconds): {told}. Go on as it "
+                "was begun, or name another --checkpoint and --to"
+            )
+        return
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    new = kept.with_name(f".{ASKED}.new")
+    new.write_text(json.dumps(now))
+    new.replace(kept)
+
+
 def dropped(query: StreamingQuery) -> int:
     """How many measurements came too late, in the progress that Spark still remembers."""
     operators = (each for progress in query.recentProgress for each in progress.stateOperators)
     return sum(each.numRowsDroppedByWatermark for each in operators)
+
+
+def stream_report(spark: SparkSession, to: str | Path, query: StreamingQuery, began: float) -> MeasureReport:
+    """What is in `to` now, and what a stream has left out: in the batches that Spark remembers
+    (`spark.sql.streaming.numRecentProgressUpdates`). If it has forgotten some, a note says so."""
+    found = query.recentProgress
+    rows = (progress.observedMetrics.get(OBSERVED) for progress in found)
+    not_finite = sum(row["not_finite"] for row in rows if row is not None)
+    note = ""
+    if len(found) >= int(str(spark.conf.get("spark.sql.streaming.numRecentProgressUpdates"))):
+        first = min(progress.batchId for progress in found)
+        note = f"late measurements, and those that are not finite, are counted from batch {first} on"
+    return replace(report(spark, to, dropped(query), began, not_finite), note=note)
 
 
 def in_utc(micros: int) -> str:
@@ -277,7 +410,18 @@ def in_utc(micros: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
 
 
-def report(spark: SparkSession, to: str | Path, late: int, began: float) -> MeasureReport:
+def _short(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.4g}"
+
+
+def _finite(value: Any) -> Any:
+    """The mean of large numbers may not be; and JSON cannot say so."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def report(
+    spark: SparkSession, to: str | Path, late: int, began: float, not_finite: int = 0
+) -> MeasureReport:
     """What is in `to` now."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -289,7 +433,9 @@ def report(spark: SparkSession, to: str | Path, late: int, began: float) -> Meas
     # As numbers: Spark would hand them over in the zone of this machine, and not say so.
     newest = newest.withColumns({name: F.unix_micros(name) for name in ("start", "end")})
     shown = [
-        {**row.asDict(), "start": in_utc(row["start"]), "end": in_utc(row["end"])}
+        {name: _finite(value) for name, value in row.asDict().items()}
+        | {"start": in_utc(row["start"]), "end": in_utc(row["end"])}
         for row in reversed(newest.collect())
     ]
-    return MeasureReport(str(to), total["windows"], total["measured"], late, time.monotonic() - began, shown)
+    took = time.monotonic() - began
+    return MeasureReport(str(to), total["windows"], total["measured"], late, not_finite, took, shown)
