@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a picture that is redrawn in a terminal, now and then a line elsewhere."""
+"""What the demo shows while it runs: a picture redrawn in a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
