@@ -2,7 +2,8 @@
 
 Per topic two small files in `topics/`. The *view* is mapped: incarnation, first, visible, the version of the
 table. The *table* says which ledger is in which file; it is replaced as a whole, before the view names its
-version; the first one comes behind the view, which is found by it. Both are written only after `visible` has advanced, so nothing in them can be taken back.
+version; only the first one comes after the view, which nobody finds without it. Both are written only after
+`visible` has advanced, so nothing in them can be taken back.
 
 A reader plans once from them, reads nothing beyond, and looks at `first` again after it has opened its files.
 Damage below visible is damage, never a tail.
