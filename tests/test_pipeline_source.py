@@ -104,6 +104,16 @@ def test_a_schema_prunes_and_orders_columns(spark: SparkSession, data: str, brok
         load(spark, data, "value string", topic="orders").collect()
 
 
+def test_a_frame_is_planned_once(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
+    """With its first use; Spark does not ask again. The page of the source says so."""
+    fill(broker, 5)
+    reader = spark.read.format("holdfast").option("topic", "orders").schema("position bigint")
+    frame = reader.load(data)
+    assert frame.count() == 5
+    fill(broker, 5)
+    assert (frame.count(), reader.load(data).count()) == (5, 10)
+
+
 def test_wrong_options_in_spark(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
     fill(broker, 1)
     with pytest.raises(Exception, match=r"no option 'topik'; did you mean topic\?.*startingOffsets"):
@@ -277,7 +287,7 @@ def test_corrupt_blocks_are_named_or_left_out_and_counted(
     assert [(row["position"], row["value"]) for row in rows] == [(15, None)]
     topic = FilePlace(data).open(ORDERS)
     topic.plan()
-    assert topic._time(15, 40)[1] == 16, "a search by time goes around it"
+    assert (topic._time(15, 40) or ())[1:] == (16,), "a search by time goes around it"
 
 
 def test_a_ledger_that_was_written_anew_is_no_damage(data: str, broker: BlockingBroker) -> None:
