@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.errors import Exists, NotFound
-from holdfast.pipeline.init import TEMPLATE, write_project
+from holdfast.pipeline.init import FILES, TEMPLATE, write_project
 
 
 def test_its_own_test_passes(tmp_path: Path) -> None:
@@ -65,3 +67,26 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
         write_project(tmp_path / "no/such")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
     assert TEMPLATE.is_dir()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_half_a_project_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    real, written = Path.write_text, list[Path]()
+
+    def full(self: Path, *given: Any, **more: Any) -> int:
+        written.append(self)
+        if len(written) == len(FILES):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, *given, **more)
+
+    project = tmp_path / "project"
+    if there:
+        project.mkdir()
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_project(project)
+    assert project.exists() == there
+    assert not list(tmp_path.rglob("*.*"))
+    monkeypatch.undo()
+    write_project(project)
+    assert all(path.exists() for path in written)

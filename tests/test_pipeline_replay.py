@@ -283,6 +283,10 @@ def test_compacted_again_while_it_is_replayed(
         "key = uuid()",
         "publishTime > now() - INTERVAL 1 DAY",
         "date = curdate()",
+        "date = DATE 'today'",
+        "publishTime < TIMESTAMP /* as of */ 'now'",
+        "date >= 'Yesterday'",
+        "date = to_date('today')",
         "key IN (SELECT key FROM VALUES ('k1') AS t(key))",
         "length(key) > 1 AND (unix_timestamp() > 0 OR key = 'x')",
     ],
@@ -291,7 +295,8 @@ def test_a_filter_that_says_something_else_tomorrow(spark: SparkSession, where: 
     rows = spark.createDataFrame([], "key STRING, publishTime TIMESTAMP, date DATE")
     with pytest.raises(Misuse, match=r"each time|another table"):
         require_lasting(rows.where(where), where)
-    require_lasting(rows.where("key = 'k' AND year(date) = 2026 OR publishTime < '2026-11-15'"), "")
+    fine = "key = 'today' AND year(date) = 2026 OR publishTime < '2026-11-15' OR date = DATE '2026-11-15'"
+    require_lasting(rows.where(fine), fine)
 
 
 def test_the_command(
@@ -432,6 +437,7 @@ def test_what_cannot_be_replayed(spark: SparkSession, tmp_path: Path) -> None:
         ({"id": "a/b"}, "cannot name a replay"),
         ({"id": "x", "rate": 0.0}, "more than 0"),
         ({"id": "x", "to": "a/b"}, "not a topic's name"),
+        ({"id": "x", "to": "a*b*c"}, "more than one star"),
         ({"id": "x", "since": datetime(2026, 11, 15)}, "no time zone"),
     ):
         with pytest.raises(Misuse, match=words):

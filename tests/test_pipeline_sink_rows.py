@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,25 @@ def test_rows_that_are_wrong() -> None:
     missing = pa.array([[("k", None)]], pa.map_(pa.string(), pa.string()))
     with pytest.raises(Misuse, match="property 'k' is NULL in a row; map_filter"):
         rows.entries(pa.RecordBatch.from_arrays([pa.array(["x"]), missing], ["value", "properties"]), "s", 0)
+
+
+def test_strings_that_are_no_text() -> None:
+    """Spark makes them of any bytes: cast(X'ff41' as string)."""
+    text, maps = pa.array([b"ok", b"\xffA"]).view(pa.string()), pa.map_(pa.string(), pa.string())
+    inside = pa.MapArray.from_arrays([0, 1, 2], pa.array(["a", "a"]), text).cast(maps)
+    values = pa.array(["x", "y"])
+    for name, kind, column, advice in (
+        ("key", "string", text, "cast(key as binary) writes a key of bytes"),
+        ("topic", "string", text, "name a topic"),
+        ("properties", "map<string,string>", inside, "base64(…) makes text of any bytes"),
+    ):
+        rows = Rows.of(schema(f"value string, {name} {kind}"), None if name == "topic" else "t")
+        piece = pa.RecordBatch.from_arrays([values, column], ["value", name])
+        told = f"column {name} is no text in row 11 of its task: b'\\xffA' is not UTF-8; {advice}, or decode"
+        with pytest.raises(Misuse, match=re.escape(told)):
+            rows.entries(piece, "spark", 10)
+    rows = Rows.of(schema("value string"), "t")
+    assert rows.entries(pa.RecordBatch.from_arrays([text], ["value"]), "spark", 0), "a value is any bytes"
 
 
 @pytest.mark.parametrize(

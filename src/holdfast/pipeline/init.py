@@ -32,15 +32,25 @@ def write_project(directory: str | Path) -> list[str]:
         raise Exists(f"{target} is there, and not empty; name another directory")
     if not target.absolute().parent.is_dir():
         raise NotFound(f"there is no directory {target.absolute().parent}; make it first")
-    made = not target.exists()
+    files = {
+        Path(folder) / name: (TEMPLATE / folder / name)
+        .read_text(encoding="utf-8")
+        .replace(_HERE_ONLY, "")
+        .replace(_PROJECT, f"file://{target.absolute()}/")
+        for name, folder in FILES.items()
+    }
+    there = target.exists()
     try:
-        for name, folder in FILES.items():
-            text = (TEMPLATE / folder / name).read_text(encoding="utf-8")
-            (target / folder).mkdir(parents=True, exist_ok=True)
-            text = text.replace(_HERE_ONLY, "").replace(_PROJECT, f"file://{target.absolute()}/")
-            (target / folder / name).write_text(text, encoding="utf-8")
-    except OSError:
-        if made:
+        for path, text in files.items():
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            (target / path).write_text(text, encoding="utf-8")
+    except BaseException:
+        for each in target.iterdir() if there else ():  # it was empty: all of it is ours
+            if each.is_dir():
+                shutil.rmtree(each, ignore_errors=True)
+            else:
+                each.unlink(missing_ok=True)
+        if not there:
             shutil.rmtree(target, ignore_errors=True)
         raise
-    return [str(Path(folder) / name) for name, folder in FILES.items()]
+    return [str(path) for path in files]

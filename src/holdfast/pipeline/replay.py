@@ -449,6 +449,12 @@ def _send(rows: DataFrame, plan: Plan, number: int, sink: Mapping[str, str]) -> 
 
 
 def _target(to: str, name: str) -> str:
+    """
+    Raises:
+        Misuse: that names no topic.
+    """
+    if to.count("*") > 1:
+        raise Misuse(f"{to!r} has more than one star; each topic's own name stands in one place")
     return topic_name(to.replace("*", name))
 
 

@@ -74,6 +74,14 @@ _HINTS = {
 }
 
 
+_NO_TEXT = {
+    "key": "cast(key as binary) writes a key of bytes",
+    "topic": "name a topic",
+    "properties": "base64(…) makes text of any bytes",
+    "keyEncoding": _HINTS["keyEncoding"],
+}
+
+
 @dataclass(frozen=True)
 class Rows:
     """How rows of one schema are turned into entries. Made in the driver, used in tasks."""
@@ -146,8 +154,8 @@ class Rows:
         values = self._bytes(piece, "value")
         assert values is not None
         nulls = piece.column(self.columns["value"]).null_count
-        topics, keys = self._topics(piece), self._keys(piece)
-        properties, times = self._properties(piece), self._times(piece)
+        topics, keys = self._topics(piece, sequence), self._keys(piece, sequence)
+        properties, times = self._properties(piece, sequence), self._times(piece)
         orders, headers = self._bytes(piece, "orderingKey"), self._bytes(piece, "encryption")
         others = (topics, keys, properties, times, orders, headers)
         if all(each is None for each in others) and not nulls:
@@ -223,29 +231,32 @@ class Rows:
             column = column.cast(pa.large_binary())
         return column.to_pylist()  # type: ignore[no-any-return]
 
-    def _keys(self, piece: pa.RecordBatch) -> list[Any] | None:
+    def _keys(self, piece: pa.RecordBatch, sequence: int) -> list[Any] | None:
         column = self._column(piece, "key")
-        if column is None or "keyEncoding" not in self.columns:
-            return None if column is None else column.to_pylist()
-        how = piece.column(self.columns["keyEncoding"]).to_pylist()
-        return [_key(*each) for each in zip(column.to_pylist(), how, strict=True)]
+        if column is None:
+            return None
+        keys = _texts(column, "key", sequence)
+        if "keyEncoding" not in self.columns:
+            return keys
+        how = _texts(piece.column(self.columns["keyEncoding"]), "keyEncoding", sequence)
+        return [_key(*each) for each in zip(keys, how, strict=True)]
 
-    def _topics(self, piece: pa.RecordBatch) -> list[str] | None:
+    def _topics(self, piece: pa.RecordBatch, sequence: int) -> list[str] | None:
         if self.topic is not None:
             return None
         column = piece.column(self.columns["topic"])
         if column.null_count:
             raise Misuse("column topic is NULL in a row; give each row a topic, or all of them option topic")
-        names = column.to_pylist()
+        names = _texts(column, "topic", sequence)
         for name in set(names) - self.full_names.keys():
             self.full_names[name] = _full_name(name, "column topic")
         return [self.full_names[name] for name in names]
 
-    def _properties(self, piece: pa.RecordBatch) -> list[dict[str, str] | None] | None:
+    def _properties(self, piece: pa.RecordBatch, sequence: int) -> list[dict[str, str] | None] | None:
         column = self._column(piece, "properties")
         if column is None:
             return None
-        told = [None if each is None else dict(each) for each in column.to_pylist()]
+        told = [None if each is None else dict(each) for each in _texts(column, "properties", sequence)]
         for each in told:
             if each and None in each.values():
                 name = next(key for key, value in each.items() if value is None)
@@ -264,6 +275,26 @@ class Rows:
         if any(each is not None and each < 0 for each in micros):
             raise Misuse("column eventTime is before 1970 in a row; a message cannot say that: leave it NULL")
         return [0 if each is None else each // 1000 for each in micros]
+
+
+def _texts(column: pa.Array, name: str, sequence: int) -> list[Any]:
+    """What is in a column whose strings go into the message as text.
+
+    Raises:
+        Misuse: Spark's strings need not be UTF-8, and one is not.
+    """
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError:
+        for at in range(len(column)):
+            try:
+                column[at].as_py()
+            except UnicodeDecodeError as error:
+                raise Misuse(
+                    f"column {name} is no text in row {sequence + at} of its task: {error.object!r} is not "
+                    f"UTF-8; {_NO_TEXT[name]}, or decode(…, 'ISO-8859-1') if it is text of another kind"
+                ) from None
+        raise
 
 
 def null_entry(
