@@ -19,7 +19,7 @@ from holdfast.errors import Corrupt, Misuse, NotFound
 from holdfast.pipeline import audit as library
 from holdfast.pipeline.accounting import ProducerAudit
 from holdfast.pipeline.archive import archive, read_archive
-from holdfast.pipeline.archived import ArchiveDirectory, Run
+from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
 from holdfast.pipeline.audit import AuditReport, audit, by_topic
 from holdfast.pipeline.compact import compact
 from holdfast.pipeline.inputs import Extent, Origin
@@ -122,6 +122,23 @@ def test_a_topic_that_was_made_anew_is_another_one(spark: SparkSession, tmp_path
     }
 
 
+def test_partitions_of_one_life_are_one_topic() -> None:
+    """Each has an incarnation of its own, and a producer counts over all of them."""
+    one, two, other = f"{FULL}t-partition-9", f"{FULL}t-partition-10", f"{FULL}u"
+    lives = [{one: "aa", two: "bb", other: "xx"}, {one: "cc"}, {two: "dd"}, {one: "ee", other: "xx"}]
+    runs = [
+        Run(1, "archive", number, "id", "now", {name: Range(each, 0, 1) for name, each in life.items()}, [])
+        for number, life in enumerate(lives, 1)
+    ]
+    assert library.older_names(runs, {two: "ff", one: "ee", other: "xx"}) == {
+        (one, "aa"): f"{FULL}t (incarnation aa)",
+        (two, "bb"): f"{FULL}t (incarnation aa)",
+        (one, "cc"): f"{FULL}t (incarnation cc)",
+        (two, "dd"): f"{FULL}t (incarnation cc)",
+    }
+    assert library.older_names(runs, {other: "xx"}) == {}
+
+
 def test_a_run_that_is_archived_meanwhile_counts_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,8 +232,9 @@ def test_what_is_expected_is_said_by_topic() -> None:
         ({"t": {"a": 3}, "a": 3}, "producers beside topics"),
         ({"t": {"a": 3}, "v": {"a": 3}}, "names v, which is not looked at"),
         ({"t": {"a": 3}}, "says nothing of persistent://public/default/u"),
-        ({"t-partition-0": {"a": 5}, "t-partition-1": {"a": 7}, "u": {}}, "twice of .*/t, as t-partition-0"),
-        ({"t": {"a": 5}, "public/default/t": {"b": 7}, "u": {}}, "twice of .*/t, as t and as public"),
+        ({"t-partition-0": {"a": 5}, "t-partition-1": {"a": 7}, "u": {}}, r"t-partition-0, which is a part"),
+        ({"t": {"a": 5}, "t-partition-1": {"a": 7}, "u": {}}, r"twice of .*/t, as t and as t-partition-1"),
+        ({"t": {"a": 5}, "public/default/t": {"b": 7}, "u": {}}, r"twice of .*/t, as t and as public"),
         ({"t": {"a": 2**63}, "u": {}}, "9223372036854775808 of a: a number of messages is whole"),
         ({"t": {"a": -1}, "u": {}}, "says -1 of a"),
         ({"t": {"a": 1.5}, "u": {}}, r"says 1\.5 of a"),
@@ -225,10 +243,11 @@ def test_what_is_expected_is_said_by_topic() -> None:
         ({"t": {"\ud800": 1}, "u": {}}, "is no text that a message could hold"),
     ):
         with pytest.raises(Misuse, match=words):
-            by_topic(wrong, [one, two])  # type: ignore[arg-type]
+            by_topic(wrong, [one, two], [f"{one}-partition-0", f"{one}-partition-1", two])  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="0 topics are looked at"):
         by_topic({"a": 3}, [])
-    assert by_topic({"t-partition-1": {"a": 2**63 - 1}}, [one]) == {(one, "a"): 2**63 - 1}
+    alone = f"{one}-partition-1"
+    assert by_topic({"t-partition-1": {"a": 2**63 - 1}}, [one], [alone]) == {(one, "a"): 2**63 - 1}
 
 
 def test_nothing_to_look_at(spark: SparkSession, tmp_path: Path) -> None:
@@ -238,6 +257,9 @@ def test_nothing_to_look_at(spark: SparkSession, tmp_path: Path) -> None:
         audit(spark, source=Fed({}))
     with pytest.raises(NotFound, match="no archive"):
         audit(spark, archive=tmp_path)
+    for wrong in ({"mode": "permissive"}, {"keys": '["a"]'}, {"publishedFrom": "0"}):
+        with pytest.raises(Misuse, match=r"looks at everything: (mode|keys|publishedFrom) is not for it"):
+            audit(spark, topics=["t"], path=str(tmp_path), options=wrong)
 
 
 def test_what_the_archive_does_not_hold(spark: SparkSession, tmp_path: Path) -> None:
@@ -352,7 +374,10 @@ def test_partitions_of_an_archive(spark: SparkSession, tmp_path: Path) -> None:
     publish(data, "t-partition-2", [message("a", 4)])
     found = audit(spark, archive=to, path=str(data), expected={"a": 5})
     assert (found.sound, found.archived, found.live) == (True, 4, 1)
+    with pytest.raises(Misuse, match="a producer counts over all partitions"):
+        audit(spark, archive=to, expected={"t-partition-1": {"a": 5}})
     one = library.look(spark, ["t-partition-1"], None, to)
+    assert one.parts == [f"{FULL}t-partition-1"]
     assert [row["partition"] for row in one.rows.select("partition").collect()] == [1, 1]
     with holdfast.Broker.open(data) as broker:
         broker.admin.delete_topic("t-partition-1")

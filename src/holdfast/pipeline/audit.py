@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NEEDED = ("value", "topic", "partition", "messageId", "publishTime", "position")
+TAKEN = ("tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath", "timeout", "minPartitions")
+"""Options of the source that leave nothing out."""
 Expected = Mapping[str, int | None] | Mapping[str, Mapping[str, int | None]]
 """Producer → how many were confirmed to it; or the same for each topic. None: it is not known."""
 
@@ -195,7 +197,7 @@ def audit(
     told("read")
     origin = source or _origin(path, url, token, options)
     looked = look(spark, topics, origin, archive)
-    wanted = None if expected is None else by_topic(expected, looked.topics)
+    wanted = None if expected is None else by_topic(expected, looked.topics, looked.parts)
     found = counted(spark, looked.rows, looked.topics, wanted, told)
     if looked.archived is not None and found["archived"] != looked.archived:
         raise Corrupt(
@@ -221,11 +223,14 @@ def _origin(
     return None if path is None and url is None else Origin(path, url, token, options or {})
 
 
-def by_topic(expected: Expected, topics: Sequence[str]) -> dict[tuple[str, str], int | None]:
-    """What is expected, by topic and producer.
+def by_topic(
+    expected: Expected, topics: Sequence[str], parts: Sequence[str] = ()
+) -> dict[tuple[str, str], int | None]:
+    """What is expected, by topic and producer. `parts`: what is looked at of them, also partitions.
 
     Raises:
-        Misuse: it does not say of which topic, or of one that is not looked at, or twice of one.
+        Misuse: it does not say of which topic, or of one that is not looked at, or twice of one, or of one
+            of its partitions.
     """
     require_counts(expected)
     nested = {name: each for name, each in expected.items() if isinstance(each, Mapping)}
@@ -243,13 +248,16 @@ def by_topic(expected: Expected, topics: Sequence[str]) -> dict[tuple[str, str],
     found: dict[tuple[str, str], int | None] = {}
     names: dict[str, str] = {}
     for name, producers in nested.items():
-        topic = topic_and_partition(topic_name(name))[0]
+        full = topic_name(name)
+        topic = topic_and_partition(full)[0]
         if topic not in topics:
             raise Misuse(f"expected names {name}, which is not looked at; there are {', '.join(topics)}")
         if topic in names:
+            raise Misuse(f"expected says it twice of {topic}, as {names[topic]} and as {name}; say it once")
+        if full != topic and [each for each in parts if topic_and_partition(each)[0] == topic] != [full]:
             raise Misuse(
-                f"expected says it twice of {topic}, as {names[topic]} and as {name}: a producer counts over "
-                "all partitions, so say it once, of the topic"
+                f"expected names {name}, which is a part of what is looked at: a producer counts over all "
+                f"partitions, so say it of {topic}"
             )
         names[topic] = name
         found |= {(topic, producer): count for producer, count in producers.items()}
@@ -300,6 +308,8 @@ class Looked:
     topics: list[str]
     """All that are accounted for, even if there is nothing of them."""
     notes: list[str]
+    parts: list[str] = field(default_factory=list)
+    """The same, with each of the partitions that they have."""
     unseen: int = 0
     """Positions that were trimmed, and are in no archive."""
     archived: int | None = None
@@ -316,6 +326,10 @@ def look(
 
     if origin is None and archive is None:
         raise Misuse("an audit looks at an archive, at topics, or at both; say which")
+    taken = {name.lower() for name in TAKEN}
+    for name in origin.more if isinstance(origin, Origin) else ():
+        if name.lower() not in taken:
+            raise Misuse(f"an audit looks at everything: {name} is not for it; it takes {', '.join(TAKEN)}")
     runs = [] if archive is None else _runs(archive)
     everything = {topic: reach for run in runs for topic, reach in run.topics.items()}
     names = _names(topics, everything, archive, origin is not None)
@@ -348,6 +362,7 @@ def look(
         reduce(lambda left, right: left.unionByName(right), frames),
         bases,
         notes,
+        parts=list(dict.fromkeys([*reached, *there])),
         unseen=sum(count for count, _ in trimmed),
         archived=None
         if others
@@ -457,10 +472,11 @@ def _archived(
     was made anew since then are given a name of their own."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    labels = older_names(runs, newest)
     alike: dict[frozenset[tuple[str, str]], list[Run]] = {}
     for run in runs:
         lives = {(name, reach.incarnation) for name, reach in run.topics.items()}
-        alike.setdefault(frozenset(lives - set(newest.items())), []).append(run)
+        alike.setdefault(frozenset(lives & labels.keys()), []).append(run)
     frames = []
     for older, some in alike.items():
         rows = read_archive(spark, archive, runs=some).select(*NEEDED).where(F.col("topic").isin(*topics))
@@ -470,9 +486,30 @@ def _archived(
         for name, incarnation in older:
             topic, partition = topic_and_partition(name)
             it = (F.col("topic") == topic) & (F.col("partition") == partition)
-            label = F.when(it, F.lit(f"{topic} (incarnation {incarnation[:8]})")).otherwise(label)
+            label = F.when(it, F.lit(labels[name, incarnation])).otherwise(label)
         frames.append(rows.withColumn("topic", label))
     return frames
+
+
+def older_names(runs: Sequence[Run], newest: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """What topics that were made anew since then are called, by name and incarnation.
+
+    Partitions have incarnations of their own. Those of one life of a topic are told by how many came after
+    them, and are called by that of the first one: a producer counts over all of them.
+    """
+    lives: dict[str, list[str]] = {name: [] for name in sorted(newest, key=topic_and_partition)}
+    archived = ((name, reach.incarnation) for run in runs for name, reach in run.topics.items())
+    for name, incarnation in [*(each for each in archived if each[0] in newest), *newest.items()]:
+        lives[name] = [*(each for each in lives[name] if each != incarnation), incarnation]
+    found: dict[tuple[str, str], str] = {}
+    first: dict[tuple[str, int], str] = {}
+    for name, mine in lives.items():
+        topic = topic_and_partition(name)[0]
+        for after, incarnation in enumerate(reversed(mine)):
+            if after:
+                called = first.setdefault((topic, after), incarnation)
+                found[name, incarnation] = f"{topic} (incarnation {called[:8]})"
+    return found
 
 
 def read_schema() -> str:
