@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,9 @@ class Fed:
 
     def free_below(self, name: str, since: int, position: int) -> int:
         return position
+
+    def positions(self, name: str, start: int, stop: int) -> Iterator[Sequence[int]]:
+        yield range(start, stop)
 
 
 def complete(row: dict[str, Any], topic: str, position: int) -> tuple[Any, ...]:

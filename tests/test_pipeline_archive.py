@@ -15,15 +15,17 @@ from archive_kill import STEPS, SUBSCRIPTION, TOPICS, Drivers
 from holdfast._core import encode_messages
 from holdfast.client import Progress
 from holdfast.errors import Corrupt, CursorModifying, Locked, NoSpace
-from holdfast.pipeline.archive import archive, read_archive, verify_archive
-from holdfast.pipeline.archived import ArchiveDirectory
+from holdfast.pipeline.archive import archive, read_archive, require_same, verify_archive
+from holdfast.pipeline.archived import ArchiveDirectory, Range
 from holdfast.pipeline.digest import Digest, aggregates
-from holdfast.pipeline.rows import parts
+from holdfast.pipeline.measure import FIGURES_SCHEMA, report
+from holdfast.pipeline.rows import _entry, parts
 from holdfast.pipeline.subscriptions import DirectorySubscriptions
+from holdfast.wire.proto import pulsar_pb2 as pb
 from pipeline_world import Fed, append_entries, publish, topic_rows, trim
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(600)  # Spark, on whatever else the machine does
 
@@ -137,6 +139,73 @@ def test_what_the_source_does_not_hand_over_in_range(spark: SparkSession, tmp_pa
         archive(spark, topics=["t"], to=tmp_path, source=source)
 
 
+class Leaving(Fed):
+    """A source that hands over what a condition leaves of it, and some of that twice."""
+
+    def __init__(self, count: int, condition: str, twice: str = "false") -> None:
+        super().__init__({"t": [{}] * count})
+        self.condition, self.twice = condition, twice
+
+    def messages(self, *args: Any, **more: Any) -> DataFrame:
+        rows = super().messages(*args, **more).where(self.condition)
+        return rows.unionByName(rows.where(self.twice))
+
+
+@pytest.mark.parametrize(
+    ("condition", "twice", "missing"),
+    [
+        ("position <> 4", "false", 4),
+        ("position < 9", "false", 9),
+        ("false", "false", 0),
+        ("position <> 4", "position = 5", 4),  # as many as there should be
+    ],
+)
+def test_a_position_that_is_not_handed_over(
+    spark: SparkSession, tmp_path: Path, condition: str, twice: str, missing: int
+) -> None:
+    """I187: what is read back is what Spark got, and that is not all: nothing is added or let go of."""
+    holder, source = Holder(), Leaving(10, condition, twice)
+    asked: dict[str, Any] = {"topics": ["t"], "to": tmp_path, "subscription": "s", "holder": holder}
+    with pytest.raises(Corrupt, match=f"position {missing}: the topic has a message there"):
+        archive(spark, source=source, **asked)
+    assert (ArchiveDirectory(tmp_path).runs(), holder.advanced) == ([], [])
+
+
+def test_a_mutant_that_believes_its_source(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would notice."""
+    monkeypatch.setattr("holdfast.pipeline.archive.require_all", lambda *_: None)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_position_that_is_not_handed_over(spark, tmp_path, "position <> 4", "false", 4)
+
+
+def test_a_batch_of_which_nothing_is_left_has_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Nor is anything missed where the first of a batch is gone."""
+    data, plain = tmp_path / "data", encode_messages([b"a", b"b"], "p", 0, 1_700_000_000_000)
+    append_entries(data, "t", [plain[0], batch(True, True), batch(True, False), plain[1]])
+    done = archive(spark, topics=["t"], to=tmp_path / "to", path=str(data), subscription="s")
+    assert [(each.rows, each.acked_to) for each in done.topics] == [(3, 4)]
+
+
+def batch(*compacted: bool) -> bytes:
+    """An entry with messages that another broker has compacted away, or not."""
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1_700_000_000_000)
+    metadata.num_messages_in_batch = len(compacted)
+    payload = b""
+    for each in compacted:
+        single = pb.SingleMessageMetadata(payload_size=1, compacted_out=each).SerializeToString()
+        payload += len(single).to_bytes(4, "big") + single + b"x"
+    return _entry(metadata, payload)
+
+
+def test_a_topic_that_lost_its_end_meanwhile() -> None:
+    reach = {f"{FULL}t": Range("aa", 2, 5)}
+    require_same(Fed({"t": [{}] * 5}), reach)
+    with pytest.raises(Corrupt, match="cut at position 4 while it was read"):
+        require_same(Fed({"t": [{}] * 4}), reach)
+
+
 class Holder:
     """A subscription that is reset while the archive is written; or its topic is made anew."""
 
@@ -174,9 +243,41 @@ def test_a_topic_that_was_trimmed_or_made_anew(spark: SparkSession, tmp_path: Pa
         archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows}, first=4))
     done = archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows}, first=4), accept_loss=True)
     assert [(each.start, each.stop, each.lost) for each in done.topics] == [(4, 6, 2)]
+    assert "2 positions lost" in done.table()
     renewed = archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:1]}, incarnation="bb"))
     assert renewed.rows == 1
     assert read_archive(spark, tmp_path).count() == 5
+
+
+def test_nothing_is_let_go_of_whose_file_is_gone(spark: SparkSession, tmp_path: Path) -> None:
+    """A run that was killed before it could, and of which somebody has removed something since."""
+    holder = Holder()
+    asked: dict[str, Any] = {"topics": ["t"], "to": tmp_path, "subscription": "s", "holder": holder}
+
+    def killed(step: str, words: str = "") -> None:
+        if step == "advance":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        archive(spark, source=Fed({"t": [{}]}), told=killed, **asked)
+    file = next(tmp_path.glob("topic=*/date=*/*.parquet"))
+    whole = file.read_bytes()
+    for left in (None, whole[:-1]):
+        file.unlink() if left is None else file.write_bytes(left)
+        with pytest.raises(Corrupt, match=r"\.parquet (is missing|has \d+ bytes).* from a copy"):
+            archive(spark, source=Fed({"t": [{}]}), **asked)
+        assert holder.advanced == []
+    file.write_bytes(whole)
+    archive(spark, source=Fed({"t": [{}]}), **asked)
+    assert holder.advanced == [1]
+
+
+def test_a_directory_whose_name_looks_like_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    to = tmp_path / "x[1]{2,3}\\y"
+    done = archive(spark, topics=["t"], to=to, source=Fed({"t": [{}] * 3}))
+    assert (done.rows, read_archive(spark, to).count(), verify_archive(spark, to)) == (3, 3, 3)
+    spark.createDataFrame([], FIGURES_SCHEMA).write.parquet(str(tmp_path / "figures[1]"))
+    assert report(spark, tmp_path / "figures[1]", 0, 0.0).windows == 0
 
 
 def test_a_message_in_parts_keeps_its_beginning(spark: SparkSession, tmp_path: Path) -> None:

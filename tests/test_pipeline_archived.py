@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import multiprocessing
+import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.client import Progress
 from holdfast.errors import Corrupt, Exists, Locked, Misuse, NotFound
 from holdfast.pipeline import archived
-from holdfast.pipeline.archive import (
-    ArchivedTopic,
-    Span,
-    _advanced,
-    partition_of,
-    plan,
-    require_folders,
-    require_in_range,
-)
+from holdfast.pipeline.archive import ArchivedTopic, _advanced, partition_of, plan, require_folders
 from holdfast.pipeline.archived import ArchiveDirectory, Kind, Part, Range, Run
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.inputs import Extent, Origin
+from holdfast.pipeline.whole import BUCKET, NEAR, SPAN, Span, gaps, require_in_range, spans
 
 PART = "topic=t/date=2026-11-15"
 
@@ -37,7 +32,8 @@ def staged(directory: ArchiveDirectory, number: int, count: int = 2, kind: Kind 
         path.write_bytes(file.encode())
         path.with_name(f".{path.name}.crc").write_bytes(b"sum")
     assert [str(each) for each in directory.written(ident)] == files
-    part = Part("t", "2026-11-15", count, 0, count - 1, str(Digest(count)), files)
+    sizes = [len(file) for file in files]
+    part = Part("t", "2026-11-15", count, 0, count - 1, str(Digest(count)), files, sizes)
     reach = Range("aa", (number - 1) * count, number * count)
     return Run(1, kind, number, ident, "now", {"t": reach}, [part])
 
@@ -85,6 +81,31 @@ def test_what_was_committed_is_finished(tmp_path: Path, moved: int) -> None:
     with directory.changing() as recovered:
         assert (recovered.moved, recovered.removed) == (2 - moved, 0)
     assert names(directory) == ["run-1-0.parquet", "run-1-1.parquet"]
+
+
+def test_files_that_are_gone_are_missed(tmp_path: Path) -> None:
+    """Wherever they were; and those of runs that are done with are nobody's business here."""
+    directory = ArchiveDirectory(tmp_path)
+    with directory.changing():
+        for number in (1, 2):
+            run = staged(directory, number)
+            directory.commit(run)
+            directory.require_files([run])  # before they have moved, too
+            if number == 1:
+                directory.place(run)
+    assert [each.number for each in directory.reaching("t", "aa", 0)] == [1, 2]
+    assert [each.number for each in directory.reaching("t", "aa", 2)] == [2]
+    assert directory.reaching("t", "aa", 4) == directory.reaching("t", "bb", 0) == []
+    first, second = directory.runs()
+    (directory.staging(second.id) / second.files[0]).unlink()  # killed while they moved, and then this
+    with directory.changing(), pytest.raises(Corrupt, match=r"run-2-0\.parquet is missing"):
+        directory.require_files(directory.reaching("t", "aa", 2))
+    directory.require_files([first])
+    (tmp_path / first.files[1]).write_bytes(b"short")
+    with pytest.raises(Corrupt, match=r"run-1-1\.parquet has 5 bytes, and run 1 has written"):
+        directory.require_files([first])
+    older = msgspec.structs.replace(first, parts=[msgspec.structs.replace(first.parts[0], sizes=[])])
+    directory.require_files([older])  # which says nothing of sizes
 
 
 def test_a_compacted_directory_has_its_last_run_only(tmp_path: Path) -> None:
@@ -215,6 +236,29 @@ def test_no_position_has_two_entries(entries: int) -> None:
         return
     with pytest.raises(Corrupt, match="11 entries at the positions 0 to 9"):
         require_in_range(spans, ranges)
+
+
+def test_positions_without_a_row() -> None:
+    """Against a plain count, over the edges of bitmaps; and what is near is looked up together."""
+    chance = random.Random(7)
+    for _ in range(40):
+        start = chance.randrange(3 * BUCKET)
+        stop = start + chance.randrange(1, 2 * BUCKET)
+        edges = sorted(chance.choices(range(start, stop), k=6))
+        there = {at for low, high in zip(edges[::2], edges[1::2], strict=True) for at in range(low, high)}
+        bits: dict[int, bytearray] = {}
+        for at in there | {start - 1, stop} - {-1}:
+            bits.setdefault(at // BUCKET, bytearray(BUCKET // 8))[at % BUCKET // 8] |= 1 << at % 8
+        found = list(gaps(start, stop, {bucket: bytes(each) for bucket, each in bits.items()}))
+        assert [at for low, high in found for at in range(low, high)] == [
+            at for at in range(start, stop) if at not in there
+        ]
+        assert [gap for each in spans(found) for gap in each] == found
+    far = [(0, 1), (5, 6), (6 + NEAR, 7 + NEAR), (8 + 2 * NEAR, 9 + 2 * NEAR), (SPAN, SPAN + 9)]
+    assert [len(each) for each in spans(far)] == [3, 1, 1]
+    assert Span(20, 10, 0, 9, 45).fills(Range("aa", 0, 10))
+    assert not Span(20, 9, 0, 9, 45).fills(Range("aa", 0, 10))
+    assert not Span(20, 10, 0, 9, 44).fills(Range("aa", 0, 10))
 
 
 def test_digests_add_up() -> None:

@@ -28,6 +28,7 @@ from holdfast.pipeline.digest import Digest, aggregates
 from holdfast.pipeline.inputs import Extent, Origin, Told, Topics, full_names, settings, silent
 from holdfast.pipeline.reading import topic_and_partition
 from holdfast.pipeline.subscriptions import Subscriptions, subscriptions
+from holdfast.pipeline.whole import Span, Spans, require_all, require_in_range
 from holdfast.pipeline.words import plural, size_words, text_table
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ KEPT = {**COLUMNS, **{name: EXTRA[name] for name in ("keyEncoding", "orderingKey
 ARCHIVED = {**KEPT, "date": "DATE"}
 ARCHIVED_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ARCHIVED.items())
 DAY_US = 86_400_000_000
+HALF = 20
+LITERALLY = {"__globPaths__": "false"}
+"""For Spark's readers of files: a path is what it is, whatever brackets, stars and braces it has in it."""
 FOLDER_BYTES_MAX = 255
 _ESCAPED = set("\"#%'*/:=?\\{[]^")
 """What Spark writes as %3A in the name of a folder, beside characters that no topic has."""
@@ -90,7 +94,9 @@ class ArchiveReport:
                 each.stop,
                 each.rows,
                 "" if each.acked_to is None else each.acked_to,
-                each.note,
+                each.note
+                if not each.lost
+                else f"{plural(each.lost, 'position')} lost, {each.note}".rstrip(", "),
             )
             for each in self.topics
         ]
@@ -170,7 +176,7 @@ def archive(
                 spark, list(fresh), columns=list(KEPT), ranges=wanted, accept_loss=accept_loss
             )
             run, spans = add_run(
-                spark, directory, "archive", rows, fresh, told, lambda: require_same(known, fresh)
+                spark, directory, "archive", rows, fresh, told, lambda: require_same(known, fresh), known
             )
         done = []
         for name, reach in ranges.items():
@@ -178,6 +184,8 @@ def archive(
             row = ArchivedTopic(name, reach.start, reach.stop, span.rows, reach.lost)
             if subscription is not None and holder is not None:
                 told("advance", name)
+                # Also of a run that was killed before this: what is let go of is there.
+                directory.require_files(directory.reaching(name, reach.incarnation, holds[name].acked_to))
                 row = _advanced(row, holder, subscription, holds[name], reach, known, span)
             done.append(row)
         told("done")
@@ -252,18 +260,20 @@ def require_same(known: Topics, ranges: Mapping[str, Range]) -> None:
     it.
 
     Raises:
-        Corrupt: one was deleted meanwhile, and perhaps made anew, or trimmed.
+        Corrupt: one was deleted meanwhile, and perhaps made anew, or trimmed, or has lost its end.
     """
     for name, reach in ranges.items():
         try:
             now = known.extents([name])[name]
         except (NotFound, KeyError):
             now = Extent("", 0, 0)
-        if now.incarnation == reach.incarnation and now.first <= reach.start:
+        same = now.incarnation == reach.incarnation
+        if same and now.first <= reach.start and now.visible >= reach.stop:
             continue
         what = "deleted and made anew" if now.incarnation else "deleted"
-        if now.incarnation == reach.incarnation:
-            what = f"trimmed up to position {now.first}"
+        if same:
+            cut = f"cut at position {now.visible}"
+            what = f"trimmed up to position {now.first}" if now.first > reach.start else cut
         raise Corrupt(
             f"{name} was {what} while it was read; nothing was added: do it again for what is there now"
         )
@@ -277,13 +287,15 @@ def add_run(
     ranges: dict[str, Range],
     told: Told,
     require: Callable[[], None],
+    known: Topics | None = None,
 ) -> tuple[Run, dict[str, Span]]:
     """Write rows as a new run of a directory that is being changed: all of it, or nothing.
 
-    `require` is asked when everything was read, and raises what speaks against it.
+    `require` is asked when everything was read, and raises what speaks against it. `known`: the rows are to
+    be all that these topics have in the ranges.
 
     Raises:
-        Corrupt: what was read back is not what was written; nothing was added.
+        Corrupt: what was read back is not what was written, or not what the topics have; nothing was added.
         NoSpace: the disk is full.
     """
     runs = directory.runs()
@@ -295,8 +307,12 @@ def add_run(
         told("verify", f"{sent.rows:,} rows")
         parts, spans = read_back(spark, directory, ident)
         require_right(sent, parts)
-        if kind == "archive":
+        if known is not None:
             require_in_range(spans, ranges)
+            files = [str(directory.staging(ident) / file) for part in parts for file in part.files]
+            back = parquet(spark, files, directory.staging(ident)) if files else None
+            require_all(known, back, spans, ranges)
+            require()  # the topic that was asked is still the one that was read
     except BaseException as error:
         directory.discard(ident)  # the disk may be full of it
         if "No space left on device" in str(error):
@@ -308,6 +324,7 @@ def add_run(
     directory.commit(run)
     told("move", f"{len(run.files)} files")
     directory.place(run)
+    directory.require_files([run])
     return run, {name: spans[place] for name in ranges if (place := topic_and_partition(name)) in spans}
 
 
@@ -343,29 +360,6 @@ def write(spark: SparkSession, rows: DataFrame, place: Path) -> Digest:
     return Digest.of(seen.get)
 
 
-@dataclass(frozen=True)
-class Span:
-    """What files hold of a topic, or of one of its partitions."""
-
-    rows: int = 0
-    entries: int = 0
-    """How many positions have a row; fewer, where the first message of a batch was left out."""
-    first: int = 0
-    last: int = 0
-
-    def __or__(self, other: Span) -> Span:
-        return Span(
-            self.rows + other.rows,
-            self.entries + other.entries,
-            min(self.first, other.first),
-            max(self.last, other.last),
-        )
-
-
-Spans = dict[tuple[str, int], Span]
-"""By topic and partition."""
-
-
 def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> tuple[list[Part], Spans]:
     """What a run's staged files hold, by folder and by topic, as another reader finds it."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -376,13 +370,17 @@ def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> tup
     inside: dict[tuple[str, str], list[str]] = {}
     for file in files:
         inside.setdefault(partition_of(file), []).append(str(file))
+    leads, place = F.col("messageId.batchIndex") <= 0, F.col("position")
+    # The sum of positions, in two halves: as one number it could be too large.
+    halves = {"high": F.shiftright(place, HALF), "low": place.bitwiseAND((1 << HALF) - 1)}
     found = (
         parquet(spark, [str(staging / file) for file in files], staging)
         .groupBy("topic", "date", "partition")
         .agg(
             F.min("position").alias("first"),
             F.max("position").alias("last"),
-            F.count_if(F.col("messageId.batchIndex") <= 0).alias("entries"),
+            F.count_if(leads).alias("entries"),
+            *(F.coalesce(F.sum(F.when(leads, half)), F.lit(0)).alias(name) for name, half in halves.items()),
             *aggregates(list(ARCHIVED)),
         )
         .orderBy("topic", "date", "partition")
@@ -390,14 +388,18 @@ def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> tup
     folders: dict[tuple[str, str], tuple[Digest, Span]] = {}
     spans: Spans = {}
     for row in found.collect():
-        folder, place = (row["topic"], row["date"].isoformat()), (row["topic"], row["partition"])
-        digest, span = Digest.of(row), Span(row["rows"], row["entries"], row["first"], row["last"])
-        spans[place] = spans[place] | span if place in spans else span
+        folder, where = (row["topic"], row["date"].isoformat()), (row["topic"], row["partition"])
+        total = (row["high"] << HALF) + row["low"]
+        digest, span = Digest.of(row), Span(row["rows"], row["entries"], row["first"], row["last"], total)
+        spans[where] = spans[where] | span if where in spans else span
         if folder in folders:
             digest, span = folders[folder][0] + digest, folders[folder][1] | span
         folders[folder] = digest, span
     parts = [
-        Part(*folder, span.rows, span.first, span.last, str(digest), inside[folder])
+        Part(
+            *(*folder, span.rows, span.first, span.last, str(digest), inside[folder]),
+            [(staging / file).stat().st_size for file in inside[folder]],
+        )
         for folder, (digest, span) in folders.items()
     ]
     return parts, spans
@@ -427,28 +429,11 @@ def require_right(sent: Digest, parts: list[Part]) -> None:
         )
 
 
-def require_in_range(spans: Spans, ranges: Mapping[str, Range]) -> None:
-    """Every topic has rows of the positions that were planned, and of no others."""
-    reaches = {topic_and_partition(name): reach for name, reach in ranges.items()}
-    for (topic, partition), span in spans.items():
-        reach = reaches.get((topic, partition), Range("", 0, 0))
-        if not reach.start <= span.first <= span.last < reach.stop:
-            raise Corrupt(
-                f"{topic}, partition {partition}, has positions {span.first} to {span.last}; "
-                f"{reach.start} to {reach.stop - 1} were asked for; nothing was added"
-            )
-        if span.entries > reach.stop - reach.start:
-            raise Corrupt(
-                f"{topic}, partition {partition}, has {span.entries} entries at the positions {reach.start} "
-                f"to {reach.stop - 1}: some were read twice; nothing was added"
-            )
-
-
 def parquet(spark: SparkSession, files: Sequence[str], base: Path, named: bool = False) -> DataFrame:
     """Archived rows of these files; `named`: with a column `file`, the name without its folders."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    rows = spark.read.schema(ARCHIVED_SCHEMA).option("basePath", str(base)).parquet(*files)
+    rows = spark.read.schema(ARCHIVED_SCHEMA).options(**LITERALLY, basePath=str(base)).parquet(*files)
     also = [F.col("_metadata.file_name").alias("file")] if named else []
     return rows.select(*ARCHIVED, *also)  # Spark puts the folders' columns last
 

@@ -25,7 +25,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -60,6 +60,8 @@ class Part(msgspec.Struct, frozen=True):
     digest: str
     files: list[str]
     """From the archive's directory on."""
+    sizes: list[int] = []
+    """Of these files, in bytes; empty in runs of former versions."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -205,6 +207,30 @@ class ArchiveDirectory:
             if path.exists():
                 return path
         raise Corrupt(f"{place} is missing, which run {run.number} has written; restore it from a copy")
+
+    def reaching(self, topic: str, incarnation: str, position: int) -> list[Run]:
+        """The runs that hold something of a topic behind this position."""
+        return [
+            run
+            for run in self.runs()
+            if (reach := run.topics.get(topic)) and reach.incarnation == incarnation and reach.stop > position
+        ]
+
+    def require_files(self, runs: list[Run]) -> None:
+        """All files of these runs are there, as long as they were.
+
+        Raises:
+            Corrupt: one is missing, or shorter.
+        """
+        for run in runs:
+            for part in run.parts:
+                for file, size in zip_longest(part.files, part.sizes):
+                    place = self.find(run, file)
+                    if size is not None and (found := place.stat().st_size) != size:
+                        raise Corrupt(
+                            f"{place} has {found} bytes, and run {run.number} has written {size}; restore it "
+                            "from a copy"
+                        )
 
     # -- changing --------------------------------------------------------------------------------------
 

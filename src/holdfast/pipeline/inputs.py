@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.broker.names import topic_name
 from holdfast.errors import Misuse
 from holdfast.pipeline.columns import COLUMNS, EXTRA
+from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.offsets import Selection
 from holdfast.pipeline.open_chunks import Floor
 from holdfast.pipeline.options import parse
@@ -65,6 +66,9 @@ class Topics(Protocol):
     def free_below(self, name: str, since: int, position: int) -> int:
         """What may be trimmed when all below `position` was read: not the beginning of a chunked message
         whose end is still to come. `since`: nothing before it is needed any more."""
+
+    def positions(self, name: str, start: int, stop: int) -> Iterator[Sequence[int]]:
+        """The positions of a range that have a row, some more than one, as the topic itself says it."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,11 @@ class Origin:
     def free_below(self, name: str, since: int, position: int) -> int:
         """See `Topics`."""
         return Floor().below(self._place().open(name), since, position)
+
+    def positions(self, name: str, start: int, stop: int) -> Iterator[Sequence[int]]:
+        """See `Topics`. Raises NotFound: they were trimmed."""
+        for batch in self._place().open(name).decoding(start, stop, Wish(["position"])).batches():
+            yield batch.column("position").to_numpy()
 
     def stream(self, spark: SparkSession, topics: Sequence[str]) -> DataStreamReader:
         """The same as a stream, from the earliest on; options may be added before `load`.

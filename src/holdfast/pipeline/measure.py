@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Misuse
-from holdfast.pipeline.archive import read_archive
+from holdfast.pipeline.archive import LITERALLY, read_archive
 from holdfast.pipeline.compact import COUNTED
 from holdfast.pipeline.inputs import Origin, Told, settings, silent
 from holdfast.pipeline.words import plural, text_table
@@ -425,7 +425,8 @@ def report(
     """What is in `to` now."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    rows = spark.read.schema(FIGURES_SCHEMA).parquet(str(to))  # said: there may be no window yet
+    reader = spark.read.schema(FIGURES_SCHEMA)  # said: there may be no window yet
+    rows = reader.options(**LITERALLY).parquet(str(to))
     measured = F.coalesce(F.sum("count"), F.lit(0)).alias("measured")
     total = rows.agg(F.count("*").alias("windows"), measured).first()
     assert total is not None
