@@ -28,6 +28,8 @@ pytestmark = pytest.mark.timeout(600)
 PREFIX = "persistent://public/default/"
 ROW = "topic string, value binary, position bigint"
 WITH_DAMAGE = f"{ROW}, corrupt string"
+SLOW = "worker failed to connect back"
+"""Spark gives its own Python processes ten seconds to start, which a busy machine may not have."""
 
 
 @pytest.fixture
@@ -72,7 +74,13 @@ class Query:
         given = {"startingOffsets": "earliest", **self._options, **more}
         frame = self._spark.readStream.format("holdfast").options(**named(given)).schema(schema).load()
         writer = frame.writeStream.foreachBatch(self._batch).trigger(**trigger)
-        return writer.option("checkpointLocation", str(self._folder)).start()
+        writer = writer.option("checkpointLocation", str(self._folder))
+        for _ in range(5):
+            query = writer.start()
+            until(lambda query=query: not query.status["message"].startswith("Initializing"))  # type: ignore[misc]
+            if SLOW not in str(query.exception()):
+                break
+        return query
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         found = frame.orderBy("topic", "position").collect()
@@ -220,6 +228,7 @@ def test_a_batch_waits_for_enough(
         send(broker, range(5, 10))
         until(lambda: not running.isActive or len(query.rows()) > 0)
         send(broker, range(10, 13))
+        running.processAllAvailable()
     finally:
         running.stop()
     assert running.exception() is None
@@ -303,6 +312,7 @@ def test_the_broker_is_killed_under_a_stream(spark: SparkSession, data: Path, tm
             with served(data, http=True) as second, Client(second.url) as again:
                 commit(again, range(30, 40))
                 until(lambda: not running.isActive or len(query.rows()) >= 40)
+                running.processAllAvailable()
                 running.stop()
                 commit(again, range(40, 50))
                 second.end(signal.SIGKILL)
