@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.errors import BadConfiguration, Misuse, NotFound
+from holdfast._core import encode_messages
+from holdfast.cli import main
+from holdfast.errors import BadConfiguration, Corrupt, Misuse, NotFound
 from holdfast.pipeline.archive import archive, plan, read_archive
 from holdfast.pipeline.archived import Range
 from holdfast.pipeline.inputs import Extent, Origin
 from holdfast.pipeline.offsets import Selection
 from holdfast.pipeline.options import parse
+from holdfast.pipeline.rows import parts
 from holdfast.pipeline.subscriptions import DirectorySubscriptions
-from pipeline_world import publish
+from holdfast.pipeline.whole import require_no_row
+from pipeline_world import append_entries, publish
+from served import served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +63,22 @@ def test_a_topic_beside_its_partitions(tmp_path: Path) -> None:
         Selection(parse({"topicsPattern": "orders.*", "partitions": "false"}, "source"))
 
 
+def test_which_positions_have_a_row(tmp_path: Path) -> None:
+    """As the topic says it, near and far: a message in parts is where its last one is."""
+    entries = encode_messages([b"a", b"b"], "p", 0, 1_700_000_000_000)
+    cut = parts(encode_messages([bytes(3000)], "q", 0, 1_700_000_000_000)[0], 1200)
+    assert len(cut) == 3
+    append_entries(tmp_path, "t", [entries[0], *cut, entries[1], cut[0]])
+    with served(tmp_path, http=True) as server:
+        for origin in (Origin(str(tmp_path)), Origin(url=server.http_url)):
+            for start, stop, wanted in ((0, 6, [0, 3, 4]), (1, 3, []), (2, 4, [3]), (5, 6, [])):
+                found = [at for some in origin.positions(f"{FULL}t", start, stop) for at in some]
+                assert found == wanted, (origin, start, stop)
+            require_no_row(origin, f"{FULL}t", [(1, 3), (5, 6)])
+            with pytest.raises(Corrupt, match="position 3: the topic has a message there"):
+                require_no_row(origin, f"{FULL}t", [(1, 4)])
+
+
 def test_two_names_of_one_partition_are_not_one_archive() -> None:
     there = {f"{FULL}orders-partition-0": Extent("aa", 0, 5)}
     with pytest.raises(Misuse, match="the same partition of the same topic; use another directory"):
@@ -95,3 +116,12 @@ def test_topics_with_a_comma_or_a_blank_in_their_names(spark: SparkSession, tmp_
     assert read_archive(spark, tmp_path / "to").count() == done.rows + 2
     with pytest.raises(Misuse, match="stream it by itself"):
         origin.stream(spark, ["a,b", "a"])
+
+
+def test_a_command_says_how_to_read_one_of_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before Spark starts."""
+    for name in ("orders", "orders-partition-0"):
+        publish(tmp_path / "data", name, [b"x"])
+    where = ["--data", str(tmp_path / "data"), "--to", str(tmp_path / "to")]
+    assert main(["pipeline", "archive", "orders", *where]) == 1
+    assert "option partitions=false (--no-partitions)" in capsys.readouterr().err
