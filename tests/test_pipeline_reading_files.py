@@ -13,6 +13,7 @@ from holdfast.ledger.publication import directory_incarnation
 from holdfast.pipeline import reading
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.reading import FilePlace, FileTopic, TopicReader
+from processes import until
 
 PREFIX = "persistent://public/default"
 TOPICS, LEDGERS = 6, 7
@@ -89,3 +90,23 @@ def test_topics_that_are_gone_are_let_go(tmp_path: Path) -> None:
             broker.admin.delete_topic(f"t{number}")
         assert place.topics() == []
         assert (place._open, place._names) == ({}, {})
+
+
+def test_a_broker_killed_between_table_and_view(tmp_path: Path) -> None:
+    """It had trimmed. What the table does not name any more is a loss, and nobody looks for it for ever."""
+    fill(tmp_path, topics=1)
+    [view] = (tmp_path / "topics").glob("*.view")
+    with Broker.open(tmp_path, roll_entries=1, housekeeping_s=3600) as broker:
+        broker.admin.create_subscription("t0", "s", "latest")
+        with broker.producer("t0", batch=1) as producer:
+            producer.send_many([b"y"] * 3)
+        place = FilePlace(str(tmp_path))
+        until(lambda: place.open(f"{PREFIX}/t0").plan() == (0, LEDGERS + 3))
+        before = view.read_bytes()
+        assert broker.admin.trim("t0") == LEDGERS
+    with view.open("r+b") as file:
+        file.write(before)
+    topic = FilePlace(str(tmp_path)).open(f"{PREFIX}/t0")
+    assert topic.plan() == (LEDGERS, LEDGERS + 3), "as the table says"
+    assert values(topic) == [b"y"] * 3
+    assert topic.at_time(0) == LEDGERS

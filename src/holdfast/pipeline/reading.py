@@ -262,7 +262,9 @@ class FileTopic:
                 raise NotFound(f"{self.name} was deleted, and made again; open it anew")
             self._table = table
             self._firsts = [each.first for each in table.ledgers]
-        return first, visible
+        # A table may be newer than its view, for good if its broker was killed just then: what it does not
+        # name was trimmed.
+        return max(first, min([visible, *self._firsts[:1]])), visible
 
     def at_time(self, time_ms: int) -> int:
         """As TopicReader. All before the answer that can be read is older; where entries are damaged it may
@@ -275,7 +277,6 @@ class FileTopic:
                 found = self._time(middle, high)
             except NotFound:  # its ledger went, or was written again into another file: all is searched anew
                 low, high = self.plan()
-                low = min(high, max([low, *self._firsts[:1]]))
                 continue
             if found is not None and found[0] < wanted:
                 low = found[1] + 1
