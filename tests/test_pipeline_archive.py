@@ -447,7 +447,7 @@ def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, drivers: Driv
 
 @pytest.mark.parametrize(
     ("mutant", "step"),
-    [("advance first", "write"), ("from the beginning", "advance"), ("move first", "none")],
+    [("advance first", "write"), ("from the beginning", "move"), ("move first", "none")],
 )
 def test_the_judge_sees_mistakes(
     spark: SparkSession, tmp_path: Path, drivers: Drivers, mutant: str, step: str

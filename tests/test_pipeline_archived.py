@@ -93,13 +93,18 @@ def test_files_that_are_gone_are_missed(tmp_path: Path) -> None:
             directory.require_files([run])  # before they have moved, too
             if number == 1:
                 directory.place(run)
-    assert [each.number for each in directory.reaching("t", "aa", 0)] == [1, 2]
-    assert [each.number for each in directory.reaching("t", "aa", 2)] == [2]
-    assert directory.reaching("t", "aa", 4) == directory.reaching("t", "bb", 0) == []
+    for held, numbers in (
+        ({"t": ("aa", 0)}, [1, 2]),
+        ({"t": ("aa", 2), "u": ("aa", 0)}, [2]),
+        ({"t": ("aa", 4)}, []),
+        ({"t": ("bb", 0)}, []),
+        ({}, []),
+    ):
+        assert [each.number for each in directory.reaching(held)] == numbers
     first, second = directory.runs()
     (directory.staging(second.id) / second.files[0]).unlink()  # killed while they moved, and then this
     with directory.changing(), pytest.raises(Corrupt, match=r"run-2-0\.parquet is missing"):
-        directory.require_files(directory.reaching("t", "aa", 2))
+        directory.require_files(directory.reaching({"t": ("aa", 2)}))
     directory.require_files([first])
     (tmp_path / first.files[1]).write_bytes(b"short")
     with pytest.raises(Corrupt, match=r"run-1-1\.parquet has 5 bytes, and run 1 has written"):

@@ -178,14 +178,15 @@ def archive(
             run, spans = add_run(
                 spark, directory, "archive", rows, fresh, told, lambda: require_same(known, fresh), known
             )
+        # What is let go of is there, also of a run that was killed before it came to this.
+        held = {name: (each.incarnation.hex(), each.acked_to) for name, each in holds.items()}
+        directory.require_files(directory.reaching(held))
         done = []
         for name, reach in ranges.items():
             span = spans.get(name, Span())
             row = ArchivedTopic(name, reach.start, reach.stop, span.rows, reach.lost)
             if subscription is not None and holder is not None:
                 told("advance", name)
-                # Also of a run that was killed before this: what is let go of is there.
-                directory.require_files(directory.reaching(name, reach.incarnation, holds[name].acked_to))
                 row = _advanced(row, holder, subscription, holds[name], reach, known, span)
             done.append(row)
         told("done")

@@ -23,7 +23,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -208,12 +208,17 @@ class ArchiveDirectory:
                 return path
         raise Corrupt(f"{place} is missing, which run {run.number} has written; restore it from a copy")
 
-    def reaching(self, topic: str, incarnation: str, position: int) -> list[Run]:
-        """The runs that hold something of a topic behind this position."""
+    def reaching(self, held: Mapping[str, tuple[str, int]]) -> list[Run]:
+        """The runs that hold something behind these positions, by topic: its incarnation, and where."""
+        nothing = ("", 0)
         return [
             run
             for run in self.runs()
-            if (reach := run.topics.get(topic)) and reach.incarnation == incarnation and reach.stop > position
+            if any(
+                reach.incarnation == incarnation and reach.stop > position
+                for topic, reach in run.topics.items()
+                for incarnation, position in [held.get(topic, nothing)]
+            )
         ]
 
     def require_files(self, runs: list[Run]) -> None:
