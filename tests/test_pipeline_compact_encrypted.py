@@ -138,13 +138,32 @@ def random_rows(chance: random.Random, count: int) -> list[dict[str, Any]]:
     return [{"value": b"sealed", "key": None, "encryption": None, **row} for row in rows]
 
 
+def found(spark: SparkSession, to: Path) -> dict[str, set[int]]:
+    kept: dict[str, set[int]] = {}
+    for row in read_archive(spark, to).select("topic", "position").collect():
+        kept.setdefault(row["topic"].rpartition("/")[2], set()).add(row["position"])
+    return kept
+
+
 def test_as_a_plain_computation_has_it_run_after_run(spark: SparkSession, tmp_path: Path) -> None:
     """I188. Each run sees a part of them."""
     topics = {f"t{n}": random_rows(random.Random(n), 200) for n in range(3)}
     for upto in (70, 200):
         seen = {name: rows[:upto] for name, rows in topics.items()}
         compact(spark, topics=list(topics), to=tmp_path, source=Fed(seen))
-        found: dict[str, set[int]] = {name: set() for name in topics}
-        for row in read_archive(spark, tmp_path).select("topic", "position").collect():
-            found[row["topic"].rpartition("/")[2]].add(row["position"])
-        assert found == {name: model(rows) for name, rows in seen.items()}
+        assert found(spark, tmp_path) == {name: model(rows) for name, rows in seen.items()}
+
+
+@pytest.mark.parametrize("mistake", ["each part is a message", "a batch has its first key"])
+def test_mistakes_are_noticed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str
+) -> None:
+    """I188."""
+    if mistake == "each part is a message":
+        broken: Any = lambda told: (*header(told)[:2], None, 0, 1)  # noqa: E731
+    else:
+        broken = lambda told: (False, *header(told)[1:])  # noqa: E731
+    monkeypatch.setattr("holdfast.pipeline.compact.header", broken)
+    rows = random_rows(random.Random(1), 200)
+    compact(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows}))
+    assert found(spark, tmp_path) != {"t": model(rows)}
