@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import holdfast
 from holdfast.pipeline.archive import read_archive, verify_archive
 from holdfast.pipeline.archived import ArchiveDirectory
 from holdfast.pipeline.compact import compact
 from pipeline_kill import killed
-from pipeline_world import publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,10 +29,12 @@ def test_what_is_killed_is_as_if_it_had_not_been_or_whole(spark: SparkSession, t
     data, to = tmp_path / "data", tmp_path / "compacted"
 
     def more(life: int) -> None:
-        for topic in ("a", "b"):
-            for key in range(life, life + 4):
-                publish(data, topic, [b"%d in life %d" % (key, life)], key=f"k{key}")
-            publish(data, topic, [b""], key=f"k{life}")
+        with holdfast.Broker.open(data) as broker:
+            for topic in ("a", "b"):
+                with broker.producer(topic) as producer:
+                    for key in range(life, life + 4):
+                        producer.send(b"%d in life %d" % (key, life), key=f"k{key}")
+                    producer.send(b"", key=f"k{life}")
 
     def run(directory: Path) -> int | None:
         return compact(spark, path=str(data), topics=["a", "b"], to=directory).run
