@@ -128,11 +128,10 @@ def reach(topic: TopicReader, start: int, stop: int, size: int) -> int:
     weights, step = topic.weights(start, stop), max(1, size // STEPS)
     known = (start, start)
     while True:
-        for (low, before), (high, after) in pairwise(weights):
-            if after > size:
-                break
-        else:
+        over = next((edge for edge in pairwise(weights) if edge[1][1] > size), None)
+        if over is None:
             return weights[-1][0]
+        (low, before), (high, after) = over
         if high - low == 1 or after - before <= step or (low, high) == known:
             return max(start + 1, low + (high - low) * (size - before) // (after - before))
         # Entries differ: within a ledger the first may be as large as a thousand others.
