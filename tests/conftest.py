@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 from holdfast import Misuse, Queue
 from processes import Child, Start
 from spark_session import spark as spark
+
+# Every Java lives for seconds here: one that compiles little, with one thread for its memory, is done sooner.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 COUNTS = "counts"
 """What a test says at the end of the run: how much it has tried."""

@@ -23,7 +23,6 @@ def killed(arguments: Sequence[str], when: Callable[[], bool]) -> None:
             stdout=told,
             stderr=told,
             start_new_session=True,
-            env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},  # faster
         )
         try:
             until(lambda: when() or command.poll() is not None, STARTS_S)

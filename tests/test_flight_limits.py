@@ -341,7 +341,7 @@ def test_a_token_that_ends_in_the_middle(server: Served, monkeypatch: pytest.Mon
     large(server)  # the process is there
 
     def interrupted(*more: Callable[[], object]) -> Cut:
-        ends = int(time.time()) + 6
+        ends = int(time.time()) + 4
 
         def interrupt() -> None:
             until(lambda: time.time() > ends + 1)

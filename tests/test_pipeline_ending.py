@@ -23,8 +23,8 @@ COMMAND = str(Path(sys.executable).parent / "holdfast")
 
 
 @contextmanager
-def streaming(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """`measure` as a stream that goes on for ever, behind its first batch: it waits for Java."""
+def streaming(tmp_path: Path, at: str) -> Iterator[subprocess.Popen[str]]:
+    """`measure` as a stream that goes on for ever, when its checkpoint has this."""
     data, to = tmp_path / "data", tmp_path / "figures"
     publish(data, "rig", [encode_json("r", n, "k", value=float(n)) for n in range(5)])
     arguments = ["measure", "rig", "--data", str(data), "--to", str(to), "--stream", "--every", "1 second"]
@@ -35,8 +35,8 @@ def streaming(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
     ) as command:
         try:
-            batches = tmp_path / "figures.checkpoint/commits"
-            until(lambda: command.poll() is not None or list(batches.glob("[0-9]*")), 120)
+            checkpoint = tmp_path / "figures.checkpoint"
+            until(lambda: command.poll() is not None or (checkpoint / at).exists(), 120)
             yield command
         finally:
             command.kill()
@@ -52,8 +52,9 @@ def java_of(pid: int) -> int | None:
     return None
 
 
-def test_ctrl_c_ends_a_stream_with_its_report(tmp_path: Path) -> None:
-    with streaming(tmp_path) as command:
+@pytest.mark.parametrize("at", ["metadata", "commits/0"])  # nothing is there yet; it waits for more
+def test_ctrl_c_ends_a_stream_with_its_report(tmp_path: Path, at: str) -> None:
+    with streaming(tmp_path, at) as command:
         command.send_signal(signal.SIGINT)
         out, err = command.communicate(timeout=120)
     assert (command.returncode, err) == (0, "")
@@ -61,7 +62,7 @@ def test_ctrl_c_ends_a_stream_with_its_report(tmp_path: Path) -> None:
 
 
 def test_a_java_that_is_killed_is_told_in_a_line(tmp_path: Path) -> None:
-    with streaming(tmp_path) as command:
+    with streaming(tmp_path, "metadata") as command:
         java = java_of(command.pid)
         assert java is not None
         os.kill(java, signal.SIGKILL)

@@ -73,21 +73,21 @@ def reset(broker: Broker, topic: str) -> None:
 
 
 def test_a_broker_that_is_away_is_told_later(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = subscription(broker)
-    at = made.at(TOPIC)
-    broker.close()
     with monkeypatch.context() as patch:
-        patch.setattr(progress, "PATIENCE_S", 0.3)
+        patch.setattr(progress, "PATIENCE_S", 2.0)
+        made = subscription(broker)
+        at = made.at(TOPIC)
+        broker.close()
         with pytest.raises(Timeout):
             made.finished(TOPIC, at, 7)
         with pytest.raises(Timeout):
             made.at(TOPIC)
+        made.close()
     back = Broker(broker.directory)
     again = Subscription(Address(back.url), "s")  # as when the stream starts again
     again.finished(TOPIC, at, 7)
     assert again.at(TOPIC).acked_to == 7
     again.close()
-    made.close()
     back.close()
 
 
