@@ -14,6 +14,7 @@ import entry_bytes
 import holdfast
 from brokers import on_broker
 from holdfast.broker import Broker
+from holdfast.ledger import running
 from holdfast.ledger.publication import Publications
 
 
@@ -192,6 +193,33 @@ def test_threads_that_call_while_another_closes_are_told(tmp_path: Path) -> None
         for thread in threads:
             thread.join(10)
         assert len(ends) == 8, f"{8 - len(ends)} threads wait for ever"
+
+
+def test_what_comes_while_a_broker_closes_does_not_hold_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was delivered after the last wait and never stable, and the last snapshot waited for that."""
+
+    async def work(broker: Broker) -> None:
+        producer = await opened(broker, "late", "shared")
+        settle, sent = broker.engine.settle, list[asyncio.Task[Any]]()
+
+        async def settle_and_send() -> None:
+            await settle()
+            sent.append(asyncio.create_task(producer.send(b"from another thread")))
+            for _ in range(2):  # it is in a frame, and the frame on its way
+                await asyncio.sleep(0)
+
+        monkeypatch.setattr(broker.engine, "settle", settle_and_send)
+        monkeypatch.setattr(running, "CLOSING_S", 10.0)
+        await broker.close()
+        ends = await asyncio.gather(*sent, return_exceptions=True)
+        assert isinstance(ends[-1], holdfast.Closed)
+        store = broker.store._running
+        assert store is not None
+        assert store.opened.kept[-1].d == broker.machine.log.next_d - 1, "it had no last snapshot"
+
+    on_broker(tmp_path, work)
 
 
 def test_a_reader_of_a_truncated_topic_comes_to_its_end(tmp_path: Path) -> None:

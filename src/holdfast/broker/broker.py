@@ -250,6 +250,8 @@ class Broker:
         with contextlib.suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self.engine.settle()
+                self.engine.refuse(reason)  # of other threads, too, which know nothing of this yet
+                await self.engine.settle()
                 await self.group.leave()
         clean = self.engine.ended is None
         self.engine.end(reason)
@@ -454,7 +456,7 @@ class Broker:
             raise
 
     def _undo(self, opened: asyncio.Future[Any], leave: Callable[[int], Event]) -> None:
-        if not opened.cancelled() and opened.exception() is None and self.engine.ended is None:
+        if not opened.cancelled() and opened.exception() is None and self.engine.is_open:
             self.engine.submit(leave(opened.result().session))
 
     async def admitted(self, opened: ProducerOpened) -> ProducerOpened | ProducerReady:
@@ -464,7 +466,7 @@ class Broker:
         try:
             return await self._admitted(opened.session)
         except asyncio.CancelledError:
-            if self.engine.ended is None:
+            if self.engine.is_open:
                 self.engine.submit(ProducerClose(opened.session))
             raise
         finally:

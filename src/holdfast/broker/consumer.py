@@ -307,7 +307,7 @@ class Consumer(Receiver):
             return
         dispatcher, self._dispatcher = self._dispatcher, None
         dispatcher.remove_consumer(self._id)
-        if self._broker.engine.ended is None and self._session:
+        if self._broker.engine.is_open and self._session:
             await self._broker.engine.submit(ConsumerLeave(self._session))
         if self._topic is not None:
             self._broker.abandoned(self._topic, dispatcher)

@@ -116,6 +116,7 @@ class Engine(Listener):
         """What is delivered while the state of the cut is still on its way."""
         self._catching_up: asyncio.Task[None] | None = None
         self._ended: HoldfastError | None = None
+        self._refused: HoldfastError | None = None
         self.position = at
         """The last frame or view that was applied."""
         self.stable = at
@@ -213,9 +214,15 @@ class Engine(Listener):
             await future
         self._require_open()
 
+    def refuse(self, reason: HoldfastError) -> None:
+        """Take nothing more; what was submitted goes on to its end. What came between would not: its group is
+        gone before it is stable, and a last snapshot would wait for that."""
+        self._refused = reason
+
     def _require_open(self) -> None:
-        if self._ended is not None:
-            raise type(self._ended)(str(self._ended))
+        reason = self._ended or self._refused
+        if reason is not None:
+            raise type(reason)(str(reason))
 
     def _add(self, put: Callable[[], object]) -> asyncio.Future[Any]:
         """Put an event into the turn's frame; into the next one, if it does not fit any more."""
@@ -308,6 +315,11 @@ class Engine(Listener):
     @property
     def ended(self) -> HoldfastError | None:
         return self._ended
+
+    @property
+    def is_open(self) -> bool:
+        """It takes what is submitted."""
+        return self._ended is None and self._refused is None
 
     def _inflight_futures(self) -> Iterable[asyncio.Future[Any]]:
         return (future for frame in self._inflight for future in frame.futures)

@@ -90,7 +90,7 @@ class Producer:
             await self.flush()
         finally:
             session, self._session = self._session, 0
-            if self._broker.engine.ended is None:
+            if self._broker.engine.is_open:
                 await self._broker.engine.submit(ProducerClose(session))
 
     async def send(
