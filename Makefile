@@ -73,7 +73,7 @@ torture: build ## kill storms, as many as you like: ARGS="--kills 100000"
 declarative: build ## run the declared pipeline of `pipeline init` by spark-pipelines, twice
 	@test -d build/declarative || $(BIN)/pip install --quiet --no-deps --target build/declarative \
 	    grpcio-status==1.85.1 googleapis-common-protos==1.76.0 zstandard==0.25.0
-	@PYTHONPATH=build/declarative $(BIN)/python tests/declarative.py
+	@PYTHONPATH=$(CURDIR)/build/declarative $(BIN)/python tests/declarative.py
 
 fuzz: build ## a hostile peer overwrites every word of a queue; options with ARGS="..."
 	@$(BIN)/python tests/fuzz.py $(ARGS)
