@@ -28,7 +28,7 @@ from google.protobuf.message import DecodeError
 
 from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_folders, require_same
 from holdfast.pipeline.archived import ArchiveDirectory, Range
-from holdfast.pipeline.inputs import Origin, Told, Topics, settings, silent
+from holdfast.pipeline.inputs import COUNTED, Origin, Told, Topics, settings, silent
 from holdfast.pipeline.reading import topic_and_partition
 from holdfast.pipeline.words import plural, text_table
 from holdfast.wire.proto import pulsar_pb2 as pb
@@ -37,12 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 
-COUNTED = {
-    "spark.sql.adaptive.optimizer.excludedRules": (
-        "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
-    )
-}
-"""Where no key is left, Spark would drop all that led there, and with it what was counted on the way."""
 NARROW = ("topic", "partition", "position", "encryption")
 """What is read of all rows to find the encrypted ones."""
 

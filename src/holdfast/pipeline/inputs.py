@@ -217,6 +217,14 @@ def messages(
     return Origin(path, url, token).messages(spark, topics)
 
 
+COUNTED = {
+    "spark.sql.adaptive.optimizer.excludedRules": (
+        "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+    )
+}
+"""Where no row is left, Spark would drop all that led there, and with it what was counted on the way."""
+
+
 @contextlib.contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Spark's own settings, for as long as this lasts; then what they were before."""

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Misuse
 from holdfast.pipeline.archive import LITERALLY, read_archive
-from holdfast.pipeline.compact import COUNTED
-from holdfast.pipeline.inputs import Origin, Told, settings, silent
+from holdfast.pipeline.inputs import COUNTED, Origin, Told, settings, silent
 from holdfast.pipeline.words import plural, text_table
 
 if TYPE_CHECKING:
