@@ -67,19 +67,19 @@ explore: build/model/explore ## exhaust the big model spaces and print their siz
 	@build/model/explore --all $(ARGS)
 
 torture: build ## kill storms, as many as you like: ARGS="--kills 100000"
-	@$(BIN)/python tests/torture.py $(ARGS)
+	@$(BIN)/python -m tests.kit.torture $(ARGS)
 
 # What `spark-pipelines` needs beyond the rest; nothing else does, so it is not in requirements.lock.
 declarative: build ## run the declared pipeline of `pipeline init` by spark-pipelines, twice
 	@test -d build/declarative || $(BIN)/pip install --quiet --no-deps --target build/declarative \
 	    grpcio-status==1.85.1 googleapis-common-protos==1.76.0 zstandard==0.25.0
-	@PYTHONPATH=$(CURDIR)/build/declarative $(BIN)/python tests/declarative.py
+	@PYTHONPATH=$(CURDIR)/build/declarative $(BIN)/python -m tests.kit.spark.declarative
 
 fuzz: build ## a hostile peer overwrites every word of a queue; options with ARGS="..."
-	@$(BIN)/python tests/fuzz.py $(ARGS)
+	@$(BIN)/python -m tests.kit.queue.fuzz $(ARGS)
 
 fuzz-wire: build ## any bytes as the input of a connection, guided by coverage; needs clang; options with ARGS="..."
-	@$(BIN)/python tests/fuzz_wire.py $(ARGS)
+	@$(BIN)/python -m tests.kit.server.fuzz_wire $(ARGS)
 
 bench: build ## measure against the peers; options with ARGS="..."
 	@$(BIN)/holdfast bench queue $(ARGS)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Misuse, Queue
-from processes import Child, Start
-from spark_session import spark as spark
+from tests.kit.processes import Child, Start
+from tests.kit.spark.session import spark as spark
 
 # Every Java lives for seconds here: one that compiles little, with one thread for its memory, is done sooner.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
@@ -60,7 +60,7 @@ def q(runtime_directory: Path) -> Iterator[Queue]:
 
 @pytest.fixture
 def start(runtime_directory: Path) -> Iterator[Start]:
-    """`start(function, *args)` runs it in a process of its own (processes.py), which ends with the test."""
+    """`start(function, *args)` runs it in a process that ends with the test (kit/processes.py)."""
     children: list[Child] = []
 
     def begin(function: Callable[..., None], *args: object) -> Child:

@@ -1,4 +1,4 @@
-// What libFuzzer calls: any bytes as the input of a connection. Built and run by tests/fuzz_wire.py.
+// What libFuzzer calls: any bytes as the input of a connection. Built and run by tests/kit/server/fuzz_wire.py.
 #include "../tests/wire_judge.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

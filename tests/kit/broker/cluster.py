@@ -1,0 +1,271 @@
+"""Several brokers on the simulated group: they apply the same events, and what one confirms is everybody's.
+
+Run as a program it prints the trace of one seed: `python kit/broker/cluster.py SEED`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+import holdfast.broker.broker as broker_module
+from holdfast.broker.broker import Broker
+from holdfast.broker.engine import Missed
+from holdfast.broker.machine import Applied, Machine
+from holdfast.broker.options import BrokerOptions
+from holdfast.errors import Closed, HoldfastError, NoQuorum
+from holdfast.group import Group, GroupStats, Listener, Member, Position, View
+from holdfast.group.sim import Sim, SimNode, Weather, storm
+from holdfast.group.sim.loop import CURRENT
+from tests.kit.broker.judge import Account, Judge
+from tests.kit.broker.work import Work
+from tests.kit.group.checker import Broken, Checker, Recorder
+
+OPTIONS = BrokerOptions(
+    roll_entries=30, snapshot_bytes=40_000, snapshot_s=2.0, housekeeping_s=0.5, reserve_bytes=4096
+)
+
+
+class RecordedGroup(Group):
+    """A group whose member is watched: the checker of the group hears what it is told and says."""
+
+    def __init__(self, replica: Replica, group: Group) -> None:
+        self._replica = replica
+        self._group = group
+        self._recorder: Recorder | None = None
+
+    @property
+    def member(self) -> Member:
+        return self._group.member
+
+    async def start(self, listener: Listener) -> None:
+        behind = Stable(self._replica, listener)
+        self._recorder = Recorder(self._replica.world.checker, self._group, behind)
+        self._recorder.holds_by_itself = False
+        await self._group.start(self._recorder)
+
+    async def leave(self) -> None:
+        await self._group.leave()
+
+    def mcast(self, event: bytes) -> None:
+        assert self._recorder is not None
+        self._recorder.send(event)
+
+    async def drain(self) -> None:
+        await self._group.drain()
+
+    def hold(self, pos: Position) -> None:
+        assert self._recorder is not None
+        self._recorder.hold(pos)
+
+    def stats(self) -> GroupStats:
+        return self._group.stats()
+
+
+class Stable(Listener):
+    """Compares states where they are stable."""
+
+    def __init__(self, replica: Replica, behind: Listener) -> None:
+        self._replica = replica
+        self._behind = behind
+
+    def on_deliver(self, pos: Position, member: Member, event: bytes) -> None:
+        self._behind.on_deliver(pos, member, event)
+
+    def on_view(self, view: View) -> None:
+        self._behind.on_view(view)
+
+    def on_stable(self, pos: Position) -> None:
+        self._behind.on_stable(pos)
+        unstable = self._replica.unstable
+        while unstable and unstable[0][0] <= pos:
+            self._replica.world.compare(*unstable.popleft())
+
+    def on_lost(self, reason: str) -> None:
+        self._behind.on_lost(reason)
+
+
+class WatchedMachine(Machine):
+    """Tells the world its state after every frame and view."""
+
+    def apply(self, view: int, index: int, member: Member, frame: bytes) -> Applied:
+        applied = super().apply(view, index, member, frame)
+        self._tell(Position(view, index))
+        return applied
+
+    def view(self, view: View, unclean: bool = False) -> Applied:
+        applied = super().view(view, unclean)
+        self._tell(view.position)
+        return applied
+
+    def _tell(self, pos: Position) -> None:
+        life = CURRENT.get()
+        assert life is not None
+        REPLICAS[life.name].unstable.append((pos, self.digest().hex()))
+
+
+REPLICAS: dict[str, Replica] = {}
+"""By the life that they live in."""
+
+
+class World:
+    """The brokers' world, and what is known of it from outside."""
+
+    def __init__(self, sim: Sim, pause_s: float) -> None:
+        self.sim = sim
+        self.pause_s = pause_s
+        self.checker = Checker(len(sim.nodes))
+        self.account = Account("sim", sim.seed)
+        self.judge = Judge(self.account)
+        self.states: dict[Position, object] = {}
+        self.compared = 0
+        self.lives = 0
+        self.brokers: dict[int, Broker] = {}
+        self.ending = False
+
+    def compare(self, pos: Position, state: object) -> None:
+        """I27: states at equal positions are equal."""
+        self.compared += pos in self.states
+        if self.states.setdefault(pos, state) != state:
+            raise Broken(f"I27: two states at {pos}:\n{self.states[pos]}\n{state}")
+
+    async def program(self, node: SimNode) -> None:
+        while True:
+            self.lives += 1
+            replica = Replica(self, node, self.lives)
+            REPLICAS[node.life.name] = replica
+            with suppress(Closed, NoQuorum):
+                await replica.live()
+            await node.clock.sleep(0.05 + 0.2 * node.random.fraction())
+
+    async def missed(self, after: Position, cut: View) -> list[Missed]:
+        """As long as there is no state transfer: from the history that the simulation keeps."""
+        return [
+            item if isinstance(item, View) else (item.position, item.member, item.event)
+            for item in self.sim.missed(after, cut)
+        ]
+
+    def at_rest(self) -> bool:
+        """All serve, and are at one position."""
+        ends = {(broker.engine.position, broker.engine.stable) for broker in self.brokers.values()}
+        return sorted(self.brokers) == self.sim.nodes and len(ends) == 1
+
+    def finish(self) -> None:
+        """After the storm: everything that was confirmed is everywhere."""
+        self.ending = True
+        self.sim.run(3)
+        self.sim.run_until(self.at_rest)
+        digests = {number: broker.machine.digest().hex() for number, broker in self.brokers.items()}
+        if len(set(digests.values())) != 1:
+            raise Broken(f"I27: the states differ in the end: {digests}")
+        for number, broker in self.brokers.items():
+            seen = self.sim.loop.run_until_complete(Replica(self, None, number).look(broker))
+            self.judge.look(seen)
+        if self.account.faults:
+            raise Broken("\n".join(self.account.faults[:5]))
+
+
+class Replica(Work):
+    """One member's broker, and its clients."""
+
+    def __init__(self, world: World, node: SimNode | None, life: int) -> None:
+        super().__init__(0 if node is None else node.number, life, random.Random(life), world.pause_s)
+        self.rests = 1.0
+        self.world = world
+        self.sim_node = node
+        self.unstable: deque[tuple[Position, object]] = deque()
+        if node is None:
+            numbers = world.sim.nodes
+            self.subscriptions = [each for number in numbers for each in self.of(number)]
+        else:
+            self.random = random.Random(node.random.integer(1 << 32))
+            self.subscriptions = self.of(node.number)
+
+    @staticmethod
+    def of(number: int) -> list[tuple[str, str]]:
+        return [("kept", f"each{number}"), ("kept", f"line{number}"), ("plain", f"each{number}")]
+
+    def note(self, *record: object) -> None:
+        self.world.judge.take(list(record))
+
+    async def live(self) -> None:
+        node, world = self.sim_node, self.world
+        assert node is not None
+        broker = await Broker.start(
+            None,
+            OPTIONS,
+            disk=node.disk,
+            clock=node.clock,
+            random=node.random,
+            group=RecordedGroup(self, node.group(explicit_holds=True, window_bytes=1 << 16)),
+            transfer=world.missed,
+            upto="stable",
+        )
+        try:
+            await self.until_quorate(broker)
+            seen = await self.look(broker)
+            for sub in self.subscriptions:
+                world.judge.look_at_cursor(sub, set(seen.left[sub]), seen)
+            world.brokers[node.number] = broker
+            watch = asyncio.get_running_loop().create_task(self.until_the_end())
+            await self.work(broker)
+            await watch
+            await node.clock.sleep(3600)
+        except* (Closed, NoQuorum):
+            pass
+        finally:
+            world.brokers.pop(node.number, None)
+            with suppress(HoldfastError):
+                await broker.close()
+
+    async def until_the_end(self) -> None:
+        assert self.sim_node is not None
+        while not self.world.ending:
+            await self.sim_node.clock.sleep(0.05)
+        self.ending = True
+
+    async def until_quorate(self, broker: Broker) -> None:
+        """What is made here comes after all that this node has to catch up with."""
+        assert self.sim_node is not None
+        while True:
+            try:
+                await self.prepare(broker)
+                await broker.admin.set_policies("kept", roll_entries=20 + self.life % 20)
+                return
+            except NoQuorum:
+                await self.sim_node.clock.sleep(0.1)
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Brokers that are made inside have machines that tell their states."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker_module, "Machine", WatchedMachine)
+        yield
+    REPLICAS.clear()
+
+
+def run(seed: int, nodes: int = 3, seconds: float = 12.0) -> tuple[World, bytes]:
+    """A storm over brokers, checked; the world, and the trace."""
+    with watched(), Sim(seed, nodes) as sim:
+        world = World(sim, pause_s=0.4)
+        sim.network.weather = Weather(delay_s=(1e-4, 40e-3), loss=0.05, detection_s=(0.005, 0.3))
+        sim.boot(world.program)
+        storm(sim, seconds, every_s=(0.05, 0.8))
+        world.finish()
+        for key in sorted(world.states):
+            sim.trace.add("state", key, world.states[key])
+        world.checker.check()
+        if world.account.faults:
+            raise Broken("\n".join(world.account.faults[:5]))
+        return world, bytes(sim.trace)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(run(int(sys.argv[1]), seconds=3.0)[1])

@@ -1,0 +1,398 @@
+"""What a broker should do, said as simply as possible: lists of entries, and sets of what is acknowledged.
+
+The model judges more than it foretells: which consumer of a shared subscription gets a message is for the
+broker to choose, but what it gets must be something that may be delivered, and what may be delivered must
+come. Numbers are ordinals: the place of an entry in its topic. `harness.py` tells the model what
+it asks of a broker, and what every consumer is handed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Type = Literal["exclusive", "failover", "shared"]
+
+
+class Wrong(AssertionError):
+    """The broker did something that the model rules out."""
+
+
+class Key(NamedTuple):
+    """A message: its entry, and its place in it."""
+
+    ordinal: int
+    place: int
+
+
+class Shown(NamedTuple):
+    """A message as a consumer was handed it."""
+
+    key: Key
+    id: tuple[int, int]
+    data: bytes
+    name: str | bytes | None
+    """The message's key."""
+    producer: str
+    sequence: int
+    redeliveries: int
+    reset_number: int
+
+
+@dataclass
+class Stored:
+    """An entry: one message, or a batch of them."""
+
+    messages: tuple[bytes, ...]
+    name: str | None
+    producer: str
+    sequence: int
+    since_ns: int
+    """It was published at or after this time, and before that of the next entry."""
+    id: tuple[int, int] | None = None
+    """As somebody was told it; from then on it does not change."""
+    sure: bool = False
+    """It was confirmed, or shown: no crash takes it back."""
+
+    def keys(self, ordinal: int) -> set[Key]:
+        return {Key(ordinal, place) for place in range(len(self.messages))}
+
+
+@dataclass
+class Topic:
+    """Entries in the order in which they were submitted, and the last sequence number of each producer."""
+
+    deduplicate: bool = False
+    entries: list[Stored] = field(default_factory=list)
+    first: int = 0
+    """What is below was trimmed."""
+    first_sure: int = 0
+    """It was trimmed for sure: a trim by itself is in no hurry, and a crash may take it back."""
+    sealed: set[int] = field(default_factory=set)
+    """Where a ledger was sealed: it ends with the entry before this one."""
+    last: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return len(self.entries)
+
+    def publish(self, entry: Stored) -> int | None:
+        """Its ordinal, or None: the sequence number is known."""
+        highest = entry.sequence + len(entry.messages) - 1
+        if self.deduplicate and entry.sequence <= self.last.get(entry.producer, -1):
+            return None
+        self.last[entry.producer] = max(self.last.get(entry.producer, -1), highest)
+        self.entries.append(entry)
+        return self.end - 1
+
+    def confirm(self, ordinal: int, id: tuple[int, int]) -> None:  # noqa: A002  # as everywhere
+        """The producer, or a consumer, was told of it."""
+        entry = self.entries[ordinal]
+        entry.sure = True
+        if entry.id is None:
+            self._check_new(ordinal, id)
+            entry.id = id
+        if entry.id != id:
+            raise Wrong(f"entry {ordinal} had the id {entry.id}, and now has {id}")
+
+    def _check_new(self, ordinal: int, id: tuple[int, int]) -> None:  # noqa: A002
+        """Ids rise; within a ledger they are dense; a sealed ledger takes no more."""
+        told = [each.id for each in self.entries[:ordinal] if each.id is not None]
+        if told and id <= max(told):
+            raise Wrong(f"entry {ordinal} has the id {id}, at or below {max(told)} of an earlier one")
+        before = self.entries[ordinal - 1].id if ordinal else None
+        if before is not None and id not in ((before[0], before[1] + 1), (id[0], 0)):
+            raise Wrong(f"entry {ordinal} has the id {id} after {before}")
+        if before is not None and ordinal in self.sealed and id[0] == before[0]:
+            raise Wrong(f"entry {ordinal} has the id {id} in a ledger that was sealed before")
+
+    def ledgers(self) -> list[int]:
+        """Where ledgers end that take no more."""
+        told = [entry.id[0] if entry.id is not None else 0 for entry in self.entries]
+        ends = {at for at in range(1, self.end) if 0 != told[at - 1] != told[at] != 0}
+        return sorted(ends | self.sealed)
+
+    def recount(self) -> None:
+        """The last sequence numbers follow from the entries."""
+        self.last.clear()
+        for entry in self.entries:
+            highest = entry.sequence + len(entry.messages) - 1
+            self.last[entry.producer] = max(self.last.get(entry.producer, -1), highest)
+
+    def at_time(self, time_ns: int) -> int:
+        """The first entry published at or after a time."""
+        times = ((at, self.entries[at].since_ns) for at in range(self.first, self.end))
+        return next((at for at, since_ns in times if since_ns >= time_ns), self.end)
+
+
+@dataclass
+class Client:
+    """A consumer: what it was handed and has not taken yet."""
+
+    name: str
+    queue: int
+    ack_timeout_ns: int = 0
+    """0: it may hold a message for ever."""
+    active: bool = True
+    inbox: deque[Key] = field(default_factory=deque)
+
+
+@dataclass
+class Subscription:
+    """A cursor, and who is served from it."""
+
+    topic: Topic
+    type: Type
+    acked: set[Key] = field(default_factory=set)
+    doubtful: set[Key] = field(default_factory=set)
+    """Acknowledged without a receipt: a crash may take it back."""
+    reset_number: int = 0
+    resetting: int | None = None
+    """The target of a reset that was asked for and has not been reported."""
+    clients: dict[str, Client] = field(default_factory=dict)
+    pending: dict[int, str] = field(default_factory=dict)
+    """Who has which entry."""
+    given: dict[int, int] = field(default_factory=dict)
+    """When it was handed out."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """How often an entry was handed out and came back."""
+    late: dict[int, int] = field(default_factory=dict)
+    """Entries that come back, and not before this time."""
+    excused: bool = False
+    """There is a reason to begin again at the first that is not acknowledged."""
+    clearing: set[str] = field(default_factory=set)
+    """Consumers that are yet to hear of the last reset."""
+    seen: set[int] = field(default_factory=set)
+    """What was handed out since the last reset: again only if somebody gave it back."""
+    read: int = 0
+    """Of one consumer at a time: what is below was handed out since the last reset or rewind."""
+
+    # -- what is acknowledged --------------------------------------------------------------------------
+
+    def unacked(self, ordinal: int) -> list[Key]:
+        return sorted(self.topic.entries[ordinal].keys(ordinal) - self.acked)
+
+    def backlog(self) -> list[int]:
+        return [at for at in range(self.topic.first, self.topic.end) if self.unacked(at)]
+
+    def mark(self) -> int:
+        """Everything below is acknowledged."""
+        return next(iter(self.backlog()), self.topic.end)
+
+    def figures(self) -> tuple[int, int, int]:
+        """Entries not acknowledged; acknowledged above the first of these; acknowledged in part."""
+        behind = self.backlog()
+        partly = [at for at in behind if self.topic.entries[at].keys(at) & self.acked]
+        return len(behind), self.topic.end - self.mark() - len(behind), len(partly)
+
+    def ack(self, keys: set[Key], reset_number: int, receipt: bool) -> None:
+        """Without a receipt it is in doubt, until something later is confirmed."""
+        if reset_number != self.reset_number:
+            return  # it is of before a reset
+        if receipt:
+            self.doubtful -= keys
+        else:
+            self.doubtful |= keys - self.acked
+        self.acked |= keys
+        for ordinal in {key.ordinal for key in keys}:
+            if not self.unacked(ordinal):
+                self.pending.pop(ordinal, None)
+                if receipt:
+                    self.late.pop(ordinal, None)
+
+    def keys_to(self, key: Key) -> set[Key]:
+        """The message and all before it."""
+        return {each for each in self.keys_below(key.ordinal + 1) if each <= key}
+
+    def keys_below(self, ordinal: int) -> set[Key]:
+        """All messages of the entries before this one."""
+        return {key for at in range(self.topic.first, ordinal) for key in self.topic.entries[at].keys(at)}
+
+    def skipped(self, count: int) -> set[Key]:
+        """What a skip of that many entries acknowledges."""
+        behind = self.backlog()[:count]
+        return self.keys_below(behind[-1] + 1) if behind else set()
+
+    # -- going elsewhere -------------------------------------------------------------------------------
+
+    def reset(self, target: int) -> None:
+        self.reset_number += 1
+        self.resetting = None
+        self.acked = {key for at in range(target) for key in self.topic.entries[at].keys(at)}
+        self.doubtful.clear()
+        self.forget_deliveries()
+        self.clearing = set(self.clients)
+
+    def forget_deliveries(self) -> None:
+        """As if nothing had ever been handed out."""
+        self.pending.clear()
+        self.rewind()
+        self.counts.clear()
+        self.seen.clear()
+
+    def rewind(self) -> None:
+        """Everything that is not acknowledged comes again, in order."""
+        for ordinal in [*self.pending]:
+            self.comes_back(ordinal, 0)
+        self.late.clear()
+        self.excused = False
+        self.read = 0
+        for client in self.clients.values():
+            client.inbox.clear()
+
+    def cleared(self, client: Client, reset_number: int, now_ns: int) -> None:
+        """A consumer is told to drop what it has not taken: a reset, a rewind, or it gave all back."""
+        if self.resetting is not None and reset_number == self.reset_number + 1:
+            self.reset(self.resetting)
+        if reset_number != self.reset_number:
+            raise Wrong(f"{client.name} is told of reset {reset_number}; there were {self.reset_number}")
+        self.expire(now_ns)
+        if client.name in self.clearing:
+            self.clearing.remove(client.name)
+        elif self.type != "shared":
+            if not self.excused and not any(at_ns <= now_ns for at_ns in self.late.values()):
+                raise Wrong(f"{client.name} is told to begin again, and nobody asked for it")
+            self.rewind()
+        client.inbox.clear()
+
+    # -- dispatch --------------------------------------------------------------------------------------
+
+    def joined(self, client: Client) -> None:
+        self.clients[client.name] = client
+
+    def left(self, name: str) -> None:
+        """Where one at a time is served, and where nobody is left, all begins again."""
+        gone = self.clients.pop(name)
+        self.gives_back(name)
+        if not self.clients or (self.type != "shared" and gone.active):
+            self.rewind()
+
+    def nacked(self, ordinal: int, name: str, not_before_ns: int, now_ns: int) -> None:
+        if self.pending.get(ordinal) == name:
+            self.comes_back(ordinal, not_before_ns)
+            self.excused |= not_before_ns <= now_ns
+
+    def redelivers(self, client: Client) -> None:
+        if self.type == "shared":
+            self.gives_back(client.name)
+        elif client.active:
+            self.excused = True
+
+    def gives_back(self, name: str) -> None:
+        """All that this consumer has."""
+        for ordinal in [each for each, holder in self.pending.items() if holder == name]:
+            self.comes_back(ordinal, 0)
+
+    def comes_back(self, ordinal: int, not_before_ns: int) -> None:
+        del self.pending[ordinal]
+        self.counts[ordinal] = self.counts.get(ordinal, 0) + 1
+        self.late[ordinal] = not_before_ns
+
+    def expire(self, now_ns: int) -> None:
+        """What a consumer has held for too long comes back by itself."""
+        for ordinal, name in [*self.pending.items()]:
+            limit_ns = self.clients[name].ack_timeout_ns
+            if limit_ns and self.given[ordinal] + limit_ns <= now_ns:
+                self.comes_back(ordinal, 0)
+                self.excused = True
+
+    def due(self) -> list[int]:
+        """What is to be handed out: not acknowledged, and nobody has it."""
+        return [at for at in self.backlog() if at not in self.pending]
+
+    def ready(self) -> list[Client]:
+        """Those who have room for sure: permits come back with every half of the queue that was taken."""
+        able = [each for each in self.clients.values() if each.active or self.type == "shared"]
+        return [each for each in able if not each.inbox]
+
+    def handed(self, name: str, messages: list[Shown], now_ns: int) -> None:
+        """A consumer was handed these, of whole entries."""
+        client = self.clients.get(name)
+        if client is None:
+            raise Wrong(f"{name} is handed {messages[0].key} and is not attached")
+        if self.resetting is not None and messages[0].reset_number == self.reset_number + 1:
+            self.reset(self.resetting)
+        self.expire(now_ns)
+        entries: dict[int, list[Shown]] = {}
+        for message in messages:
+            entries.setdefault(message.key.ordinal, []).append(message)
+        for ordinal, shown in entries.items():
+            self._judge(client, ordinal, shown, now_ns)
+            self.pending[ordinal] = name
+            self.given[ordinal] = now_ns
+            self.late.pop(ordinal, None)
+            client.inbox.extend(message.key for message in shown)
+
+    def _judge(self, client: Client, ordinal: int, shown: list[Shown], now_ns: int) -> None:
+        what = f"{client.name} is handed entry {ordinal}"
+        if not self.topic.first <= ordinal < self.topic.end:
+            raise Wrong(f"{what}: there are [{self.topic.first}, {self.topic.end})")
+        entry = self.topic.entries[ordinal]
+        self.topic.confirm(ordinal, shown[0].id)
+        if any(each.reset_number != self.reset_number for each in shown):
+            raise Wrong(f"{what} of reset {shown[0].reset_number}; the cursor is at {self.reset_number}")
+        if len(client.inbox) >= client.queue:
+            raise Wrong(f"{what}: permits: {len(client.inbox)} of {client.queue} wait there already")
+        if not client.active and self.type != "shared":
+            raise Wrong(f"{what}: it is not the active one")
+        if ordinal in self.pending:
+            raise Wrong(f"{what}, which {self.pending[ordinal]} has")
+        self._judge_messages(what, entry, ordinal, shown)
+        if ordinal in self.seen and ordinal not in self.counts:
+            raise Wrong(f"{what}, which was handed out before, and nobody gave it back")
+        if self.late.get(ordinal, 0) > now_ns:
+            raise Wrong(f"{what} {self.late[ordinal] - now_ns} ns too early")
+        missed = [at for at in self.due() if self.read <= at < ordinal and at not in self.late]
+        if self.type != "shared" and missed:
+            raise Wrong(f"{what}: order: {missed} were passed over")
+        self.seen.add(ordinal)
+        self.read = max(self.read, ordinal + 1)
+
+    def _judge_messages(self, what: str, entry: Stored, ordinal: int, shown: list[Shown]) -> None:
+        """Those that are not acknowledged, all of them; one that was without a receipt may come or not."""
+        keys = [message.key for message in shown]
+        may, must = entry.keys(ordinal) - (self.acked - self.doubtful), set(self.unacked(ordinal))
+        if not must <= set(keys) <= may or keys != sorted(set(keys)):
+            raise Wrong(f"{what}: with {keys}; not acknowledged are {sorted(must)}")
+        for message in shown:
+            content = (message.data, message.name, message.producer)
+            if content != (entry.messages[message.key.place], entry.name, entry.producer):
+                raise Wrong(f"{what}: {message}; it is {entry}")
+            if message.sequence != entry.sequence + (message.key.place if len(entry.messages) > 1 else 0):
+                raise Wrong(f"{what}: with sequence {message.sequence}; it has {entry.sequence}")
+            if message.redeliveries != self.counts.get(ordinal, 0):
+                raise Wrong(
+                    f"{what}: redelivery count {message.redeliveries}; it is {self.counts.get(ordinal, 0)}"
+                )
+
+    def took(self, name: str, keys: list[Key]) -> None:
+        inbox = self.clients[name].inbox
+        expected = [inbox.popleft() for _ in range(min(len(inbox), len(keys)))]
+        if keys != expected:
+            raise Wrong(f"{name} takes {keys}; handed were {expected}")
+
+    # -- crashes ---------------------------------------------------------------------------------------
+
+    def restarted(self) -> None:
+        self.clients.clear()
+        self.forget_deliveries()
+
+    def recovered(self, reset_number: int, left: set[Key]) -> None:
+        """After a crash: what is not acknowledged is what the broker says, within what it may be."""
+        self.restarted()
+        if self.resetting is not None and reset_number == self.reset_number + 1:
+            self.reset(self.resetting)
+        self.resetting = None
+        if reset_number != self.reset_number:
+            raise Wrong(f"the reset number is {reset_number}; {self.reset_number} was reported")
+        end = range(self.topic.first, self.topic.end)
+        every = set[Key]().union(*(self.topic.entries[at].keys(at) for at in end))
+        back = left & (self.acked - self.doubtful)
+        if back:
+            raise Wrong(f"{sorted(back)} were acknowledged with a receipt, and are back")
+        gone = every - self.acked - left
+        if gone:
+            raise Wrong(f"{sorted(gone)} were never acknowledged, and are gone")
+        self.acked = every - left
+        self.doubtful.clear()

@@ -1,0 +1,111 @@
+"""Running the command `holdfast` as a user does, and making queues for it to look at."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast import Queue, _core
+from tests.kit import ROOT
+
+COMMAND = str(Path(sys.executable).parent / "holdfast")
+HEAD_AT, RING_BYTES = 4096, 64 << 10
+
+
+def run(*arguments: str, data: bytes = b"", status: int = 0) -> subprocess.CompletedProcess[bytes]:
+    done = subprocess.run([COMMAND, *arguments], input=data, capture_output=True, timeout=60)
+    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def says(*arguments: str, data: bytes = b"", status: int = 0) -> str:
+    """What it writes to stdout. Success writes nothing to stderr, failure says there what is wrong."""
+    done = run(*arguments, data=data, status=status)
+    assert (done.stderr == b"") == (status == 0), done.stderr
+    return done.stdout.decode()
+
+
+def complains(*arguments: str, data: bytes = b"", status: int = 1) -> str:
+    done = run(*arguments, data=data, status=status)
+    words = done.stderr.decode()
+    assert "Traceback" not in words
+    return words
+
+
+def answer(*arguments: str, status: int = 0) -> Any:
+    return json.loads(run(*arguments, "--json", status=status).stdout)
+
+
+def sessions() -> list[str]:
+    """The sessions on the page of the command line, in their order."""
+    page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    return re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+def follow(session: str) -> None:
+    """Every step is done, and says what the page says; `...` stands for anything."""
+    path = f"{Path(COMMAND).parent}:{os.environ['PATH']}"
+    for step in session.split("$ ")[1:]:
+        line, _, expected = step.partition("\n")
+        done = subprocess.run(
+            ["sh", "-c", line], env=os.environ | {"PATH": path}, capture_output=True, timeout=30
+        )
+        assert (done.returncode, done.stderr) == (0, b""), (line, done.stderr)
+        pattern = ".*".join(map(re.escape, expected.split("...")))
+        assert re.fullmatch(pattern, done.stdout.decode()), (line, done.stdout)
+
+
+def made(name: str = "orders", *messages: bytes) -> str:
+    with Queue.create(name, capacity=RING_BYTES) as queue:
+        queue.put_many(messages)
+    return name
+
+
+def in_a_process(work: Callable[[], object]) -> int:
+    """Starts a process that does this, and then dies with whatever it has in its hands."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return pid
+
+
+def dead_with_two_taken_and_one_half_written(name: str) -> None:
+    """Two processes, which are alive at the same time, so that each has a slot of its own."""
+    ready, go = os.pipe(), os.pipe()
+
+    def reader() -> None:
+        queue = Queue.open(name)
+        keep = [queue.get(), queue.get()]
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        os.kill(os.getpid(), signal.SIGKILL)  # here: once they are out of scope, the messages go back
+        assert keep
+
+    def writer() -> None:
+        queue = Queue.open(name)
+        _core.arm("put_payload")
+        queue.put(b"never finished")
+
+    first = in_a_process(reader)
+    os.read(ready[0], 1)
+    os.waitpid(in_a_process(writer), 0)
+    os.write(go[1], b"x")
+    os.waitpid(first, 0)
+    for end in (*ready, *go):
+        os.close(end)
+
+
+def overwrite(directory: Path, name: str, offset: int, data: bytes) -> None:
+    with (directory / f"holdfast.queue.{name}").open("r+b") as file:
+        file.seek(offset, os.SEEK_SET if offset >= 0 else os.SEEK_END)
+        file.write(data)

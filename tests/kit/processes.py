@@ -1,0 +1,193 @@
+"""Real processes for tests: a function of a test file runs in a Python of its own; they talk through pipes.
+
+The function's source is what travels, so that the child starts fast (no pytest there). It must be
+self-contained: its arguments, what it imports itself, and the names that `main` lists are all that it sees.
+
+    def echo(name: str) -> None:           # in the child
+        with Queue.open(name) as q:
+            tell(q.get_bytes(timeout=10))
+
+    child = Child(echo, "work")            # in the test
+    assert child.hear() == b"x"
+    child.wait()
+
+Values travel as Python literals: numbers, strings, bytes, None, and containers of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import holdfast
+from holdfast import Queue, _core
+
+PATIENCE_S = 20.0
+"""How long a test waits for what must happen. Only a failure takes that long."""
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], timeout: float = PATIENCE_S) -> T:
+    """Waits for a condition to become true, and returns what it said."""
+    limit = time.monotonic() + timeout
+    while True:
+        if value := condition():
+            return value
+        assert time.monotonic() < limit, "what the test waits for did not happen"
+        time.sleep(0.0005)
+
+
+def process_state(pid: int) -> str:
+    """R running, S sleeping, T stopped, Z dead and not yet waited for, "" gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+class Child:
+    """A function of a test file, running in a process of its own."""
+
+    def __init__(self, function: Callable[..., None], *args: object) -> None:
+        import inspect  # here, not above: the child needs neither it nor the time it takes
+
+        lines, first = inspect.getsourcelines(function)
+        job = (function.__code__.co_filename, first, function.__name__, "".join(lines), args)
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by `end`)
+        self._pending = b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,
+        )
+        self.pid = self._process.pid
+        self.tell(job)
+
+    def tell(self, value: object) -> None:
+        """Sends a value, for `hear()` in the child."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(repr(value).encode() + b"\n")
+
+    def hear(self, timeout: float = PATIENCE_S) -> Any:
+        """The next value that the child told. Fails with the child's own words if it ended instead."""
+        import select
+
+        assert self._process.stdout is not None
+        limit = time.monotonic() + timeout
+        while b"\n" not in self._pending:
+            ready = select.select([self._process.stdout], [], [], max(0.0, limit - time.monotonic()))[0]
+            assert ready, f"child {self.pid} told nothing in {timeout} s\n{self.errors()}"
+            got = os.read(self._process.stdout.fileno(), 1 << 16)
+            assert got, f"child {self.pid} ended (status {self._process.wait()}) instead\n{self.errors()}"
+            self._pending += got
+        line, _, self._pending = self._pending.partition(b"\n")
+        return ast.literal_eval(line.decode())
+
+    def errors(self) -> str:
+        """What the child wrote to its standard error."""
+        self._errors.seek(0)
+        return self._errors.read()
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL. Returns when the process is gone and the kernel has dropped its locks."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """SIGSTOP. Returns when it has stopped."""
+        self.signal(signal.SIGSTOP)
+        self.wait_stopped()
+
+    def wait_stopped(self) -> None:
+        """Waits for a child that stops itself, at an armed point for example."""
+        until(lambda: process_state(self.pid) in ("T", "Z", ""))
+        assert process_state(self.pid) == "T", f"child {self.pid} ended instead of stopping\n{self.errors()}"
+
+    def go_on(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def wait(self, status: int = 0, timeout: float = PATIENCE_S) -> None:
+        """Waits for the end, which must come with that status (negative: killed by that signal)."""
+        got = self._process.wait(timeout)
+        assert got == status, f"child {self.pid} ended with status {got}, not {status}\n{self.errors()}"
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Whatever it does: it ends now, and nothing of it is left."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+
+
+Start = Callable[..., Child]
+"""The type of the fixture `start`."""
+
+
+# -- in the child -------------------------------------------------------------------------------------
+
+
+def tell(value: object) -> None:
+    """Sends a value to the test."""
+    data = repr(value).encode() + b"\n"
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def hear() -> Any:
+    """Waits for a value from the test. Ends the process if the test is gone."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        got = os.read(0, 1)  # one at a time: what follows may be a forked child's to read
+        if not got:
+            os._exit(3)
+        line += got
+    return ast.literal_eval(line.decode())
+
+
+def main() -> None:
+    path, first, name, source, args = hear()
+    if source[0] == " ":  # a function within a function
+        source, first = "if True:\n" + source, first - 1
+    names: dict[str, Any] = {
+        "__name__": "__main__",
+        "hear": hear,
+        "tell": tell,
+        "until": until,
+        "holdfast": holdfast,
+        "Queue": Queue,
+        "_core": _core,
+        "os": os,
+        "signal": signal,
+        "sys": sys,
+        "threading": threading,
+        "time": time,
+        "Path": Path,
+    }
+    flags = 0x1000000  # annotations are not evaluated: they may name what only the test imports
+    exec(compile("\n" * (first - 1) + source, path, "exec", flags, dont_inherit=True), names)
+    names[name](*args)
+
+
+if __name__ == "__main__":
+    main()

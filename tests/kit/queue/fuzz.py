@@ -1,0 +1,506 @@
+"""A hostile peer: overwrites the mapping of a queue, and sees to it that nobody is misled. `make fuzz`.
+
+    python -m tests.kit.queue.fuzz                      # the targeted cases: every word, in every state
+    python -m tests.kit.queue.fuzz --random 100000      # random bytes at random places, as many as you like
+    python -m tests.kit.queue.fuzz --seed 7 --only wrapped
+
+A state is made once, with living, stopped and dead peers, and kept as the bytes of the file. For each case
+the bytes are put back, a reader attaches, one field is overwritten (before it attaches, after, or while it
+holds a message), and the reader does everything that can be done with a queue. Then:
+
+- it neither crashes nor hangs, and raises nothing but holdfast's own errors;
+- it gets no message that was not put, and no message twice without a mark;
+- it gets all the others, or it is told: Corrupt, or `check()` names a fault;
+- fields that nothing is decided by (the table of participants, bells, ages, counts) change nothing at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import mmap
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+
+from holdfast import Closed, Empty, HoldfastError, Queue, Timeout, _core
+from holdfast.memory.queue import Checksum
+from holdfast.memory.report import faults_of
+from tests.kit import module_command
+from tests.kit.queue.hostile import (
+    CONTROLS,
+    DESCRIPTORS,
+    GRANULES,
+    NEVER_PUT,
+    RING,
+    STATES,
+    Case,
+    Scene,
+    Target,
+    content,
+    scattered,
+    targeted,
+)
+from tests.kit.queue.storm import die_with_parent
+
+SLOW_S = 1.0
+"""No operation burns so much time of a processor."""
+STUCK_S = 30.0
+"""A case that takes so long by the clock hangs."""
+
+
+# -- one case -----------------------------------------------------------------------------------------
+
+
+class Judge:
+    """Sees all that a reader gets, and knows what it may get."""
+
+    def __init__(self, scene: Scene, case: Case) -> None:
+        self.scene, self.case = scene, case
+        self.due = set(scene.due)
+        self.put: set[bytes] = set()
+        self.got: set[bytes] = set()
+        self.back: set[bytes] = set()  # given back by the reader: may come again, with a mark
+        self.told = False
+        self.words = ""  # of the last error
+        self.problems: list[str] = []
+        self.slowest = (0.0, "")
+
+    def overlaps(self, offset: int, size: int) -> bool:
+        target = self.case.target
+        return target.offset < offset + size and offset < target.offset + target.width
+
+    def forged(self, position: int) -> bool:
+        """The block's own descriptor was overwritten: of this one message anything may be said."""
+        return self.overlaps(DESCRIPTORS + 8 * (position % GRANULES), 8)
+
+    def original(self, data: bytes, position: int) -> bytes | None:
+        """The message that was put, for bytes that were got."""
+        known = self.scene.due | self.scene.seen | self.put
+        if data in known:
+            return data
+        expected = self.scene.at.get(position)
+        if expected is None:
+            return None
+        changed = self.struck(RING + 64 * (position % GRANULES) + 32, len(expected))
+        return expected if changed == data and self.scene.checksum == "header" else None
+
+    def received(self, data: bytes, position: int, redelivered: int) -> None:
+        message = self.original(data, position)
+        if message is None:
+            if not (self.forged(position) and data == NEVER_PUT):
+                self.problems.append(f"a message that was not put: {data[:30]!r} at {position}")
+            return
+        before = message in self.scene.seen or message in self.got
+        if before and redelivered == 0 and not self.forged(position):
+            self.problems.append(f"{message[:10]!r} was delivered again without a mark")
+        if message in self.got and message not in self.back and not self.forged(position):
+            self.problems.append(f"{message[:10]!r} was delivered again, and nobody had given it back")
+        if message not in self.scene.due | self.put and not self.forged(position):
+            self.problems.append(f"{message[:10]!r} was delivered, which a living peer holds or has settled")
+        self.got.add(message)
+        self.back.discard(message)
+        self.due.discard(message)
+
+    def hidden(self) -> Iterator[bytes]:
+        """A word of the right lap could be a participant's own: it hides what it claims to be its extent."""
+        image, shift = self.scene.image, GRANULES.bit_length() - 1
+        tail = int.from_bytes(image[4096 + CONTROLS["tail"] :][:8], "little") & (1 << 52) - 1
+        for position in range(tail, tail + GRANULES):
+            if not self.forged(position):
+                continue
+            at = DESCRIPTORS + 8 * (position % GRANULES)
+            word = int.from_bytes(self.struck(at, 8), "little")
+            lap, length = word >> 12 + shift, (word >> 13 & GRANULES // 2 - 1) + 1
+            for each, data in self.scene.at.items():
+                if each == position or (lap == position >> shift and position <= each < position + length):
+                    yield data
+
+    def struck(self, offset: int, size: int) -> bytes:
+        """These bytes of the file, after the blow."""
+        changed = bytearray(self.scene.image)
+        changed[self.case.target.offset : self.case.target.offset + self.case.target.width] = self.case.data
+        return bytes(changed[offset : offset + size])
+
+    def forgive(self) -> None:
+        """What need not have been delivered: the message itself whose word was overwritten, and what stands
+        behind a living writer that does not move, or behind a word that now says so."""
+        self.due -= {*self.hidden()}
+        if self.due and (self.scene.pids or self.overlaps(DESCRIPTORS, 8 * GRANULES)):
+            seen = _core.inspect(self.scene.directory, "q", 0, GRANULES, 64 * GRANULES)
+            for each in seen.get("queue", {}).get("list", []):
+                if each.get("payload") is not None:
+                    self.due.discard(self.original(each["payload"], each["position"]) or b"")
+
+    def doing(self, what: str, act: Callable[[], object]) -> str:
+        """Does it; returns the name of the error, if there was one."""
+        begin = time.process_time()  # not by the clock: the machine may be busy with others
+        error = ""
+        try:
+            act()
+        except HoldfastError as found:
+            error, self.words = type(found).__name__, str(found)
+            self.told |= error not in ("Empty", "Full", "Timeout", "Closed")
+        except Exception as found:
+            error = type(found).__name__
+            self.problems.append(f"{what} raised {found!r}: {traceback.format_exc()[-600:]}")
+        took = time.process_time() - begin
+        self.slowest = max(self.slowest, (took, what))
+        if took > SLOW_S:
+            self.problems.append(f"{what} took {took:.1f} s")
+        return error
+
+    def broken(self) -> list[str]:
+        """What is wrong even if no message can be believed any more."""
+        return [problem for problem in self.problems if " raised " in problem or " took " in problem]
+
+
+class Reader:
+    """Does everything that can be done with a queue."""
+
+    def __init__(self, scene: Scene, judge: Judge, rng: random.Random) -> None:
+        self.scene, self.judge, self.random = scene, judge, rng
+        self.q: Queue
+        self.number = 1000
+
+    def open(self) -> None:
+        self.q = Queue.open("q", directory=self.scene.directory)
+        self.q.spin = 0.0
+
+    def get(self, timeout: float = 0.0) -> None:
+        with self.q.get(timeout=timeout) as message:
+            self.judge.received(bytes(message.data), message.position, message.redelivered)
+
+    def get_waiting(self) -> None:
+        self.get(0.001)
+
+    def give_back(self) -> None:
+        message = self.q.get(timeout=0)
+        data = bytes(message.data)
+        self.judge.received(data, message.position, message.redelivered)
+        if original := self.judge.original(data, message.position):
+            self.judge.back.add(original)
+            self.judge.due.add(original)
+        message.give_back()
+
+    def get_many(self) -> None:
+        with self.q.get_many(3, timeout=0) as messages:
+            for message in messages:
+                self.judge.received(bytes(message.data), message.position, message.redelivered)
+
+    def put(self, timeout: float = 0.0) -> None:
+        data = content(self.number)
+        self.number += 1
+        self.judge.put.add(data)
+        self.q.put(data, timeout=timeout)
+        self.judge.due.add(data)
+
+    def put_many(self) -> None:
+        batch = [content(self.number + n) for n in range(3)]
+        self.number += 3
+        self.judge.put |= {*batch}
+        self.q.put_many(batch, timeout=0)
+        self.judge.due |= {*batch}
+
+    def put_waiting(self) -> None:
+        self.put(0.001)
+
+    def look(self) -> None:
+        seen = _core.inspect(self.scene.directory, "q", 0, GRANULES, 64 * GRANULES)
+        self.judge.told |= bool(faults_of(seen))
+        for block in seen.get("queue", {}).get("list", []):
+            payload, position = block.get("payload"), block["position"]
+            if (
+                payload is not None
+                and self.judge.original(payload, position) is None
+                and payload != NEVER_PUT
+            ):
+                self.judge.problems.append(f"seen at {position}, never put: {payload[:30]!r}")
+
+    def check(self) -> None:
+        self.judge.told |= bool(self.q.check())
+
+    def stats(self) -> None:
+        self.q.stats()
+
+    def recover(self) -> None:
+        self.q.recover()
+
+    def drain(self) -> None:
+        """To the end, past damaged messages; what is damaged for good is told again and again."""
+        for _ in range(4 * GRANULES):
+            error = self.judge.doing("get", self.get)
+            if error and (error != "Corrupt" or "is damaged:" in self.judge.words):
+                return
+
+    def everything(self) -> None:
+        acts = [
+            self.get,
+            self.get_waiting,
+            self.get_many,
+            self.give_back,
+            self.put,
+            self.put_many,
+            self.put_waiting,
+        ]
+        acts += [self.look, self.check, self.stats, self.recover]
+        self.random.shuffle(acts)
+        for act in acts:
+            self.judge.doing(act.__name__, act)
+        self.drain()
+        for act in (self.put, self.check, self.put_many, self.look):
+            self.judge.doing(act.__name__, act)
+        self.drain()
+        self.judge.doing("check", self.check)
+
+
+def act_out(scene: Scene, mapping: mmap.mmap, case: Case, rng: random.Random) -> Judge:
+    judge = Judge(scene, case)
+    reader = Reader(scene, judge, rng)
+    mapping[:] = scene.image
+    target = case.target
+
+    def strike() -> None:
+        mapping[target.offset : target.offset + target.width] = case.data
+
+    if case.when == "before attaching":
+        strike()
+    if judge.doing("open", reader.open):
+        return judge
+    held = None
+    if case.when == "while holding":
+        with suppress(Empty, Timeout, Closed):
+            held = reader.q.get(timeout=0)
+            judge.received(bytes(held.data), held.position, held.redelivered)
+    if case.when != "before attaching":
+        strike()
+    reader.everything()
+    if held is not None:
+        judge.doing("settle", held.settle)
+    judge.doing("detach", reader.q.detach)
+    judge.forgive()
+    if judge.due and not judge.told:
+        judge.problems.append(
+            f"{len(judge.due)} messages are gone, and nothing told so: {min(judge.due)[:10]!r}"
+        )
+    if target.harmless and judge.told:
+        judge.problems.append("a field that decides nothing made something fail")
+    return judge
+
+
+# -- all cases ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """What came of many cases."""
+
+    seed: int
+    cases: int = 0
+    told: int = 0
+    seconds: float = 0.0
+    slowest: float = 0.0
+    slowest_case: str = ""
+    by_state: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def words(self) -> str:
+        return (
+            f"{self.cases} cases in {len(self.by_state)} states (seed {self.seed}), {self.told} of them "
+            f"noticed, {len(self.problems)} problems; slowest operation {self.slowest * 1000:.0f} ms "
+            f"({self.slowest_case}); {self.seconds:.1f} s"
+        )
+
+
+def play(scene: Scene, cases: list[Case], begin: int, shared: mmap.mmap, seed: int) -> None:
+    """In a child: the cases from `begin` on, each announced in shared memory before it is played."""
+    with Path(scene.directory, "holdfast.queue.q").open("r+b") as file:
+        mapping = mmap.mmap(file.fileno(), 0)
+    results = Path(scene.directory, "results").open("a")  # noqa: SIM115  (the child ends without closing it)
+    faulthandler.enable(results)
+    for index in range(begin, len(cases)):
+        shared[:4] = index.to_bytes(4, "little")
+        judge = act_out(scene, mapping, cases[index], random.Random(seed + index))
+        # One who knows how to seal a position could as well write messages: only crashes and hangs count.
+        knows = cases[index].how.startswith("sealed")
+        found = judge.broken() if knows else judge.problems
+        problems = [f"{cases[index].words()}: {problem}" for problem in found]
+        print(json.dumps([judge.told, *judge.slowest, problems]), file=results, flush=True)
+
+
+def play_all(scene: Scene, cases: list[Case], report: Report) -> None:
+    """Child after child: one that dies or hangs costs one case."""
+    Path(scene.directory, "results").touch()
+    shared = mmap.mmap(-1, 4096)
+    begin = 0
+    while begin < len(cases):
+        shared[:4] = begin.to_bytes(4, "little")
+        pid = start(partial(play, scene, cases, begin, shared, report.seed))
+        moved, last = time.monotonic(), begin
+        while (done := os.waitpid(pid, os.WNOHANG))[0] == 0:
+            time.sleep(0.002)
+            at = int.from_bytes(shared[:4], "little")
+            if at != last:
+                moved, last = time.monotonic(), at
+            elif time.monotonic() - moved > STUCK_S:
+                os.kill(pid, signal.SIGKILL)
+                report.problems.append(f"{cases[at].words()}: hangs")
+        at = int.from_bytes(shared[:4], "little")
+        status = os.waitstatus_to_exitcode(done[1])
+        if status not in (0, -signal.SIGKILL):
+            report.problems.append(f"{cases[at].words()}: the reader ended with status {status}")
+        begin = at + 1
+    for line in Path(scene.directory, "results").read_text().splitlines():
+        if not line.startswith("["):
+            continue  # what faulthandler wrote
+        told, took, what, problems = json.loads(line)
+        report.cases += 1
+        report.told += told
+        report.problems += problems
+        if took > report.slowest:
+            report.slowest, report.slowest_case = took, f"{what}, {cases[0].state}"
+
+
+def scribble(scene: Scene, seed: int) -> None:
+    """In a child, until killed: blow after blow while the others work; now and then all is made good."""
+    rng = random.Random(seed)
+    with Path(scene.directory, "holdfast.queue.q").open("r+b") as file:
+        mapping = mmap.mmap(file.fileno(), 0)
+    while True:
+        for case in scattered("", scene.image, rng, rng.randint(1, 20)):
+            mapping[case.target.offset : case.target.offset + case.target.width] = case.data
+            time.sleep(rng.random() * 0.0005)
+        mapping[4096:] = scene.image[4096:]
+
+
+def work(scene: Scene, seed: int, seconds: float) -> None:
+    """In a child: everything, again and again. Whatever it gets, it must stay whole."""
+    end = time.monotonic() + seconds
+    case = Case("scribbled on", Target("everything", 0, len(scene.image)), "", b"", "")
+    rng = random.Random(seed)
+    while time.monotonic() < end:
+        judge = Judge(scene, case)
+        reader = Reader(scene, judge, rng)
+        if judge.doing("open", reader.open):
+            continue
+        reader.everything()
+        judge.doing("purge", reader.q.purge)
+        judge.doing("detach", reader.q.detach)
+        if judge.broken():
+            Path(scene.directory, "results").write_text("\n".join(judge.broken()))
+            sys.exit(2)
+
+
+def scribbled(seed: int, seconds: float) -> list[str]:
+    """One peer writes anything anywhere while two others work: they end well, or this tells how not."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-fuzz.") as directory:
+        scene = Scene(directory, "full")
+        scene.make(STATES["retry"])
+        scene.keep()
+        Path(directory, "results").touch()
+        workers = {start(partial(work, scene, seed + n, seconds)): n for n in range(2)}
+        vandal = start(partial(scribble, scene, seed))
+        problems = []
+        limit = time.monotonic() + seconds + STUCK_S
+        while workers and time.monotonic() < limit:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid in workers:
+                number = workers.pop(pid)
+                if status != 0:
+                    told = Path(directory, "results").read_text()
+                    problems.append(f"worker {number} ended with {os.waitstatus_to_exitcode(status)}: {told}")
+            time.sleep(0.01)
+        problems += [f"worker {number} hangs" for number in workers.values()]
+        for pid in (vandal, *workers):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        scene.end()
+    return problems
+
+
+def start(act: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            die_with_parent()
+            act()
+            status = 0
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        except BaseException:
+            print(traceback.format_exc(), file=sys.stderr)
+        finally:
+            os._exit(status)
+    return pid
+
+
+def fuzz(seed: int, scattered_count: int, only: str | None = None, share: float = 1.0) -> Report:
+    """The targeted cases (or a share of them), then so many random ones, over all states."""
+    report = Report(seed)
+    begin = time.monotonic()
+    names = [name for name in STATES if only in (None, name)]
+    for number, name in enumerate(names):
+        rng = random.Random(seed * 1000 + number)
+        checksum: Checksum = "full" if rng.random() < 0.3 else "header"
+        with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-fuzz.") as directory:
+            scene = Scene(directory, checksum, stall_limit=0.005 if name == "fenced" else None)
+            try:
+                scene.make(STATES[name])
+                scene.keep()
+                cases = [case for case in targeted(name, scene.image, rng) if rng.random() < share]
+                cases += scattered(name, scene.image, rng, scattered_count // len(names))
+                play_all(scene, cases, report)
+                report.by_state[name] = len(cases)
+            finally:
+                scene.end()
+    report.seconds = time.monotonic() - begin
+    return report
+
+
+def run(seed: int, scattered_count: int = 0, scribbling_s: float = 0.0) -> Report:
+    """In a process of its own, which may fork at will."""
+    options = [f"--seed={seed}", f"--random={scattered_count}", f"--scribble={scribbling_s}"]
+    command = [*module_command(__file__), "--json", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return Report(**json.loads(done.stdout))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="A hostile peer: overwrite every word of a queue, in every state."
+    )
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
+    parser.add_argument("--random", type=int, default=20_000, help="random cases after the targeted ones")
+    parser.add_argument("--share", type=float, default=1.0, help="of the targeted cases (1: all)")
+    parser.add_argument("--scribble", type=float, default=5.0, help="seconds of writing while others work")
+    parser.add_argument("--only", choices=STATES, help="one state only")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    report = fuzz(options.seed, options.random, options.only, options.share)
+    if options.scribble:
+        report.problems += scribbled(options.seed, options.scribble)
+    if options.json:
+        print(json.dumps(asdict(report)))
+        return 0
+    print(report.words())
+    for kind, count in Counter(problem.rpartition(": ")[2] for problem in report.problems).most_common(20):
+        print(f"{count:6} × {kind}")
+    print(*report.problems[:20], sep="\n")
+    return 1 if report.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

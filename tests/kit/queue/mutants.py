@@ -1,0 +1,493 @@
+"""Mutants of the queue: one change each to a copy of its headers, which the explorer must catch.
+
+Each names a text that must occur exactly once in its file, so that a mutant cannot silently become none, and
+the configuration that kills it; unchanged, the queue passes that configuration (mutants/test_explorer.py).
+`python -m tests.kit.queue.mutants` prints the table of what was found; NAME --schedule shows what kills one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kit import ROOT
+
+NATIVE = ROOT / "native"
+BUILD = ROOT / "build" / "model"
+OBJECTS = BUILD / "CMakeFiles" / "explore.dir" / "native" / "model"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    breaks: str  # what is dropped, reordered or weakened
+    file: str
+    old: str
+    new: str
+    configuration: str  # that kills it
+
+
+@dataclass(frozen=True)
+class Verdict:
+    mutant: Mutant
+    check: str  # that caught it; empty: it survived
+    states: int
+    violation: str
+    schedule: tuple[str, ...]
+
+    @property
+    def caught(self) -> bool:
+        return self.check != ""
+
+
+MUTANTS = (
+    # An order weakened: seen through the declared orders; the exploration itself is sequentially consistent.
+    Mutant(
+        "commit-relaxed",
+        "commit publishes the payload without release",
+        "queue.hpp",
+        """                       geometry.word(claim.position, first_length, State::ready, me),
+                       std::memory_order_release)""",
+        """                       geometry.word(claim.position, first_length, State::ready, me),
+                       std::memory_order_relaxed)""",
+        "wrap",
+    ),
+    Mutant(
+        "look-relaxed",
+        "descriptors are read without acquire",
+        "queue_state.hpp",
+        "return memory.load(descriptor(position), std::memory_order_acquire);",
+        "return memory.load(descriptor(position), std::memory_order_relaxed);",
+        "padding",
+    ),
+    Mutant(
+        "settle-relaxed",
+        "settle gives the space up without release",
+        "queue.hpp",
+        """Geometry::with(taken.word, State::done, me),
+                               std::memory_order_release)""",
+        """Geometry::with(taken.word, State::done, me),
+                               std::memory_order_relaxed)""",
+        "padding",
+    ),
+    Mutant(
+        "advance-relaxed",
+        "H, R and T are moved without release",
+        "queue_state.hpp",
+        "return memory.cas(word, expected, sealed(to), std::memory_order_acq_rel);",
+        "return memory.cas(word, expected, sealed(to), std::memory_order_relaxed);",
+        "two-producers-wrap",
+    ),
+    Mutant(
+        "position-relaxed",
+        "H, R and T are read without acquire",
+        "queue_state.hpp",
+        "u64 value = memory.load(word, std::memory_order_acquire);",
+        "u64 value = memory.load(word, std::memory_order_relaxed);",
+        "two-producers-wrap",
+    ),
+    Mutant(
+        "repair-relaxed",
+        "recovery hands a dead writer's space on without release",
+        "queue_recovery.hpp",
+        "Geometry::with(word, becomes, owner), std::memory_order_acq_rel)",
+        "Geometry::with(word, becomes, owner), std::memory_order_relaxed)",
+        "dead-writer-laps",
+    ),
+    # A check dropped.
+    Mutant(
+        "commit-blind",
+        "commit stores READY without asking whether the block was fenced",
+        "queue.hpp",
+        "        u64 expected = claim.word;\n        if (memory.cas(descriptor(claim.position), expected,",
+        "        u64 expected = memory.load(descriptor(claim.position), std::memory_order_acquire);\n"
+        "        if (memory.cas(descriptor(claim.position), expected,",
+        "fence",
+    ),
+    Mutant(
+        "newer-tag",
+        "a head that is a lap old is not noticed",
+        "queue.hpp",
+        "if (tag == Tag::newer) {  // our `head` is a lap old",
+        "if (false) {  // our `head` is a lap old",
+        "laps-put-quick",
+    ),
+    Mutant(
+        "no-room",
+        "put does not ask whether the ring has room",
+        "queue.hpp",
+        "if (head + extent + 1 > tail_seen_ + geometry.granules()) {",
+        "if (false) {",
+        "wrap",
+    ),
+    Mutant(
+        "no-room-for-end",
+        "put takes the granule that is kept for the end of the stream",
+        "queue.hpp",
+        """            if (head + extent + 1 > tail_seen_ + geometry.granules()) {
+                Verdict verdict = make_room(head + extent + 1, probe);""",
+        """            if (head + extent > tail_seen_ + geometry.granules()) {
+                Verdict verdict = make_room(head + extent, probe);""",
+        "close-full",
+    ),
+    Mutant(
+        "no-proof",
+        "recovery does not ask the kernel whether the owner is dead",
+        "queue.hpp",
+        "if (owner == me || !memory.take_byte(owner)) return false;",
+        "if (owner == me) return false;\n        memory.take_byte(owner);",
+        "wrap",
+    ),
+    Mutant(
+        "fence-frees",
+        "a fenced writer's space is recycled while it lives",
+        "queue.hpp",
+        "Geometry::with(word, State::fenced, Geometry::owner(word))",
+        "Geometry::with(word, State::skip, Geometry::owner(word))",
+        "fence",
+    ),
+    Mutant(
+        "no-padding",
+        "a block may cross the end of the ring",
+        "queue.hpp",
+        "bool pads = length > rest;",
+        "bool pads = false && length > rest;",
+        "padding",
+    ),
+    Mutant(
+        "old-read",
+        "a read position that is a lap old is not noticed",
+        "queue.hpp",
+        "if (tag == Tag::newer) return overtaken_or_corrupt(words.read, read, position, word);",
+        "",
+        "laps-take-quick",
+    ),
+    Mutant(
+        "pass-reserved",
+        "consumers pass by a block that is still being written",
+        "queue.hpp",
+        "blocker = {Geometry::owner(word), position, word}; return Verdict::empty;",
+        "break;",
+        "wrap",
+    ),
+    Mutant(
+        "repair-anybody",
+        "recovery repairs the blocks of the living, too",
+        "queue_recovery.hpp",
+        "if (q.geometry.tag(word, position) != Tag::current || Geometry::owner(word) != owner) return;",
+        "if (q.geometry.tag(word, position) != Tag::current) return;",
+        "two-consumers",
+    ),
+    Mutant(
+        "recover-from-read",
+        "recovery looks from the read position on, not from the tail",
+        "queue_recovery.hpp",
+        "u64 position, tail; if (!q.load_position(q.words.tail, tail)) return sum;",
+        "u64 position, tail; if (!q.load_position(q.words.read, tail)) return sum;",
+        "reuse-consumer",
+    ),
+    Mutant(
+        "closed-early",
+        "the end is told while another holds a message that may come back",
+        "queue.hpp",
+        "blocker = {owner, oldest, word}; if (verdict == Verdict::closed) verdict = Verdict::empty;",
+        "blocker = {owner, oldest, word};",
+        "close-held",
+    ),
+    Mutant(
+        "dead-not-asked",
+        "who waits does not ask about those who took the messages before",
+        "queue.hpp",
+        "if (owner != asked && recover_if_dead(owner, oldest, word)) return true;",
+        "",
+        "recover-death",
+    ),
+    Mutant(
+        "closed-aside",
+        "the end is told while a message is left aside",
+        "queue.hpp",
+        "return true; } if (verdict == Verdict::closed) verdict = Verdict::empty;",
+        "return true; }",
+        "poison-close",
+    ),
+    Mutant(
+        "blocked-looks-no-further",
+        "who waits behind a living writer does not ask about dead readers",
+        "queue.hpp",
+        "fence_if_stalled(at.position, at.word)) return true;",
+        "fence_if_stalled(at.position, at.word)) return true;\n            return false;",
+        "two-consumers",
+    ),
+    # A step left out or done in another order.
+    Mutant(
+        "head-first",
+        "the head is moved before the block is claimed",
+        "queue.hpp",
+        "            u64 wanted = geometry.word(head, extent, pads ? State::skip : State::reserved, me);",
+        "            advance(words.head, head, head + extent);\n"
+        "            u64 wanted = geometry.word(head, extent, pads ? State::skip : State::reserved, me);",
+        "wrap",
+    ),
+    Mutant(
+        "tail-before-read",
+        "the tail may pass the read position",
+        "queue.hpp",
+        "if (position >= read) {  // I2: R goes first",
+        "if (false) {  // I2: R goes first",
+        "dead-writer-laps",
+    ),
+    Mutant(
+        "commit-first",
+        "a put becomes visible before its payload is written",
+        "queue.hpp",
+        """        write(claim, payloads, time, full_checksum);
+        u64 first = Geometry::blocks_granules(payloads[0].size);
+        Verdict verdict = commit(claim, first);""",
+        """        u64 first = Geometry::blocks_granules(payloads[0].size);
+        Verdict verdict = commit(claim, first);
+        write(claim, payloads, time, full_checksum);""",
+        "wrap",
+    ),
+    Mutant(
+        "return-unannounced",
+        "a message given back is not announced",
+        "queue.hpp",
+        "        memory.at(Point::back_returned);\n        announce_return();",
+        "        memory.at(Point::back_returned);",
+        "back",
+    ),
+    Mutant(
+        "scan-reads-late",
+        "the scan for returned messages remembers a count read after it, not before",
+        "queue.hpp",
+        "if (!leaves_some) memory.store(words.scanned, made, std::memory_order_release);",
+        "if (!leaves_some) memory.store(words.scanned, memory.load(words.made, std::memory_order_acquire),\n"
+        "                                       std::memory_order_release);",
+        "back-spinning",
+    ),
+    Mutant(
+        "scan-to-read",
+        "the scan for returned messages ends at the read position, which another may be moving",
+        "queue.hpp",
+        "bool leaves_some = false; u64 tail = position; for (;;) {",
+        """bool leaves_some = false;
+        u64 tail = position, read;
+        if (!load_position(words.read, read)) return Verdict::corrupt;
+        for (;;) {
+            if (position >= read) break;""",
+        "return-behind-read",
+    ),
+    Mutant(
+        "count-late",
+        "recovery counts a delivery after it has handed the message on",
+        "queue_recovery.hpp",
+        "q.count_delivery(position); q.memory.at(Point::recover_counted); becomes = State::retry;",
+        """if (u64 taken = word; q.memory.cas(
+                        q.descriptor(position), taken, Geometry::with(word, State::retry, owner),
+                        std::memory_order_acq_rel))
+                    q.count_delivery(position);
+                word = Geometry::with(word, State::retry, owner);
+                becomes = State::retry;""",
+        "recover-death",
+    ),
+    Mutant(
+        "byte-early",
+        "the dead one's byte is dropped before its blocks are repaired",
+        "queue.hpp",
+        "        Recovered sum = recover_holding(*this, owner, position, word);",
+        "        memory.drop_byte(owner);\n"
+        "        Recovered sum = recover_holding(*this, owner, position, word);\n"
+        "        if (!memory.take_byte(owner)) return sum.complete;",
+        "reuse-producer",
+    ),
+    Mutant(
+        "inner-missing",
+        "put_many leaves the descriptors of its inner blocks out",
+        "queue.hpp",
+        "if (position != claim.position) {",
+        "if (false) {",
+        "many",
+    ),
+    # Recovery decides wrongly.
+    Mutant(
+        "taken-released",
+        "a dead reader's message is dropped although delivery is at least once",
+        "queue_recovery.hpp",
+        "return delivery == Delivery::at_least_once ? Repair::hand_on : Repair::release;",
+        "return delivery == Delivery::at_least_once ? Repair::release : Repair::release;",
+        "recover-death",
+    ),
+    Mutant(
+        "taken-handed-on",
+        "a dead reader's message is handed on although delivery is at most once",
+        "queue_recovery.hpp",
+        "return delivery == Delivery::at_least_once ? Repair::hand_on : Repair::release;",
+        "return delivery == Delivery::at_least_once ? Repair::hand_on : Repair::hand_on;",
+        "at-most-once",
+    ),
+    Mutant(
+        "half-put-shown",
+        "a dead writer's block is shown to consumers",
+        "queue_recovery.hpp",
+        "becomes = State::skip;",
+        "becomes = State::ready;",
+        "wrap",
+    ),
+    # Waiting.
+    Mutant(
+        "no-wake",
+        "a bell is rung without waking those who sleep",
+        "queue_state.hpp",
+        "                memory.wake(bell);\n",
+        "",
+        "wait",
+    ),
+    Mutant(
+        "put-silent",
+        "a put does not ring for those who wait for a message",
+        "queue.hpp",
+        "ring(verdict == Verdict::ok ? words.data_bell : words.space_bell);",
+        "if (verdict != Verdict::ok) ring(words.space_bell);",
+        "wait",
+    ),
+    Mutant(
+        "close-silent",
+        "close does not ring for those who wait for a message",
+        "queue.hpp",
+        "                memory.at(Point::close_marked);\n                ring(words.data_bell);",
+        "                memory.at(Point::close_marked);",
+        "wait-close",
+    ),
+)
+
+
+def build_explorer() -> Path:
+    """Builds the explorer as the Makefile does; also leaves the objects that a mutant is linked with."""
+    beside = Path(sys.executable).with_name("cmake")
+    cmake = str(beside) if beside.exists() else "cmake"
+    if not (BUILD / "build.ninja").exists():
+        configure = [cmake, "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", "-DHOLDFAST_MODEL=ON"]
+        subprocess.run([*configure, "-DCMAKE_BUILD_TYPE=Release"], check=True, capture_output=True)
+    subprocess.run([cmake, "--build", str(BUILD)], check=True, capture_output=True)
+    return BUILD / "explore"
+
+
+def patched(text: str, mutant: Mutant) -> str:
+    """The text with the mutant's change. Blanks and line breaks do not count: a formatter may move them."""
+    places = [i for i, letter in enumerate(text) if not letter.isspace()]
+    packed = "".join(text[i] for i in places)
+    wanted = "".join(mutant.old.split())
+    count = packed.count(wanted)
+    if count != 1:
+        raise ValueError(f"{mutant.name}: its text occurs {count} times in {mutant.file}, not once")
+    start = packed.index(wanted)
+    return text[: places[start]] + mutant.new + text[places[start + len(wanted) - 1] + 1 :]
+
+
+def judge(
+    mutant: Mutant, configurations: tuple[str, ...] = (), schedule: bool = False, states: int = 20_000_000
+) -> Verdict:
+    """Compiles the explorer against the mutant and runs the configuration that must kill it."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-mutant-") as scratch:
+        headers = Path(scratch) / "holdfast"
+        shutil.copytree(NATIVE / "holdfast", headers)
+        target = headers / mutant.file
+        target.write_text(patched(target.read_text(), mutant))
+        explorer = compile_against(Path(scratch))
+        result: dict[str, object] = {}
+        for name in configurations or (mutant.configuration,):
+            report = Path(scratch) / "report.json"
+            command = [str(explorer), "--config", name, "--json", str(report), "--states", str(states)]
+            run = subprocess.run(
+                command if schedule else [*command, "--no-schedule"], capture_output=True, text=True
+            )
+            if run.returncode not in (0, 1):
+                raise RuntimeError(f"{mutant.name}: {run.stderr}")
+            result = json.loads(report.read_text())[0]
+            if result["check"]:
+                if configurations:
+                    print(f"{mutant.name}: killed by {name}, {result['violation']}")
+                break
+    lines = result["schedule"]
+    assert isinstance(lines, list)
+    return Verdict(
+        mutant,
+        str(result["check"]),
+        int(str(result["states"])),
+        str(result["violation"]),
+        tuple(str(line) for line in lines),
+    )
+
+
+def compile_against(scratch: Path) -> Path:
+    compiler = os.environ.get("CXX", "c++")
+    changed = scratch / "queue_model.o"
+    subprocess.run(
+        [
+            *(compiler, "-std=c++20", "-O1", "-I", str(scratch), "-I", str(NATIVE)),
+            *("-c", str(NATIVE / "model" / "queue_model.cpp"), "-o", str(changed)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    same = [str(path) for path in sorted(OBJECTS.glob("*.o")) if not path.name.startswith("queue_model.")]
+    explorer = scratch / "explore"
+    subprocess.run([compiler, str(changed), *same, "-pthread", "-o", str(explorer)], check=True)
+    return explorer
+
+
+def judge_all(mutants: tuple[Mutant, ...] = MUTANTS, jobs: int = 2) -> list[Verdict]:
+    build_explorer()
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(judge_safely, mutants))
+
+
+def judge_safely(mutant: Mutant) -> Verdict:
+    """A mutant that cannot be made is not caught; the others are judged nevertheless."""
+    try:
+        return judge(mutant)
+    except (ValueError, RuntimeError, subprocess.CalledProcessError) as error:
+        return Verdict(mutant, "", 0, str(error), ())
+
+
+def table(verdicts: list[Verdict]) -> str:
+    lines = ["| mutant | what it breaks | configuration | caught by | states |", "|---|---|---|---|---|"]
+    for verdict in verdicts:
+        mutant = verdict.mutant
+        check = verdict.check or "NOT CAUGHT"
+        lines.append(
+            f"| {mutant.name} | {mutant.breaks} | {mutant.configuration} | {check} | {verdict.states:,} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="these mutants (default: all)")
+    parser.add_argument("--schedule", action="store_true", help="show the schedule that kills each")
+    parser.add_argument("--configuration", action="append", default=[], help="try these instead, in turn")
+    arguments = parser.parse_args()
+    chosen = tuple(m for m in MUTANTS if not arguments.names or m.name in arguments.names)
+    if arguments.schedule or arguments.configuration:
+        build_explorer()
+        for mutant in chosen:
+            verdict = judge(mutant, tuple(arguments.configuration), arguments.schedule)
+            print(f"{mutant.name}: {verdict.violation or 'NOT CAUGHT'}")
+            for number, line in enumerate(verdict.schedule, 1):
+                print(f"  {number:3}  {line}")
+        return 0
+    verdicts = judge_all(chosen)
+    print(table(verdicts))
+    return 0 if all(verdict.caught for verdict in verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""The table of settings in docs/server.md and the example deploy/holdfast.toml, made from the code.
+
+`python -m tests.kit.server.config_pages` writes them anew; unit/server/test_config.py compares them.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from holdfast.wire.config import Config
+from holdfast.wire.settings import leaves, toml_value
+from tests.kit import ROOT
+
+PAGES = [ROOT / "docs/server.md", ROOT / "deploy/holdfast.toml"]
+BEGIN, END = "settings begin", "settings end"
+
+
+def words_of(of: type) -> dict[str, str]:
+    """What stands below each field of a class, or of one that it is made from."""
+    base = of.__mro__[1]
+    found: dict[str, str] = {} if base is object else words_of(base)
+    [body] = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+    assert isinstance(body, ast.ClassDef)
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            found[field.target.id] = " ".join(str(text.value.value).split())
+    return found
+
+
+def sections(of: type = Config, prefix: str = "") -> list[tuple[str, type]]:
+    """Every table of settings, with its key."""
+    found = [(prefix.rstrip("."), of)]
+    for field in dataclasses.fields(of):
+        kind = get_type_hints(of)[field.name]
+        if dataclasses.is_dataclass(kind):
+            assert isinstance(kind, type)
+            found += sections(kind, f"{prefix}{field.name}.")
+    return found
+
+
+def tables_of(kind: Any) -> type | None:
+    """Of a list of tables: what each is."""
+    if get_origin(kind) is tuple and dataclasses.is_dataclass(get_args(kind)[0]):
+        part = get_args(kind)[0]
+        assert isinstance(part, type)
+        return part
+    return None
+
+
+def default_words(key: str, default: Any) -> str:
+    if default is None:
+        return "`off`" if key.endswith("port") else ""
+    if default in ("", ()):
+        return ""
+    if key.endswith("_bytes") and default >= 1024:
+        for size, unit in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")):
+            if default % size == 0:
+                return f"`{default // size}{unit}`"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def table() -> str:
+    """All settings, for the page."""
+    known = leaves()
+    lines = ["| key | default | what |", "|---|---|---|"]
+    for section, of in sections():
+        words = words_of(of)
+        for field in dataclasses.fields(of):
+            key = f"{section}.{field.name}".lstrip(".")
+            if key not in known:
+                continue
+            part = tables_of(known[key].kind)
+            lines.append(
+                f"| `{f'[[{key}]]' if part else key}` | {default_words(key, known[key].default)} "
+                f"| {words.get(field.name, '')} |"
+            )
+            if part is not None:
+                inner = words_of(part)
+                lines += [f"| `… {each.name}` | | {inner[each.name]} |" for each in dataclasses.fields(part)]
+    return "\n".join(lines)
+
+
+def example() -> str:
+    """All settings as a file, commented out."""
+    lines: list[str] = []
+    for section, of in sections():
+        if section:
+            heading = (inspect.getdoc(of) or "").split("\n\n")[0]
+            lines += ["", *wrapped(" ".join(heading.split())), f"[{section}]"]
+        words = words_of(of)
+        for field in dataclasses.fields(of):
+            kind = get_type_hints(of)[field.name]
+            if dataclasses.is_dataclass(kind) or tables_of(kind):
+                continue
+            key = f"{section}.{field.name}".lstrip(".")
+            lines += wrapped(words.get(field.name, ""))
+            unset = field.default is None and not key.endswith("port")
+            lines.append(f"#{field.name} = {toml_value('' if unset else field.default)}")
+    return "\n".join(lines)
+
+
+def wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 110, initial_indent="# ", subsequent_indent="# ")
+
+
+def place(text: str) -> re.Match[str]:
+    """Where the settings stand: the line before them, they themselves, the line behind them."""
+    pattern = rf"^([^\n]*{BEGIN}[^\n]*\n)(.*?)(^[^\n]*{END})"
+    found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
+    assert found is not None, "no place for the settings"
+    return found
+
+
+def uncommented(text: str) -> str:
+    """The settings of the example, in force."""
+    return re.sub(r"^#(?=\w+ = )", "", place(text)[2], flags=re.MULTILINE)
+
+
+def renewed(page: Path) -> str:
+    """The page as it should be."""
+    made = table() if page.suffix == ".md" else example()
+    old = page.read_text()
+    found = place(old)
+    gap = "\n" if page.suffix == ".md" else ""
+    return old[: found.end(1)] + f"{gap}{made}\n{gap}" + old[found.start(3) :]
+
+
+if __name__ == "__main__":
+    for each in PAGES:
+        each.write_text(renewed(each))

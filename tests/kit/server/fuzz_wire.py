@@ -1,0 +1,164 @@
+"""Any bytes as the input of a connection, guided by the code that they reach. `make fuzz-wire`.
+
+    python -m tests.kit.server.fuzz_wire                  # one minute
+    python -m tests.kit.server.fuzz_wire --seconds 3600
+
+libFuzzer changes sound streams, under sanitizers, and native/tests/wire_judge.hpp judges what comes of them.
+What it found worth keeping stays in build/fuzz-wire, where the next run begins. No piece of memory may be
+much larger than a frame, all of it together 512 MB, and one stream may take five seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast import _core
+from holdfast.wire.proto import pulsar_pb2 as pb
+from tests.kit import ROOT
+from tests.kit.server.pulsar_recorder import frame_of
+
+FLAGS = ["-std=c++20", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
+WANTED = "clang with libFuzzer is not installed (Debian: clang-14 libfuzzer-14-dev libclang-rt-14-dev)"
+
+
+@dataclass(frozen=True)
+class Report:
+    runs: int
+    covered: int
+    """Places of the code that were reached."""
+    failure: str
+    """What the fuzzer has said, if it has found something."""
+
+
+def compiler() -> str | None:
+    """A clang++ that has libFuzzer, or None."""
+    for name in ("clang++", *(f"clang++-{version}" for version in range(22, 13, -1))):
+        found = shutil.which(name)
+        if found is None:
+            continue
+        probe = [found, "-fsanitize=fuzzer,address", "-x", "c++", "-", "-o", "/dev/null"]
+        text = 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
+        if subprocess.run(probe, input=text, text=True, capture_output=True).returncode == 0:
+            return found
+    return None
+
+
+def seeds() -> Iterator[bytes]:
+    """Sound streams. The first byte says how they arrive: see judge_stream."""
+    kind = pb.BaseCommand
+
+    def command(type_: Any, **body: Any) -> bytes:
+        return frame_of(kind(type=type_, **body))
+
+    def send(entry: bytes, **more: Any) -> bytes:
+        body = pb.CommandSend(producer_id=1, sequence_id=7, **more)
+        return frame_of(kind(type=kind.SEND, send=body), entry)
+
+    def ack(*ids: pb.MessageIdData, **more: Any) -> bytes:
+        more.setdefault("ack_type", pb.CommandAck.Individual)
+        return command(kind.ACK, ack=pb.CommandAck(consumer_id=2, message_id=ids, **more))
+
+    def entry(**fields: Any) -> bytes:
+        metadata = pb.MessageMetadata(producer_name="p", sequence_id=7, publish_time=9, **fields)
+        rest = struct.pack(">I", metadata.ByteSize()) + metadata.SerializeToString() + b"payload"
+        return struct.pack(">HI", 0x0E01, _core.crc32c(rest)) + rest
+
+    pair = pb.KeyValue(key="k", value="v")
+    one = _core.encode_messages([b"alone"], "p", 7, 9, key="k", properties={"a": "b"})[0]
+    batch = _core.encode_messages([b"a", b"", b"ccc"], "p", 7, 9, key=b"\0", ordering_key=b"o", batch=3)[0]
+    chunk = entry(uuid="u", chunk_id=0, num_chunks_from_msg=2, total_chunk_msg_size=14, properties=[pair])
+    secret = pb.EncryptionKeys(key="k", value=b"v", metadata=[pair])
+    sealed = entry(
+        compression=pb.ZSTD, uncompressed_size=70, num_messages_in_batch=5, encryption_keys=[secret]
+    )
+    some = pb.MessageIdData(ledgerId=7, entryId=3, ack_set=[-2, 1], batch_size=65, batch_index=1)
+    streams = [
+        send(one) + send(batch, num_messages=3, highest_sequence_id=9),
+        send(chunk, is_chunk=True) + send(sealed, num_messages=5) + send(one[6:]),
+        send(entry(txnid_least_bits=1, txnid_most_bits=2, null_value=True, schema_version=b"1")),
+        ack(pb.MessageIdData(ledgerId=7, entryId=1), pb.MessageIdData(ledgerId=7, entryId=2), some),
+        ack(some, request_id=5) + ack(some, ack_type=pb.CommandAck.Cumulative, txnid_least_bits=1),
+        command(kind.FLOW, flow=pb.CommandFlow(consumer_id=2, messagePermits=1000)) * 2,
+        command(kind.PING, ping=pb.CommandPing()),
+    ]
+    for how in (0, 1, 9, 21):
+        yield from (bytes([how]) + stream for stream in streams)
+        yield bytes([how]) + b"".join(streams)
+
+
+def build(folder: Path, clang: str, native: Path) -> Path:
+    binary = folder / "fuzz"
+    source = native / "fuzz/fuzz_wire.cpp"
+    subprocess.run([clang, *FLAGS, f"-I{native}", str(source), "-o", str(binary)], check=True)
+    return binary
+
+
+def fuzz(
+    folder: Path,
+    clang: str,
+    seconds: int,
+    seed: int = 0,
+    native: Path = ROOT / "native",
+    runs: int = -1,
+) -> Report:
+    """Run for so long, or so many streams; the folder keeps what was found. `native`: the sources."""
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, stream in enumerate(seeds()):
+        (corpus / f"seed-{number}").write_bytes(stream)
+    options = {
+        "max_total_time": seconds,
+        "runs": runs,
+        "seed": seed,
+        "max_len": 70_000,
+        "len_control": 300,
+        "timeout": 5,
+        "rss_limit_mb": 512,
+        "malloc_limit_mb": 16,
+        "artifact_prefix": f"{folder}/",
+        "print_final_stats": 1,
+        "verbosity": 1,
+    }
+    arguments = [f"-{name}={value}" for name, value in options.items()]
+    done = subprocess.run(
+        [str(build(folder, clang, native)), *arguments, str(corpus)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    told = done.stderr
+    executed = re.search(r"stat::number_of_executed_units: (\d+)", told)
+    covered = [int(number) for number in re.findall(r"cov: (\d+)", told)]
+    failure = "" if done.returncode == 0 else told[-6000:]
+    return Report(int(executed[1]) if executed else 0, max(covered, default=0), failure)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
+    options = parser.parse_args()
+    clang = compiler()
+    if clang is None:
+        print(f"{WANTED}; native/tests/test_wire.cpp does without")
+        return 2
+    report = fuzz(ROOT / "build/fuzz-wire", clang, options.seconds, options.seed)
+    print(f"{report.runs:,} streams, {report.covered} places of the code reached")
+    if report.failure:
+        print(report.failure)
+    return 1 if report.failure else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""A broker with an HTTP server on a loop of its own, and real requests to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import pytest
+
+from holdfast.broker import Broker, BrokerOptions
+from holdfast.wire import Server, ServerOptions
+from holdfast.wire.http import HttpOptions, HttpServer
+
+Answered = TypeVar("Answered")
+
+T = "/admin/v2/persistent/public/default"
+"""Where the topics of the tests are."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a request was answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def reason(self) -> str:
+        """Of a refusal: it has nothing else."""
+        (key, reason), *more = self.json.items()
+        assert (key, more) == ("reason", [])
+        assert isinstance(reason, str)
+        return reason
+
+
+class Elsewhere:
+    """Flight, as far as HTTP needs it; the real one is in tests/process/flight/test_flight.py."""
+
+    host = ""
+
+    async def port(self, tls: bool) -> int:
+        return 8081
+
+
+class HttpWorld:
+    """Everything that a test of HTTP needs; its loop runs in a thread."""
+
+    def __init__(self, http: HttpOptions | None = None, wire: bool = False, **options: Any) -> None:
+        self._http = http or HttpOptions(port=0, broker_url="pulsar://127.0.0.1:6650", flight=Elsewhere())
+        self._wire = wire
+        small: dict[str, Any] = {"reserve_bytes": 1 << 20, "journal_bytes": 1 << 20, "sync": "os"}
+        self._options = BrokerOptions(**{**small, "require_namespaces": True, **options})
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="http-world", daemon=True)
+        self._parts = contextlib.AsyncExitStack()
+        self.broker: Broker
+        self.server: HttpServer
+        self.wire: Server | None = None
+        self._session: aiohttp.ClientSession
+        self._made = 0
+
+    def __enter__(self) -> HttpWorld:
+        self._thread.start()
+        self.run(self._start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self._parts.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _start(self) -> None:
+        directory = self._parts.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
+        self.broker = await Broker.start(Path(directory), self._options)
+        self._parts.push_async_callback(self.broker.close)
+        if self._wire:
+            self.wire = await self._parts.enter_async_context(Server(self.broker, ServerOptions(port=0)))
+        self.server = HttpServer(self.broker, self._http, self.wire)
+        await self.server.start()
+        self._parts.push_async_callback(self.server.stop, 2.0)
+        self._session = await self._parts.enter_async_context(aiohttp.ClientSession(self.server.url))
+
+    def run(self, work: Coroutine[Any, Any, Answered], timeout_s: float = 30.0) -> Answered:
+        """Do it on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def ask(self, method: str, path: str, **more: Any) -> Answer:
+        """A request, as a program would make it."""
+        return self.run(self.asking(method, path, **more))
+
+    async def asking(self, method: str, path: str, **more: Any) -> Answer:
+        async with self._session.request(method, path, **more) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+    def get(self, path: str) -> Any:
+        """The JSON at a path."""
+        found = self.ask("GET", path)
+        assert found.status == 200, (path, found)
+        return found.json
+
+    def done(self, method: str, path: str, **more: Any) -> None:
+        """A request that is answered with nothing but success."""
+        found = self.ask(method, path, **more)
+        assert (found.status, found.body) == (204, b""), (path, found)
+
+    # -- what tests begin with -------------------------------------------------------------------------
+
+    def topic(self, messages: int = 0, subscription: str | None = None, batch: int = 1) -> str:
+        """A new topic with so many messages, and perhaps a subscription at its beginning: its path."""
+        self._made += 1
+        name = f"topic-{self._made}"
+        self.run(self._fill(name, messages, subscription, batch))
+        return f"{T}/{name}"
+
+    async def _fill(self, name: str, messages: int, subscription: str | None, batch: int) -> None:
+        await self.broker.admin.create_topic(name)
+        if subscription is not None:
+            await self.broker.admin.create_subscription(name, subscription)
+        async with self.broker.producer(name, batch=batch) as p:
+            if messages:
+                await p.send_many([b"message %d" % number for number in range(messages)])
+
+    def backlog(self, path: str, subscription: str = "s") -> int:
+        return int(self.get(f"{path}/stats")["subscriptions"][subscription]["msgBacklog"])
+
+    @contextlib.asynccontextmanager
+    async def consuming(self, path: str, subscription: str = "s", **more: Any) -> AsyncIterator[Any]:
+        """A consumer of the topic at a path."""
+        async with self.broker.consumer(path.rpartition("/")[2], subscription, **more) as consumer:
+            yield consumer
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[HttpWorld]:
+    """One server for all tests of a module: each makes its own topics."""
+    with HttpWorld() as world:
+        yield world

@@ -1,0 +1,76 @@
+"""What the programs of tests (kit/server/wire_world.py) do again and again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tests.kit.server.wire_world import pulsar
+
+
+def numbers(first: int, end: int) -> list[bytes]:
+    """b"7", b"8", …"""
+    return [b"%d" % n for n in range(first, end)]
+
+
+def send_all(producer: Any, payloads: Iterable[bytes], **options: Any) -> list[Any]:
+    """Send without waiting for each; the ids, in order. Options may be functions of the payload's number."""
+    ids: list[Any] = []
+    done = threading.Event()
+    sent = list(payloads)
+
+    def receipt(result: Any, message_id: Any) -> None:
+        ids.append((result, message_id))
+        if len(ids) == len(sent):
+            done.set()
+
+    for n, data in enumerate(sent):
+        given = {name: option(n) if callable(option) else option for name, option in options.items()}
+        producer.send_async(data, receipt, **given)
+    producer.flush()
+    assert done.wait(10), f"{len(ids)} of {len(sent)} receipts came"
+    assert all(result == pulsar.Result.Ok for result, _ in ids), ids
+    return [message_id for _, message_id in ids]
+
+
+def fill(client: Any, topic: str, count: int) -> list[Any]:
+    """Publish numbers, each an entry of its own; their ids."""
+    producer = client.create_producer(topic)
+    ids = send_all(producer, numbers(0, count))
+    producer.close()
+    return ids
+
+
+def receive(consumer: Any, count: int, timeout_ms: int = 5000) -> list[Any]:
+    """So many messages."""
+    return [consumer.receive(timeout_ms) for _ in range(count)]
+
+
+def data_of(messages: Iterable[Any]) -> list[bytes]:
+    return [message.data() for message in messages]
+
+
+def nothing_comes(consumer: Any, timeout_ms: int = 200) -> None:
+    try:
+        message = consumer.receive(timeout_ms)
+    except pulsar.Timeout:
+        return
+    raise AssertionError(f"{message.data()!r} came, and nothing should")
+
+
+def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+    limit = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < limit, "what the test waits for did not happen"
+        time.sleep(0.01)
+
+
+def refused(error: Any, call: Callable[[], object]) -> Any:
+    """The call must fail like this; the error."""
+    try:
+        call()
+    except error as caught:
+        return caught
+    raise AssertionError(f"expected {error}")

@@ -1,0 +1,55 @@
+"""The demo without Spark: `python kit/spark/rig_stub.py demo ...`. Broker, producers and consumers are real.
+
+In the place of the Spark job stands one that waits and then believes the records; `--hang` as the first
+argument makes it wait for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from holdfast.rig import show
+from holdfast.rig.closing import Account
+from holdfast.rig.records import confirmed
+from holdfast.rig.settings import Places
+from tests.kit import module_command
+
+
+def job(places: Places, hang: bool) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # As Java does, this one ends when nobody holds the other end of its input.
+    subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    while not any(path.stat().st_size for path in places.records.glob("*.sent")):
+        time.sleep(0.02)
+    places.sign.touch()
+    while hang or not places.ending.exists():
+        time.sleep(0.02)
+    sent = sum(confirmed(places.records).values())
+    places.said.write_text("counting\n")
+    places.report.write_text("<svg")
+    account = Account(sent, 0, sent, sent, 2 * sent, lost=0, duplicated=0, out_of_order=0, strange=0)
+    places.account.write_text(json.dumps(asdict(account)))
+
+
+def main() -> None:
+    role, *rest = sys.argv[1:]
+    if role in ("job", "hang"):
+        return job(Places(Path(rest[0])), role == "hang")
+    from holdfast.cli import main as command
+
+    show.JOB = [*module_command(__file__), "hang" if role == "--hang" else "job"]
+    if role == "--hang":
+        show.AUDIT_S = 0.5
+    else:
+        rest = [role, *rest]
+    sys.exit(command(rest))
+
+
+if __name__ == "__main__":
+    main()

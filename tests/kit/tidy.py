@@ -1,0 +1,353 @@
+"""What the linters do not see: each rule is a function from a tree of files to its complaints.
+
+tests/repo/test_tidy.py runs every rule over the repository, and over a small bad tree that it must reject.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+LINES_MAX = 600
+FUNCTION_LINES_MAX = 80
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The files of a checkout, by their path from its root. Ignored files are not part of it."""
+
+    root: Path
+
+    @cache  # noqa: B019  (a Tree lives as long as the test run)
+    def paths(self) -> list[str]:
+        if (self.root / ".git").exists():
+            listed = subprocess.run(
+                ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+                cwd=self.root,
+                check=False,
+                capture_output=True,
+                text=True,
+            )
+            if listed.returncode == 0:
+                return sorted(path for path in listed.stdout.splitlines() if (self.root / path).is_file())
+        found = (path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file())
+        ignored = {".venv", "build", "site", "dist", "__pycache__"}
+        return sorted(
+            path.as_posix()
+            for path in found
+            if not ignored & set(path.parts) and not any("_cache" in part for part in path.parts)
+        )
+
+    def matching(self, *patterns: str) -> list[str]:
+        return [path for path in self.paths() if any(matches(path, pattern) for pattern in patterns)]
+
+    @cache  # noqa: B019
+    def text(self, path: str) -> str:
+        return (self.root / path).read_text(encoding="utf-8", errors="replace")
+
+    def has(self, path: str) -> bool:
+        return (self.root / path).exists()
+
+
+def matches(path: str, pattern: str) -> bool:
+    """A leading folder and a suffix, "native/**.hpp"; or a folder's own files, "native/holdfast/*.hpp"."""
+    if "**" in pattern:
+        folder, suffix = pattern.split("**")
+        return path.startswith(folder) and path.endswith(suffix)
+    return PurePosixPath(path).match(pattern) and path.count("/") == pattern.count("/")
+
+
+# -- dead files ---------------------------------------------------------------------------------------
+
+
+def dead_headers(tree: Tree) -> Iterator[str]:
+    """A header that no other file includes."""
+    included: set[str] = set()
+    for path in tree.matching("native/**.hpp", "native/**.cpp"):
+        for name in re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', tree.text(path), re.MULTILINE):
+            beside = (PurePosixPath(path).parent / name).as_posix()
+            included |= {beside, f"native/{name}"} - {path}
+    for path in tree.matching("native/**.hpp"):
+        if path not in included:
+            yield f"{path}: nothing includes it"
+
+
+def module_name(path: str) -> str:
+    """src/holdfast/memory/queue.py -> holdfast.memory.queue; tests/kit/tidy.py -> tests.kit.tidy."""
+    parts = PurePosixPath(path.removeprefix("src/")).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(tree: Tree, path: str) -> set[str]:
+    """Everything that this file imports or names in a string, with `from a import b` read as a and a.b."""
+    package = module_name(path).split(".")
+    if not path.endswith("/__init__.py"):
+        package.pop()
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(tree.text(path))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            names |= {origin} | {f"{origin}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
+    return names
+
+
+def dead_modules(tree: Tree) -> Iterator[str]:
+    """A module of the package that no other module imports; a helper of the tests that no test uses."""
+    imports = {path: imported_modules(tree, path) for path in tree.matching("src/**.py", "tests/**.py")}
+    commands = "".join(tree.text(path) for path in ("pyproject.toml", "Makefile") if tree.has(path))
+    for path in imports:
+        name = PurePosixPath(path).name
+        if name in ("__init__.py", "__main__.py", "conftest.py") or name.startswith("test_"):
+            continue
+        users = [other for other in imports if other != path]
+        if path.startswith("src/"):
+            users = [other for other in users if other.startswith("src/")]
+        module = module_name(path)
+        called = f"{module}:" in commands or path in commands or f"-m {module}" in commands
+        started = any(  # run as a program by its file's name
+            text == name or path.endswith(f"/{text}") for other in users for text in imports[other]
+        )
+        if not called and not started and not any(module in imports[other] for other in users):
+            yield f"{path}: nothing imports it"
+
+
+def dead_examples(tree: Tree) -> Iterator[str]:
+    """An example or a benchmark that no test, page or command names."""
+    readers = tree.matching("tests/**.py", "docs/**.md", "src/**.py", "README.md", "Makefile")
+    for path in tree.matching("examples/**.py", "bench/**.py"):
+        if not any(PurePosixPath(path).name in tree.text(reader) for reader in readers):
+            yield f"{path}: no test, page or command names it"
+
+
+def site_navigation(tree: Tree) -> Iterator[str]:
+    """A documentation page that the site does not lead to, or a site entry without its page."""
+    if not tree.has("mkdocs.yml"):
+        return
+    entries = set(re.findall(r"^\s*-\s.*?(\S+\.md)\s*$", tree.text("mkdocs.yml"), re.MULTILINE))
+    pages = {path.removeprefix("docs/") for path in tree.matching("docs/**.md")}
+    for page in sorted(pages - entries):
+        yield f"docs/{page}: not in the nav of mkdocs.yml"
+    for entry in sorted(entries - pages):
+        yield f"mkdocs.yml: the nav names {entry}, which does not exist"
+
+
+# -- files that outgrew their concept -----------------------------------------------------------------
+
+
+def long_files(tree: Tree) -> Iterator[str]:
+    """A source file longer than one concept needs."""
+    for path in tree.matching("**.py", "**.hpp", "**.cpp"):
+        lines = tree.text(path).count("\n")
+        if lines > LINES_MAX:
+            yield f"{path}: {lines} lines; a file of over {LINES_MAX} wants to be two"
+
+
+def blank(found: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", found[0])
+
+
+def blank_comments(code: str) -> str:
+    """C++ with the inside of comments and literals replaced by blanks; the lines stay where they are."""
+    pattern = r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'"
+    return re.sub(pattern, blank, code, flags=re.DOTALL)
+
+
+def native_functions(code: str) -> Iterator[tuple[str, int, int]]:
+    """(head, first line, number of lines) of each function body that stands in a namespace or a class."""
+    directive = r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*"  # with its continuation lines
+    code = re.sub(directive, blank, blank_comments(code), flags=re.MULTILINE)
+    scopes: list[tuple[str, str, int]] = []  # kind, head, line of the opening brace
+    head_start = 0
+    for found in re.finditer(r"[{};]", code):
+        line = code.count("\n", 0, found.start()) + 1
+        if found[0] == "{":
+            head = " ".join(code[head_start : found.start()].split())
+            inside_body = any(kind == "body" for kind, _, _ in scopes)
+            if re.match(r"(inline )?(namespace|extern)\b", head) or re.search(
+                r"(^|> |\bexport )(class|struct|union|enum)\b(?!.*\()", head
+            ):
+                kind = "scope"
+            else:
+                kind = "inner" if inside_body or "(" not in head else "body"
+            scopes.append((kind, head, line))
+        elif found[0] == "}" and scopes:
+            kind, head, first = scopes.pop()
+            if kind == "body":
+                yield head, first, line - first + 1
+        head_start = found.end()
+
+
+def long_functions(tree: Tree) -> Iterator[str]:
+    """A function that does not fit on a page."""
+    for path in tree.matching("**.py"):
+        for node in ast.walk(ast.parse(tree.text(path))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                documentation = ast.get_docstring(node, clean=False) or ""
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1 - len(documentation.splitlines())
+                if lines > FUNCTION_LINES_MAX:
+                    yield f"{path}:{node.lineno}: {node.name} has {lines} lines, over {FUNCTION_LINES_MAX}"
+    for path in tree.matching("native/**.hpp", "native/**.cpp"):
+        for head, first, lines in native_functions(tree.text(path)):
+            if lines > FUNCTION_LINES_MAX:
+                name = head.partition("(")[0].split()[-1]
+                yield f"{path}:{first}: {name} has {lines} lines, over {FUNCTION_LINES_MAX}"
+
+
+# -- memory orders ------------------------------------------------------------------------------------
+
+ORDER = re.compile(r"\bmemory_order(?:_|::)(?:acquire|release|acq_rel|seq_cst)\b|\.fence\(\)")
+PAIRS = re.compile(r"pairs with:\s*(.*)")
+
+
+def partners(comment: str) -> list[str]:
+    """The names after "pairs with:"; what follows a full stop, a dash or a bracket is explanation."""
+    named = re.split(r"\.\s|\.$|\s[-–—]\s|\(|:\s", comment)[0]
+    return [
+        name.strip().removesuffix("()")
+        for name in re.split(r"[,/;&]|\b(?:and|in|of|by)\b", named)
+        if name.strip()
+    ]
+
+
+def statement_comments(lines: list[str], code: list[str], at: int) -> str:
+    """The comments on the lines of the statement at this line, and directly above it."""
+
+    def ends(index: int) -> bool:
+        return (
+            not code[index].strip() or code[index].rstrip()[-1] in ";{}:" or lines[index].lstrip()[0] == "#"
+        )
+
+    first = at
+    while first > 0 and not ends(first - 1):
+        first -= 1
+    above = first
+    while above > 0 and lines[above - 1].lstrip().startswith("//"):
+        above -= 1
+    last = at
+    while last + 1 < len(lines) and not ends(last):
+        last += 1
+    return "\n".join(lines[above : last + 1])
+
+
+def unpaired_orders(tree: Tree) -> Iterator[str]:
+    """An acquire, release or stronger whose partner is not named, or is named but does not exist."""
+    natives = tree.matching("native/**.hpp", "native/**.cpp")
+    identifiers = {word for path in natives for word in re.findall(r"\w+", blank_comments(tree.text(path)))}
+    for path in tree.matching("native/holdfast/*.hpp"):
+        lines = tree.text(path).splitlines()
+        code = blank_comments(tree.text(path)).splitlines()
+        for at in (index for index, line in enumerate(code) if ORDER.search(line)):
+            found = PAIRS.findall(statement_comments(lines, code, at))
+            if not found:
+                yield f"{path}:{at + 1}: a memory order without `// pairs with: <who>`"
+            names = [name for comment in found for name in partners(comment)]
+            if found and not names:
+                yield f"{path}:{at + 1}: `pairs with:` names nobody"
+            for name in names:
+                words = re.fullmatch(r"\w+(?:::\w+)*", name)
+                if not words or not set(name.split("::")) <= identifiers:
+                    yield f"{path}:{at + 1}: pairs with {name!r}, which is not a name in native/"
+
+
+# -- claims and their proof ---------------------------------------------------------------------------
+
+
+def uncited_invariants(tree: Tree) -> Iterator[str]:
+    """An invariant on a page that no test or model cites; a citation of one that no page states."""
+    stated = {
+        number: page
+        for page in tree.matching("docs/**.md")
+        for number in re.findall(r"\*\*(I\d+)\*\*", tree.text(page))
+    }
+    provers = tree.matching("tests/**.py", "native/model/**pp", "native/tests/**pp")
+    provers = [path for path in provers if PurePosixPath(path).name != "test_tidy.py"]
+    cited = {number for path in provers for number in re.findall(r"\bI\d+\b", tree.text(path))}
+    for number, page in sorted(stated.items()):
+        if number not in cited:
+            yield f"{page}: no test or model cites {number}"
+    for path in [*provers, *tree.matching("native/holdfast/*.hpp")] if stated else []:
+        for number in sorted(set(re.findall(r"\bI\d+\b", tree.text(path))) - set(stated)):
+            yield f"{path}: cites {number}, which no page states"
+
+
+def requirement_rows(tree: Tree) -> Iterator[str]:
+    """A row of docs/requirements.md that names no test, or a file or a test that does not exist."""
+    page = "docs/requirements.md"
+    if not tree.has(page):
+        return
+    lines = tree.text(page).splitlines()
+    rulers = {
+        number for number, line in enumerate(lines) if line.startswith("|") and set(line) <= set("|-: ")
+    }
+    for number, line in enumerate(lines):
+        if not line.startswith("|") or {number, number + 1} & rulers or "not yet" in line:
+            continue  # not a row, the ruler or the head of a table, or a row that claims nothing
+        named = re.findall(r"`([\w./-]+\.(?:py|hpp|cpp|md|toml|txt)|[\w-]+/[\w./-]*)(?:::(\w+))?`", line)
+        if not any(path.startswith(("tests/", "native/model/", "native/tests/")) for path, _ in named):
+            yield f"{page}:{number + 1}: the row names no test"
+        for path, function in named:
+            if not tree.has(path):
+                yield f"{page}:{number + 1}: {path} does not exist"
+            elif function and not re.search(rf"\b{function}\b", tree.text(path)):
+                yield f"{page}:{number + 1}: {path} has no {function}"
+
+
+def unknown_commands(tree: Tree) -> Iterator[str]:
+    """A `make` command on a page that the Makefile does not know."""
+    targets = set(
+        re.findall(r"^([\w-]+):", tree.text("Makefile") if tree.has("Makefile") else "", re.MULTILINE)
+    )
+    for path in tree.matching("README.md", "CONTRIBUTING.md", "docs/**.md"):
+        text = tree.text(path)
+        code = re.findall(r"^```.*?^```|`[^`\n]+`", text, re.MULTILINE | re.DOTALL)
+        for arguments in re.findall(r"\bmake((?: [a-z][a-z-]*\b(?!=))+)", "\n".join(code)):
+            for target in arguments.split():
+                if target not in targets:
+                    yield f"{path}: `make {target}` is not a target of the Makefile"
+
+
+# -- what must not stand in any file ------------------------------------------------------------------
+
+# Written so that this file does not match itself.
+FORBIDDEN = {
+    "a path of somebody's machine": r"(?<![\w.$}*-])/(?:roo[t]|hom[e]/\w+|wor[k]|opt/pyp[i])\b(?!-)",
+    "a package registry's address": r"pypi\.or[g]|pythonhosted\.or[g]|index-ur[l]\s*=|extra-index-ur[l]",
+    "a place that was never filled": r"^[A-Z]+(?:_[A-Z]+)+$",
+    "an unfinished spot": r"\b(?:TOD[O]|FIXM[E]|XX[X]|HAC[K])\b",
+}
+
+
+def forbidden_words(tree: Tree) -> Iterator[str]:
+    """Paths of a machine, addresses of a registry, notes of unfinished work."""
+    for path in tree.paths():
+        if path == "LICENSE":
+            continue
+        for number, line in enumerate(tree.text(path).splitlines(), 1):
+            for what, pattern in FORBIDDEN.items():
+                if found := re.search(pattern, line):
+                    yield f"{path}:{number}: {what}: {found[0]}"
+
+
+RULES: list[Callable[[Tree], Iterator[str]]] = [
+    dead_headers,
+    dead_modules,
+    dead_examples,
+    site_navigation,
+    long_files,
+    long_functions,
+    unpaired_orders,
+    uncited_invariants,
+    requirement_rows,
+    unknown_commands,
+    forbidden_words,
+]

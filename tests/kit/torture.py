@@ -1,0 +1,195 @@
+"""`make torture`: kill storms (see kit/queue/storm.py), one after another, for as long as you like.
+
+    python -m tests.kit.torture --kills 100000
+    python -m tests.kit.torture --minutes 30 --plan "stall limit" --seed 7
+    python -m tests.kit.torture --broker --minutes 30
+    python -m tests.kit.torture --server --minutes 30
+    python -m tests.kit.torture --sink --minutes 30
+    python -m tests.kit.torture --source --minutes 30
+
+Prints each storm's account and, at the end, the sum. Ends with status 1 at the first fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from tests.kit.broker import kills as broker_kills
+from tests.kit.queue import storm
+from tests.kit.server import kills as server_kills
+from tests.kit.spark import sink_kill, source_storm
+
+COUNTS = (
+    "kills",
+    "stops",
+    "put",
+    "delivered",
+    "redelivered",
+    "recovered",
+    "fenced",
+    "buried",
+    "given_up",
+    "lost",
+)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Kill storms on the queue; every message is accounted for.")
+    parser.add_argument("--kills", type=int, default=20_000, help="end after so many kills (default 20000)")
+    parser.add_argument("--minutes", type=float, help="end after this time instead")
+    parser.add_argument("--round", type=int, default=1000, help="kills of one storm (default 1000)")
+    parser.add_argument(
+        "--seed", type=int, help="of the first storm; the next has the next (default: random)"
+    )
+    parser.add_argument("--plan", help="only this kind of storm")
+    parser.add_argument("--broker", action="store_true", help="on a broker's directory, not on a queue")
+    parser.add_argument("--server", action="store_true", help="on a server, with clients that come back")
+    parser.add_argument("--sink", action="store_true", help="on Spark's driver and workers, and the broker")
+    parser.add_argument("--source", action="store_true", help="no kills: Spark reads what the client reads")
+    parser.add_argument(
+        "--keep", help="with --broker, --server: copy the directory of a storm with faults there"
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parsed()
+    if options.server:
+        return torture_server(options)
+    if options.sink:
+        return torture_sink(options)
+    if options.source:
+        return torture_source(options)
+    return torture_broker(options) if options.broker else torture_queue(options)
+
+
+def torture_queue(options: argparse.Namespace) -> int:
+    plans = [plan for plan in storm.PLANS if options.plan in (None, plan.name)]
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    wanted = sys.maxsize if options.minutes else options.kills
+    sums = dict.fromkeys(COUNTS, 0)
+    storms = 0
+    begin = time.monotonic()
+    try:
+        while sums["kills"] < wanted and time.monotonic() < limit:
+            kills = min(options.round, wanted - sums["kills"])
+            plan = replace(plans[storms % len(plans)], kills=kills, seed=seed + storms)
+            account = storm.run(replace(plan, seconds=max(1.0, limit - time.monotonic())))
+            print(account.words(), flush=True)
+            storms += 1
+            for key in COUNTS:
+                sums[key] += getattr(account, key)
+            if account.faults:
+                print("FAULTS:", *account.faults[:20], sep="\n  ")
+                return 1
+    except KeyboardInterrupt:
+        print("stopped")
+    seconds = time.monotonic() - begin
+    told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
+    print(f"{storms} storms from seed {seed} in {seconds:.0f} s: {told}. No fault.")
+    return 0
+
+
+def torture_broker(options: argparse.Namespace) -> int:
+    """Lives of a broker, killed one after another (see kit/broker/kills.py)."""
+    plans = [plan for plan in broker_kills.PLANS if options.plan in (None, plan.name)]
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    wanted = sys.maxsize if options.minutes else options.kills
+    kills = storms = confirmed = 0
+    while kills < wanted and time.monotonic() < limit:
+        plan = replace(
+            plans[storms % len(plans)], kills=min(options.round, wanted - kills), seed=seed + storms
+        )
+        account = broker_kills.run(
+            replace(plan, seconds=max(1.0, min(60.0, limit - time.monotonic()))), options.keep
+        )
+        print(account.words(), flush=True)
+        storms, kills, confirmed = storms + 1, kills + account.kills, confirmed + account.confirmed
+        if account.faults:
+            print("FAULTS:", *account.faults[:20], sep="\n  ")
+            return 1
+    print(f"{storms} storms from seed {seed}: kills {kills}, confirmed {confirmed}. No fault.")
+    return 0
+
+
+def torture_server(options: argparse.Namespace) -> int:
+    """Servers that are killed under load, one after another (see kit/server/kills.py)."""
+    plans = [plan for plan in server_kills.PLANS if options.plan in (None, plan.name)]
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    wanted = sys.maxsize if options.minutes else options.kills
+    sums = dict.fromkeys(("kills", "stops", "confirmed", "receipted", "resent"), 0)
+    storms = 0
+    while sums["kills"] < wanted and time.monotonic() < limit:
+        plan = replace(plans[storms % len(plans)], kills=wanted - sums["kills"], seed=seed + storms)
+        seconds = max(1.0, min(60.0, limit - time.monotonic()))
+        account = server_kills.run(replace(plan, seconds=seconds), options.keep)
+        print(account.words(), flush=True)
+        storms += 1
+        for key in sums:
+            sums[key] += getattr(account, key)
+        if account.faults:
+            print("FAULTS:", *account.faults[:20], sep="\n  ")
+            return 1
+    told = ", ".join(f"{key} {value}" for key, value in sums.items())
+    print(f"{storms} storms from seed {seed}: {told}. No fault.")
+    return 0
+
+
+def torture_sink(options: argparse.Namespace) -> int:
+    """Everything around the sink is killed, with Spark and with its simulation (sink_kill.py)."""
+    plans = [plan for plan in sink_kill.PLANS if options.plan in (None, plan)]
+    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    wanted = sys.maxsize if options.minutes else options.kills
+    storms = kills = 0
+    while kills < wanted and time.monotonic() < limit:
+        account = sink_kill.PLANS[plans[storms % len(plans)]](seed + storms)
+        print(f"{plans[storms % len(plans)]} (seed {seed + storms}): {account.words()}", flush=True)
+        storms += 1
+        kills += account.kills.total() + account.restarts
+        if account.faults:
+            print("FAULTS:", *account.faults[:20], sep="\n  ")
+            return 1
+    print(f"{storms} storms from seed {seed}: {kills} strikes. No fault.")
+    return 0
+
+
+def torture_source(options: argparse.Namespace) -> int:
+    """Random streams compared with the official client, every fifth with Spark (source_storm.py).
+
+    `--kills` counts the rounds of publishing, trimming and resetting.
+    """
+    seed = random.SystemRandom().getrandbits(20) if options.seed is None else options.seed
+    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
+    wanted = sys.maxsize if options.minutes else options.kills
+    sums: Counter[str] = Counter()
+    storms = 0
+    while storms * source_storm.ROUNDS < wanted and time.monotonic() < limit:
+        by, with_spark = ("path", "url")[storms % 2], storms % 5 == 4
+        with tempfile.TemporaryDirectory() as folder:
+            reading = source_storm.spark_reading(Path(folder)) if with_spark else source_storm.Plain()
+            rounds = source_storm.ROUNDS
+            account = source_storm.run(Path(folder), seed + storms, by, reading, rounds, messages=80)
+        told = "with Spark" if with_spark else "without Spark"
+        print(f"by {by}, {told} (seed {seed + storms}): {account.words()}", flush=True)
+        storms += 1
+        sums += account.counts
+        if account.faults:
+            print("FAULTS:", *account.faults[:20], sep="\n  ")
+            return 1
+    print(f"{storms} storms from seed {seed}: {source_storm.Account(sums).words()}. No fault.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""Broken guards that the tests must notice: each bug is written into the source of one function."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from holdfast.wire import authorization, config, logs, settings, tokens
+from holdfast.wire.access import Access
+from holdfast.wire.auth import Authenticator
+from holdfast.wire.authorization import Authorizer
+from holdfast.wire.config import Secret
+from holdfast.wire.limits import Admission
+from holdfast.wire.passwords import Hash
+from holdfast.wire.tokens import TokenCheck
+from tests.unit.server import test_auth, test_auth_keys, test_config, test_logs
+
+
+def break_it(patch: pytest.MonkeyPatch, owner: Any, name: str, right: str, wrong: str) -> None:
+    """The function `name` of a class or a module, with one piece of its text replaced."""
+    text = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+    assert text.count(right) == 1, f"{name} has changed: where is {right!r}?"
+    module = owner if inspect.ismodule(owner) else sys.modules[owner.__module__]
+    made: dict[str, Any] = {}
+    exec(text.replace(right, wrong), vars(module), made)
+    patch.setattr(owner, name, made[name])
+
+
+Broken = tuple[Any, str, str, str, Callable[..., None], dict[str, Any]]
+
+MUTANTS: dict[str, Broken] = {
+    "the token chooses its algorithm": (
+        TokenCheck,
+        "check",
+        "algorithms=list(self._algorithms)",
+        "algorithms=[jwt.get_unverified_header(token)['alg']]",
+        test_auth.test_token_may_not_choose_its_algorithm,
+        {},
+    ),
+    "no signature is checked": (
+        TokenCheck,
+        "check",
+        '"verify_iat": False',
+        '"verify_iat": False, "verify_signature": False',
+        test_auth.test_token_that_is_not_good,
+        {},
+    ),
+    "expired tokens are good": (
+        TokenCheck,
+        "check",
+        '"verify_iat": False',
+        '"verify_iat": False, "verify_exp": False',
+        test_auth.test_token_that_is_not_good,
+        {},
+    ),
+    "any audience is good": (
+        TokenCheck,
+        "check",
+        "bool(config.audience)",
+        "False",
+        test_auth.test_audience_and_clocks,
+        {},
+    ),
+    "a role may be anything": (
+        TokenCheck,
+        "_claims",
+        "not isinstance(role, str) or not role",
+        "role is None",
+        test_auth.test_role_that_a_token_must_name,
+        {},
+    ),
+    "who shows something wrong is anonymous": (
+        Authenticator,
+        "begin",
+        "return self._token(data)",
+        "return self._token(data) if data != b'bad' else self._anonymous('')",
+        test_auth.test_nobody,
+        {},
+    ),
+    "everybody may be anonymous": (
+        Authenticator,
+        "_anonymous",
+        "if self._config.methods else ANONYMOUS",
+        "or ANONYMOUS",
+        test_auth.test_nobody,
+        {},
+    ),
+    "a certificate's end does not matter": (
+        Authenticator,
+        "_certified",
+        "expires_ns <= self._clock.now_ns()",
+        "expires_ns <= 0",
+        test_auth.test_certificates,
+        {},
+    ),
+    "an old password is remembered after a reload": (
+        Authenticator,
+        "use",
+        "self._recognised: dict[str, bytes] = {}",
+        "self._recognised = getattr(self, '_recognised', {})\n"
+        "    self._seal = self.__dict__.setdefault('_first', self._seal)",
+        test_auth.test_a_password_is_hashed_once,
+        {},
+    ),
+    "every password is hashed again": (
+        Authenticator,
+        "_fits",
+        "if known is not None and",
+        "if known is None and",
+        test_auth.test_a_password_is_hashed_once,
+        {},
+    ),
+    "no end of passwords": (
+        Authenticator,
+        "_fits",
+        "len(self._hashing) >= HASHES_WAITING_MAX",
+        "False",
+        test_auth.test_a_flood_of_passwords_is_refused,
+        {},
+    ),
+    "a part of the digest is enough": (
+        Hash,
+        "fits",
+        "hmac.compare_digest(found, self.digest)",
+        "hmac.compare_digest(found[:0], self.digest[:0])",
+        test_auth.test_passwords,
+        {},
+    ),
+    "names of grants are regular expressions": (
+        authorization,
+        "_pattern",
+        "map(re.escape, text.split('*'))".replace("'", '"'),
+        'text.split("*")',
+        test_auth.test_grants,
+        {"role": "anybody", "action": "consume", "topic": "public/default/newsXtoday", "allowed": False},
+    ),
+    "a grant on a topic is one on its namespace": (
+        authorization._Rule,
+        "covers",
+        "len(self.place) <= len(place) and",
+        "",
+        test_auth.test_places_above_a_topic,
+        {},
+    ),
+    "any action is every action": (
+        Authorizer,
+        "_allows",
+        "actions & rule.allow and ",
+        "",
+        test_auth.test_grants,
+        {"role": "billing", "action": "admin", "topic": "shop/eu/orders", "allowed": False},
+    ),
+    "a lookup asks nobody": (
+        Access,
+        "authorize",
+        "self._looks_up(role, name) if",
+        "True if",
+        test_auth.test_what_the_protocol_asks,
+        {},
+    ),
+    "who has gone still counts": (
+        Admission,
+        "leave",
+        "self.count -= 1",
+        "pass",
+        test_auth.test_connections_in_all_and_from_one_address,
+        {},
+    ),
+    "tokens stand in the log": (
+        logs,
+        "masked",
+        "text = pattern.sub(instead, text)",
+        "pass",
+        test_logs.test_what_looks_like_a_secret_does_not_get_out,
+        {"text": test_logs.TOKEN},
+    ),
+    "a client writes lines of its own": (
+        logs,
+        "_on_one_line",
+        "if text.isprintable():",
+        "if text:",
+        test_logs.test_a_line_is_one_line,
+        {},
+    ),
+    "a secret is shown": (
+        Secret,
+        "__repr__",
+        '"Secret(***)"',
+        "self._text",
+        test_config.test_secrets_are_not_shown,
+        {"tmp_path": True},
+    ),
+    "the variable wins over the flag": (
+        settings,
+        "load",
+        "reading.read_environment(environment or {})\n    reading.read_flags(flags)",
+        "reading.read_flags(flags)\n    reading.read_environment(environment or {})",
+        test_config.test_flag_wins_over_variable_over_file,
+        {"tmp_path": True},
+    ),
+    "tables of a list are one": (
+        settings._Places,
+        "enter",
+        "self._lengths.get(way, 0) + 1",
+        "1",
+        test_config.test_every_key_is_found_where_it_stands,
+        {},
+    ),
+    "a public key is a secret": (
+        tokens,
+        "_is_asymmetric",
+        "return True\n    return False",
+        "return False\n    return False",
+        test_auth_keys.test_a_public_key_is_no_secret,
+        {"encoding": Encoding.DER},
+    ),
+    "who may nothing stages": (
+        Access,
+        "authorize",
+        'not may.allows_somewhere(role, "produce")',
+        "False",
+        test_auth.test_what_the_protocol_asks,
+        {},
+    ),
+    "a tenant's admins do everything": (
+        Authorizer,
+        "_allows",
+        'if "admin" in actions and role',
+        "if role",
+        test_auth.test_a_tenants_own_admins,
+        {},
+    ),
+    "an empty host is everybody's": (
+        config,
+        "_listen_conflicts",
+        "if not listen.host:",
+        "if False:",
+        test_config.test_an_empty_variable_does_not_open_every_network,
+        {"tmp_path": True},
+    ),
+    "keys that nobody asks for": (
+        config,
+        "_authentication_conflicts",
+        "if named and method not in authentication.methods:",
+        "if False:",
+        test_config.test_keys_that_nobody_asks_for,
+        {"tmp_path": True},
+    ),
+    "every mistake is in the first line": (
+        settings,
+        "_locate",
+        'begin, statement = number + 1, ""',
+        'statement = ""',
+        test_config.test_flag_wins_over_variable_over_file,
+        {"tmp_path": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", MUTANTS)
+def test_a_broken_guard_is_noticed(bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, right, wrong, test, arguments = MUTANTS[bug]
+    wanted = inspect.signature(test).parameters
+    given = arguments | {"tmp_path": tmp_path, "monkeypatch": monkeypatch}
+    given = {name: given[name] for name in wanted}
+    test(**given)  # it is not the test that is broken
+    for each in tmp_path.iterdir():
+        each.unlink()
+    break_it(monkeypatch, owner, name, right, wrong)
+    if name == "masked":
+        monkeypatch.setattr(test_logs, "masked", logs.masked)
+    if owner in (authorization, authorization._Rule, Authorizer):
+        monkeypatch.setattr(test_auth, "RULES", Authorizer(test_auth.GRANTS))
+    if test is test_config.test_flag_wins_over_variable_over_file:
+        monkeypatch.setattr(test_config, "load", settings.load)
+    with pytest.raises((Exception, pytest.fail.Exception)) as caught:
+        test(**given)
+    assert not isinstance(caught.value, NameError), "it is the mutant that is broken"

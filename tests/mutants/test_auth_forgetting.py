@@ -1,0 +1,113 @@
+"""Servers that forget to ask, each in one place: the tests that go everywhere must notice."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from holdfast.wire.http.server import ROUTES
+from holdfast.wire.proto import pulsar_pb2 as pb
+from tests.kit import served as served_by
+from tests.kit.served import Served, served
+from tests.process.server import test_auth_everywhere as everywhere
+from tests.process.server.test_auth_http import ask, bearer
+from tests.process.server.test_auth_wire import make_world
+
+B = pb.BaseCommand
+Check = Callable[[Served], None]
+
+
+@dataclass(frozen=True)
+class Forgetful:
+    """A server with a mistake: what is run before it starts, and who must notice."""
+
+    mistake: str
+    checks: tuple[Check, ...]
+    """Every one of them."""
+
+
+def commands(kinds: Iterable[int]) -> tuple[Check, ...]:
+    return tuple(functools.partial(everywhere.test_every_command_asks, kind) for kind in kinds)
+
+
+def paths() -> tuple[Check, ...]:
+    """Those that look: what ends or changes the topic would be noticed by the next one, too."""
+    looking = [route for route in ROUTES if route.method == "GET" and route.path not in everywhere.KNOWN]
+    return tuple(
+        functools.partial(everywhere.test_every_path_asks, route)
+        for route in looking
+        if route.action not in ("health", "describe")
+    )
+
+
+STAGES = (B.STAGE_OPEN, B.STAGE_CLOSE, B.STAGE_DROP)
+
+SERVERS = {
+    "no command asks": Forgetful(
+        "from holdfast.wire.connection import Connection\nConnection.authorize = lambda *_, **__: None\n",
+        commands(sorted(everywhere.ASKING)),
+    ),
+    "no path asks": Forgetful(
+        "from holdfast.wire.access import Access\nAccess._allows_http = lambda *_: True\n", paths()
+    ),
+    "stages are for everybody": Forgetful(
+        "from holdfast.wire.authorization import Authorizer\nAuthorizer.allows_somewhere = lambda *_: True\n",
+        commands(STAGES),
+    ),
+    "nobody is behind a proxy": Forgetful(
+        "from holdfast.wire.connection import Connection\n"
+        "def authorize(self, action, name, subscription='', behind=''):\n"
+        "    self.options.authorize(self.role, action, name, subscription)\n"
+        "Connection.authorize = authorize\n",
+        (functools.partial(everywhere.test_a_proxy_is_asked_for_whom_it_speaks, "stranger"),),
+    ),
+    "nobody is behind a proxy of HTTP": Forgetful(
+        "from holdfast.wire import access\naccess.ORIGINAL_PRINCIPAL = 'X-Other'\n",
+        (everywhere.test_a_proxy_is_asked_for_whom_it_speaks_over_http,),
+    ),
+    "whatever is wrong is told to nobody in particular": Forgetful(
+        "from holdfast.wire.http import server\n"
+        "async def call(self, route, request):\n"
+        "    return server.Call(self, route, request)\n"
+        "server.HttpServer._call = call\n",
+        tuple(
+            functools.partial(everywhere.test_who_is_nobody_is_not_told_what_is_wrong, route)
+            for route in everywhere.NAMING
+            if "{tenant}" in route.path
+        ),
+    ),
+}
+
+
+@pytest.fixture
+def server(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Served]:
+    program = tmp_path / "holdfast"
+    text = f"#!{sys.executable}\nimport sys\nfrom holdfast.cli import main\n{request.param}sys.exit(main())\n"
+    program.write_text(text)
+    program.chmod(0o700)
+    monkeypatch.setattr(served_by, "COMMAND", str(program))
+    arguments = ["--config", make_world(tmp_path).configure(extra=everywhere.GRANTS), "--tls-port", "0"]
+    with served(tmp_path / "data", *arguments, http=True) as server:
+        for path in (f"{everywhere.TOPICS}/orders", f"{everywhere.TOPICS}/orders/subscription/s"):
+            assert ask(server, "PUT", path, bearer("root"))[0] == 204
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("server", "checks"),
+    [(each.mistake, each.checks) for each in SERVERS.values()],
+    ids=SERVERS,
+    indirect=["server"],
+)
+def test_who_forgets_is_noticed(server: Served, checks: tuple[Check, ...]) -> None:
+    assert checks
+    for check in checks:
+        with pytest.raises((AssertionError, ValueError)):
+            check(server)

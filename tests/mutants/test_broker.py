@@ -1,0 +1,45 @@
+"""Broken brokers, which the model test must notice: the proof that it can fail.
+
+Each is played with a fixed number of random histories in the simulated world, where waiting costs nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from holdfast.errors import HoldfastError
+from tests.conformance.test_broker_model import SimMachine
+from tests.kit.broker import harness as broker_harness
+from tests.kit.broker.model import Wrong
+from tests.kit.broker.mutants import MUTANTS
+
+EXAMPLES = 150
+
+
+@seed(20)
+class Fixed(SimMachine):
+    """The same histories in every run."""
+
+
+def play() -> None:
+    fixed = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=50,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        suppress_health_check=[*HealthCheck],
+    )
+    run_state_machine_as_test(Fixed, settings=fixed)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_model_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    monkeypatch.setattr(broker_harness, "PATIENCE", 0.2)
+    # What the model says, or what the breakage leads to; a mistake in the breakage itself is neither.
+    with pytest.raises((Wrong, AssertionError, HoldfastError)):
+        play()

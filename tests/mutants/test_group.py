@@ -1,0 +1,202 @@
+"""Broken engines and broken machines that the suite must notice: the proof that its tests can fail."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from holdfast.group import BEGINNING, Position, View
+from holdfast.group.base import BaseGroup
+from holdfast.group.randomness import SeededRandomness
+from holdfast.group.sim.disk import SimFile
+from holdfast.group.sim.group import SimGroup
+from holdfast.group.sim.loop import SimLoop
+from holdfast.group.sim.network import Endpoint, Entry, Network, Ring
+from tests.kit.group import machine as group_machine
+from tests.kit.group.checker import Broken
+from tests.kit.group.machine import traces_of_two_processes
+from tests.simulation.test_group import lose_a_majority_at_once, turns
+
+SEEDS = (1, 3, 5, 7, 9, 11)
+
+
+def caught(*words: str) -> None:
+    """Some storm ends in a complaint that names one of these."""
+    for seed in SEEDS:
+        complaint = ""
+        try:
+            group_machine.run(seed, seconds=8)
+        except Broken as broken:
+            complaint = str(broken)
+        if complaint:
+            assert any(word in complaint for word in words), complaint
+            return
+    pytest.fail(f"no storm of {SEEDS} noticed")
+
+
+def test_deliver_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hands up what arrives, holes or not."""
+
+    def hand_up(self: Endpoint) -> None:
+        assert self.ring is not None
+        given = getattr(self, "given", None)
+        if given is None or given[0] is not self.ring:
+            given = (self.ring, set[int]())
+            self.given = given  # type: ignore[attr-defined]
+        for number in sorted(self.received - given[1]):
+            given[1].add(number)
+            self.push(self.ring.log[number])
+            self.handed_up += 1
+
+    monkeypatch.setattr(Endpoint, "hand_up", hand_up)
+    caught("I20", "I21", "I24", "I27")
+
+
+def test_stable_before_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_is_enough(self: SimGroup) -> Position:
+        return max((word[1] for word in self.endpoint.known.values()), default=BEGINNING)
+
+    monkeypatch.setattr(SimGroup, "_majority_holds", one_is_enough)
+    caught("I24")
+
+
+def test_deliver_in_a_minority_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes events, orders them and hands them up without asking for a quorum."""
+
+    def admit(self: BaseGroup, event: bytes) -> None:
+        assert self._listener is not None
+
+    take = SimGroup._take
+
+    def take_all(self: SimGroup, item: object) -> None:
+        if isinstance(item, Entry):
+            if item.sender is self.endpoint:
+                self._unplaced.popleft()
+            self._deliver(item.sender.member, item.event)
+        else:
+            take(self, item)  # type: ignore[arg-type]
+
+    async def work(self: group_machine.Replica) -> None:
+        while not self.lost.is_set():
+            await self.node.clock.sleep(0.05)
+            self.recorder.send(b'["fold", 1]')
+
+    monkeypatch.setattr(BaseGroup, "_admit", admit)
+    monkeypatch.setattr(SimGroup, "_take", take_all)
+    monkeypatch.setattr(group_machine.Replica, "work", work)
+    caught("I23")
+
+
+def test_a_minority_calls_itself_quorate(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Network.__init__
+
+    def one_vote(self: Network, *args: object) -> None:
+        make(self, *args)  # type: ignore[arg-type]
+        self.majority = 1
+
+    monkeypatch.setattr(Network, "__init__", one_vote)
+    caught("I23", "I24")
+
+
+def test_one_member_misses_the_end_of_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    finish = Network._finish
+
+    def forgetful(self: Network, ring: Ring, ends: list[Endpoint], numbers: list[int]) -> None:
+        finish(self, ring, ends[1:], numbers)
+        finish(self, ring, ends[:1], numbers[: ends[0].handed_up])
+
+    monkeypatch.setattr(Network, "_finish", forgetful)
+    caught("I20", "I21", "I24", "I27")
+
+
+def test_told_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost member is handed the view once more."""
+    lose = BaseGroup._lose
+
+    def chatty(self: BaseGroup, reason: str) -> None:
+        lose(self, reason)
+        if self._listener is not None and self._view is not None:
+            self._listener.on_view(self._view)
+
+    monkeypatch.setattr(BaseGroup, "_lose", chatty)
+    caught("I25")
+
+
+def test_a_disk_that_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members say that they hold what a crash takes back."""
+
+    async def lie(self: SimFile) -> None:
+        pass
+
+    monkeypatch.setattr(SimFile, "sync", lie)
+    caught("its disk has")
+
+
+def test_words_of_those_who_are_not_complete_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A joiner says that it holds its view before it has been given the state of it."""
+    on_view = group_machine.Replica.on_view
+
+    def hasty(self: group_machine.Replica, view: View) -> None:
+        on_view(self, view)
+        if view.quorate:
+            self.recorder.group.hold(view.position)
+
+    monkeypatch.setattr(group_machine.Replica, "on_view", hasty)
+    caught("I24", "I26", "I27")
+
+
+def test_survivors_that_cannot_vouch_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Network, "_continues", lambda self, ring, side: len(side) >= self.majority)
+    cluster, pos = lose_a_majority_at_once(5)
+    assert cluster.at[3].story.ended is None
+    assert pos not in [item.position for item in cluster.sim.network.history], "a stable event is gone"
+
+
+# -- machines -----------------------------------------------------------------------------------------
+
+LIVES = itertools.count()
+
+
+class Unordered(group_machine.Counters):
+    """Iterates in an order of its own, as over a set of objects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = next(LIVES)
+
+    def order(self) -> Iterable[str]:
+        names = sorted(self.counters)
+        cut = self.turn % (len(names) or 1)
+        return names[cut:] + names[:cut]
+
+
+class SetOfStrings(group_machine.Counters):
+    """Iterates over a set of strings: equal within a process, and different in the next."""
+
+    def order(self) -> Iterable[str]:
+        return set(self.counters)
+
+
+def test_iteration_without_an_order() -> None:
+    with pytest.raises(Broken, match="I27"):
+        group_machine.run(1, Unordered)
+
+
+def test_iteration_over_a_set_of_strings() -> None:
+    """Two processes tell it."""
+    assert traces_of_two_processes(__file__) == 2
+
+
+def test_a_loop_that_does_not_keep_to_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    make: Callable[..., None] = SimLoop.__init__
+    monkeypatch.setattr(
+        SimLoop, "__init__", lambda self, chance: make(self, SeededRandomness(next(LIVES), "anything"))
+    )
+    assert turns(1) != turns(1)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(group_machine.run(int(sys.argv[1]), SetOfStrings)[1])

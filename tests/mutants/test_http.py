@@ -1,0 +1,80 @@
+"""The tests of HTTP notice what they are for: each mistake is put in, and a test must fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.broker import metrics
+from holdfast.broker.topic import Topic
+from holdfast.broker.traffic import Rates
+from holdfast.wire.http import positions, refusals, stats, subscriptions
+from tests.kit.server.http_world import HttpWorld, http
+from tests.unit.server import test_http_effects as effects
+from tests.unit.server import test_http_metrics as texts
+
+__all__ = ["http"]
+
+
+def any_position_will_do(patch: pytest.MonkeyPatch) -> None:
+    """Takes the nearest place instead of refusing."""
+
+    def nearest(topic: Topic, target: Any) -> int:
+        return topic.visible
+
+    patch.setattr(subscriptions, "ordinal_of", nearest)
+
+
+def busy_is_a_conflict(patch: pytest.MonkeyPatch) -> None:
+    """Forgets that a route has its own status."""
+    original = refusals.refusal_of
+    patch.setattr("holdfast.wire.http.server.refusal_of", lambda error, special=None: original(error))
+
+
+def labels_as_they_are(patch: pytest.MonkeyPatch) -> None:
+    """Does not escape."""
+    patch.setattr(metrics, "label", lambda name, value: f'{name}="{value}"')
+
+
+def holes_from_their_first(patch: pytest.MonkeyPatch) -> None:
+    """Writes closed ranges where Pulsar's are open below."""
+    original = positions.holes
+    patch.setattr(
+        stats,
+        "holes",
+        lambda topic, each: ((a._replace(entry=a.entry + 1), b) for a, b in original(topic, each)),
+    )
+
+
+def no_rates(patch: pytest.MonkeyPatch) -> None:
+    """Nothing ever moves."""
+    patch.setattr(Rates, "per_second", lambda self, key, counts: tuple(0.0 for _ in counts))
+
+
+MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[HttpWorld], None]]] = [
+    (any_position_will_do, effects.test_a_reset_to_a_position),
+    (busy_is_a_conflict, effects.test_a_subscription_in_use_is_deleted_by_force_alone),
+    (labels_as_they_are, lambda http: quoted_page(http)),
+    (holes_from_their_first, effects.test_peeking_leaves_out_what_is_acknowledged),
+    (no_rates, effects.test_stats_tell_who_is_there_and_how_fast),
+]
+
+
+def quoted_page(http: HttpWorld) -> None:
+    http.ask("PUT", "/admin/v2/persistent/public/default/%22quoted%22/subscription/s")
+    texts.page_of(http)
+
+
+@pytest.mark.parametrize(("broken", "check"), MUTANTS, ids=lambda each: getattr(each, "__name__", ""))
+def test_mistakes_are_noticed(
+    http: HttpWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: Callable[[pytest.MonkeyPatch], None],
+    check: Callable[[HttpWorld], None],
+) -> None:
+    check(http)
+    broken(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        check(http)

@@ -1,0 +1,270 @@
+"""Mutants of the source: each breaks one thing that matters, and the checks must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast import Broker
+from holdfast._core import chunks_in
+from holdfast.errors import BadConfiguration, Corrupt
+from holdfast.pipeline import batch as batches
+from holdfast.pipeline import decoding, offsets, open_chunks, packing, reading, stream
+from holdfast.pipeline.columns import COLUMNS
+from holdfast.pipeline.decoding import Decoding, Wish
+from holdfast.pipeline.reading import FilePlace, open_place
+from tests.kit.ledger.topic_bytes import FIRST, Maker, MemoryTopic, compress
+from tests.unit.pipeline.test_stream import NAMED, ORDERS, Stream, Told, send
+from tests.unit.pipeline.test_stream_loss import read_in_lives
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def check_ranges() -> None:
+    """Ranges cut anywhere are the rows that were sent."""
+    made = Maker(100)
+    made.any(80)
+    topic: Any = MemoryTopic(made.entries)
+    edges = [*range(FIRST, FIRST + len(made.entries), 5), FIRST + len(made.entries)]
+    found = []
+    for low, high in pairwise(edges):
+        for batch in Decoding(topic, low, high, Wish([*COLUMNS, "encryption"])).batches():
+            found += batch.to_pylist()
+    assert found == made.rows
+
+
+def check_sizes() -> None:
+    """Compressed bytes that are shorter than they say are refused."""
+    for compression in (1, 2, 3, 4):
+        with pytest.raises(packing.Unpackable):
+            packing.unpack(compression, 1001, compress(compression, b"x" * 1000))
+
+
+def check_damage() -> None:
+    """A damaged block is told."""
+    made = Maker(3)
+    made.any(10)
+    topic: Any = MemoryTopic(made.entries)
+    topic.damaged = {FIRST + 4}
+    with pytest.raises(Corrupt):
+        list(Decoding(topic, FIRST, FIRST + len(made.entries), Wish(["value"])).batches())
+
+
+def check_resets(tmp: str) -> None:
+    """A reset begins at its target; what is done is told under its own number."""
+    with Broker.open(tmp) as broker:
+        send(broker, 20)
+        told: Any = Told()
+        running = Stream(tmp, told, maxOffsetsPerTrigger=5, **NAMED)
+        assert running.batch() == [10, 11, 12, 13, 14]
+        told.number, told.acked = 4, 2
+        assert running.batch() == [2, 3, 4, 5, 6]
+        assert told.done == []
+        assert running.batch() == [7, 8, 9, 10, 11]
+        assert told.done == [(ORDERS, 4, 7)]
+
+
+def check_trims(tmp: str) -> None:
+    """What was trimmed is data loss."""
+    with Broker.open(tmp, roll_entries=5, housekeeping_s=3600) as broker:
+        send(broker, 30)
+        running = Stream(tmp)
+        broker.admin.create_subscription("orders", "done", "latest")
+        broker.admin.trim("orders")
+        with pytest.raises(offsets.DataLoss):
+            running.batch()
+
+
+def check_visible(tmp: str) -> None:
+    """A plan ends at what is visible, and a stream goes on exactly there."""
+    with Broker.open(tmp) as broker:
+        send(broker, 10)
+        running = Stream(tmp)
+        assert running.batch() == list(range(10))
+        send(broker, 10)
+        assert running.batch() == list(range(10, 20))
+
+
+def check_chunks(tmp: str) -> None:
+    """What a stream lets go takes no beginning of a message along."""
+    with Broker.open(tmp, roll_entries=1, housekeeping_s=3600) as broker:
+        found, wanted = read_in_lives(tmp, broker, 1)
+    assert found == wanted
+
+
+def check_checkpoint(tmp: str) -> None:
+    """A subscription that is named later sets nothing back."""
+    with Broker.open(tmp) as broker:
+        send(broker, 20)
+        running = Stream(tmp, maxOffsetsPerTrigger=8)
+        running.batch()
+        named = Stream(tmp, Told(), maxOffsetsPerTrigger=8, **NAMED)
+        named.offset = running.offset
+        assert named.batch() == list(range(8, 16))
+
+
+def check_end(tmp: str) -> None:
+    """A topic that lost its end is not taken for one that has nothing new."""
+    with Broker.open(tmp) as broker:
+        send(broker, 20)
+        running = Stream(tmp)
+        running.batch()
+        running.offset[ORDERS]["0"]["position"] = 30
+        with pytest.raises(offsets.DataLoss):
+            running.batch()
+
+
+def check_directory(tmp: str) -> None:
+    """Rows that a task cannot get at, because the directory is another machine's, are not nothing."""
+    with Broker.open(tmp) as broker:
+        send(broker, 10)
+    running = Stream(tmp, failOnDataLoss="false")
+    splits = running.reader.partitions(running.offset, running.end())
+    Path(tmp).rename(f"{tmp}-elsewhere")
+    with Broker.open(tmp) as broker:
+        send(broker, 10)
+    with pytest.raises(BadConfiguration):
+        [list(running.reader.read(split)) for split in splits]
+
+
+def check_filters(tmp: str) -> None:
+    """`publishedBefore` is not in it."""
+    with Broker.open(tmp) as broker:
+        send(broker, 10)
+    topic = FilePlace(tmp).open(ORDERS)
+    rows = pa.Table.from_batches(topic.decoding(*topic.plan(), Wish(["publishTime"])).batches())
+    times = sorted(row["publishTime"] for row in rows.to_pylist())
+    first, last = times[0].isoformat(), (times[-1] + timedelta(milliseconds=1)).isoformat()
+    assert Stream(tmp, publishedFrom=first, publishedBefore=last).batch() == list(range(10))
+    assert Stream(tmp, publishedBefore=first).batch() == []
+    assert Stream(tmp, publishedFrom=last).batch() == []
+
+
+def no_look_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Decoding, "_look_back", lambda *_: [])
+
+
+def chunks_in_any_order(patch: pytest.MonkeyPatch) -> None:
+    real = Decoding._read_parts
+    patch.setattr(Decoding, "_read_parts", lambda self, places, *rest: real(self, places[::-1], *rest))
+
+
+def ends_unseen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        decoding, "chunks_in", lambda run: [each for each in chunks_in(run) if each[2] < each[3] - 1]
+    )
+
+
+def believe_the_size(patch: pytest.MonkeyPatch) -> None:
+    def exact(codec: str, size: int, payload: bytes, told: int) -> Any:
+        return pa.Codec(codec).decompress(payload, size)
+
+    patch.setattr(packing, "_exact", exact)
+
+
+def damage_is_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Decoding, "_leave_out", lambda *_: None)
+
+
+def resets_unseen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Told, "at", lambda self, *_, **__: _progress(3, self.acked))
+
+
+def _progress(number: int, acked: int) -> Any:
+    from holdfast.client import Progress
+
+    return Progress(b"", number, acked, 0, 0)
+
+
+def from_the_old_position(patch: pytest.MonkeyPatch) -> None:
+    def begins(name: str, start: Any, end: Any) -> int:
+        return int(start.get(name, {"position": end["from"]})["position"])
+
+    patch.setattr(stream, "begins", begins)
+
+
+def loss_is_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream, "after_loss", lambda name, start, first, fail: max(start, first))
+
+
+def one_too_few(patch: pytest.MonkeyPatch) -> None:
+    real = reading.FileTopic.plan
+    patch.setattr(reading.FileTopic, "plan", lambda self: (real(self)[0] + 1, real(self)[1]))
+
+
+def all_may_go(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(open_chunks.Floor, "below", lambda self, topic, since, position: position)
+
+
+def nothing_is_open_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    real = open_chunks.Floor.below
+    patch.setattr(open_chunks.Floor, "below", lambda self, topic, since, at: real(self, topic, at - 1, at))
+
+
+def where_the_subscription_is(patch: pytest.MonkeyPatch) -> None:
+    real = stream.StreamReader._standing
+    patch.setattr(stream.StreamReader, "_standing", lambda self, topic, before: real(self, topic, None))
+
+
+def nothing_new(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream.StreamReader, "_shortened", lambda self, name, entry, _: (entry, entry["position"]))
+
+
+def any_directory_is_the_one(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        batches, "_place", lambda _, options: open_place(options["path"], options["service.url"], options)
+    )
+
+
+def before_is_in_it(patch: pytest.MonkeyPatch) -> None:
+    real = batches.wish_of
+
+    def wish_of(options: dict[str, Any], *rest: Any) -> Wish:
+        return replace(real(options, *rest), publish_max_us=options["publishedBefore"])
+
+    patch.setattr(batches, "wish_of", wish_of)
+
+
+def no_filters(patch: pytest.MonkeyPatch) -> None:
+    real = batches.wish_of
+    patch.setattr(batches, "wish_of", lambda *given: replace(real(*given), publish_min_us=None))
+
+
+MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
+    (no_look_back, check_ranges),
+    (chunks_in_any_order, check_ranges),
+    (ends_unseen, check_ranges),
+    (believe_the_size, check_sizes),
+    (damage_is_the_end, check_damage),
+    (resets_unseen, check_resets),
+    (from_the_old_position, check_resets),
+    (loss_is_nothing, check_trims),
+    (one_too_few, check_visible),
+    (all_may_go, check_chunks),
+    (nothing_is_open_after_a_restart, check_chunks),
+    (where_the_subscription_is, check_checkpoint),
+    (nothing_new, check_end),
+    (any_directory_is_the_one, check_directory),
+    (before_is_in_it, check_filters),
+    (no_filters, check_filters),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each[0].__name__)
+def test_mutants_are_noticed(
+    mutant: tuple[Patch, Callable[..., None]], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I150, I152, I155, I156, I157."""
+    break_it, check = mutant
+    needs = check.__code__.co_argcount
+    check(*[str(tmp_path / "sound")][:needs])
+    break_it(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception, Corrupt, offsets.DataLoss)):
+        check(*[str(tmp_path / "broken")][:needs])

@@ -1,0 +1,232 @@
+"""Broken stores that the suite must notice: the proof that its tests can fail. Each names what catches it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast._core import Round
+from holdfast.errors import HoldfastError
+from holdfast.group.sim.disk import SimFile
+from holdfast.ledger import journal, recovery
+from holdfast.ledger.journal import End
+from holdfast.ledger.journaling import Journaling
+from holdfast.ledger.journals import JournalFiles
+from holdfast.ledger.layout import Place
+from holdfast.ledger.mending import Mender
+from holdfast.ledger.recovery import Recovery
+from holdfast.ledger.running import Running
+from holdfast.ledger.writing import SimWriter
+from tests.kit.ledger.store_world import SystemWorld
+from tests.simulation import test_store as test_store_crash
+from tests.unit.ledger import test_faults as test_store_faults
+from tests.unit.ledger import test_mending as test_store_mending
+from tests.unit.ledger import test_torn as test_store_torn
+
+SEEDS = range(12)
+
+
+def caught(check: Callable[[int], object]) -> None:
+    """Some seed ends in a complaint."""
+    for seed in SEEDS:
+        try:
+            check(seed)
+        except (AssertionError, HoldfastError, OSError, KeyError, pytest.fail.Exception):
+            return
+    pytest.fail("nothing noticed it")
+
+
+def storms(seed: int) -> None:
+    test_store_crash.test_power_cuts(seed, "group")
+
+
+def test_without_a_mutant_nothing_is_caught(tmp_path: Path) -> None:
+    with pytest.raises(pytest.fail.Exception, match="nothing noticed"):
+        caught(storms)
+
+
+# -- the order of things ------------------------------------------------------------------------------
+
+
+def test_a_snapshot_before_the_ledgers_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I37; caught by test_store_crash.test_power_cuts."""
+
+    async def nothing(self: Running, next_ledger: int) -> None:
+        pass
+
+    monkeypatch.setattr(Running, "_sync_ledgers", nothing)
+    caught(storms)
+
+
+def test_visible_before_it_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I33; caught by test_store_crash.test_power_cuts."""
+    write_journal = SimWriter._write_journal
+
+    async def unsynced(self: SimWriter, found: Round) -> None:
+        assert isinstance(self._journal, SimFile)
+
+        async def sync() -> None:
+            pass
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self._journal, "sync", sync)
+            await write_journal(self, found)
+
+    monkeypatch.setattr(SimWriter, "_write_journal", unsynced)
+    caught(storms)
+
+
+def test_visible_before_the_ledgers_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I33: reported when the journal is synced; whoever reads then finds nothing."""
+    write_round = SimWriter._write_round
+
+    async def early(self: SimWriter, found: Round) -> None:
+        self._durable_d = found.settled_d
+        self._told()
+        await write_round(self, found)
+
+    monkeypatch.setattr(SimWriter, "_write_round", early)
+    caught(storms)
+
+
+def test_dropping_the_journal_that_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I39; caught by test_store_crash.test_power_cuts."""
+    drop = Journaling.drop
+
+    async def eager(self: Journaling, before: int) -> None:
+        await drop(self, self.number)
+
+    monkeypatch.setattr(Journaling, "drop", eager)
+    caught(storms)
+
+
+def test_dropping_the_journal_of_the_older_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """I39; caught by damaging the newest snapshot."""
+    drop = Running._drop
+
+    async def eager(self: Running, before: object) -> None:
+        kept = list(self.opened.kept)
+        self.opened.kept[:] = kept[-1:]
+        await drop(self, before)  # type: ignore[arg-type]
+        self.opened.kept[:] = kept
+
+    monkeypatch.setattr(Running, "_drop", eager)
+    with pytest.raises((HoldfastError, AssertionError)):
+        test_store_mending.test_a_damaged_snapshot_after_a_trim_costs_nothing(
+            SystemWorld(tmp_path, native=True)
+        )
+
+
+def test_recovery_that_does_not_sync_what_it_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I31, I33; caught by test_store_crash.test_a_kill_and_then_a_power_cut."""
+
+    async def nothing(self: Recovery) -> None:
+        pass
+
+    monkeypatch.setattr(Recovery, "_sync", nothing)
+    caught(test_store_crash.test_a_kill_and_then_a_power_cut)
+
+
+# -- damage and tails ---------------------------------------------------------------------------------
+
+
+def test_a_gap_below_the_durable_position_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """I31; caught by test_store_torn.test_every_bit_of_an_earlier_round_header."""
+    judge = journal.judge
+
+    def mild(*facts: int) -> End:
+        outcome = judge(*facts)  # type: ignore[arg-type]
+        return End.TORN if outcome is End.DAMAGED else outcome
+
+    monkeypatch.setattr(journal, "judge", mild)
+    with pytest.raises(AssertionError):
+        test_store_torn.test_every_bit_of_an_earlier_round_header(test_store_torn.Rounds(tmp_path))
+
+
+def test_everything_odd_is_called_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tail is no damage; caught by test_store_crash.test_power_cuts."""
+    judge = journal.judge
+
+    def strict(*facts: int) -> End:
+        outcome = judge(*facts)  # type: ignore[arg-type]
+        return End.DAMAGED if outcome is End.TORN else outcome
+
+    monkeypatch.setattr(journal, "judge", strict)
+    caught(storms)
+
+
+def test_what_is_cut_is_not_wiped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """I32; caught by test_store_torn.test_what_stood_behind_a_cut_never_comes_back."""
+
+    async def nothing(disk: object, places: list[Place]) -> None:
+        pass
+
+    monkeypatch.setattr(recovery, "wipe", nothing)
+    with pytest.raises((AssertionError, KeyError)):
+        test_store_torn.test_what_stood_behind_a_cut_never_comes_back(tmp_path)
+
+
+def test_a_spare_is_used_with_its_old_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by test_store_crash.test_power_cuts."""
+    use = JournalFiles._use
+
+    async def careless(self: JournalFiles, spare: str, path: str, number: int) -> object:
+        await self._disk.rename(spare, path)
+        await self._disk.sync_directory("journal")
+        await self._disk.rename(path, spare)
+        return await use(self, spare, path, number)
+
+    monkeypatch.setattr(JournalFiles, "_use", careless)
+    caught(storms)
+
+
+# -- failures -----------------------------------------------------------------------------------------
+
+
+def sweep_syncs(_: int) -> None:
+    test_store_faults.test_the_nth_call_fails("sync", 5)
+
+
+def test_a_failed_sync_of_a_ledger_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I35; caught by test_store_faults.test_the_nth_call_fails."""
+
+    async def again(self: Mender, ledger: int, by: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await by()
+        except OSError:
+            await by()
+
+    monkeypatch.setattr(Mender, "sync_ledger", again)
+    caught(sweep_syncs)
+
+
+def test_a_failed_sync_of_the_journal_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I34; caught by test_store_faults.test_a_power_cut_after_a_failed_sync_of_the_journal."""
+
+    async def retried(self: SimWriter, found: Round) -> None:
+        try:
+            await write_journal(self, found)
+        except Exception as error:
+            if getattr(error, "what", ("",))[0] != "journal_sync" or self._journal is None:
+                raise
+            await self._journal.sync()
+            self._offset += len(found.journal(0, 0, 0, 0, 0))
+
+    write_journal = SimWriter._write_journal
+    monkeypatch.setattr(SimWriter, "_write_journal", retried)
+    caught(test_store_faults.test_a_power_cut_after_a_failed_sync_of_the_journal)
+
+
+def test_recovery_that_trusts_a_sync_after_one_that_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """I31; caught by test_store_mending.test_a_sync_that_failed_before_a_restart."""
+
+    async def nothing(file: object, offset: int, size: int) -> None:
+        pass
+
+    monkeypatch.setattr(recovery, "write_again", nothing)
+    with pytest.raises((AssertionError, HoldfastError)):
+        test_store_mending.test_a_sync_that_failed_before_a_restart(tmp_path)

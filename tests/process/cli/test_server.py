@@ -1,0 +1,288 @@
+"""Commands on topics and subscriptions against a running server, `holdfast top`, and bars on terminals."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast._core import encode_messages
+from holdfast.cli import main
+from holdfast.cli.progress import bar
+from holdfast.cli.top import Difference, parse
+from tests.kit.command import COMMAND
+from tests.kit.served import Served, served
+from tests.kit.server.wire_raw import Raw, Type
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(
+        tmp_path_factory.mktemp("served") / "data", "--set", "ingest.enabled=false", http=True
+    ) as one:
+        yield one
+
+
+class Cli:
+    """`holdfast`, called in this process, with the server in the environment."""
+
+    def __init__(self, capture: pytest.CaptureFixture[bytes], patch: pytest.MonkeyPatch, url: str) -> None:
+        self.capture, self.patch = capture, patch
+        patch.delenv("HOLDFAST_DATA", raising=False)
+        patch.setenv("HOLDFAST_SERVER", url)
+
+    def run(self, *arguments: str, data: bytes = b"", status: int = 0) -> tuple[str, str]:
+        with self.patch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+            found = main(arguments)
+        out, err = self.capture.readouterr()
+        assert found == status, (arguments, found, out, err)
+        return out.decode(), err.decode()
+
+    def says(self, *arguments: str, data: bytes = b"") -> str:
+        out, err = self.run(*arguments, data=data)
+        assert err == ""
+        return out
+
+    def complains(self, *arguments: str, status: int = 1) -> str:
+        out, err = self.run(*arguments, status=status)
+        assert out == ""
+        assert "Traceback" not in err
+        return err
+
+    def answer(self, *arguments: str) -> Any:
+        return json.loads(self.says(*arguments, "--json"))
+
+
+@pytest.fixture
+def cli(server: Served, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return Cli(capfdbinary, monkeypatch, server.http_url)
+
+
+def test_topics(cli: Cli) -> None:
+    assert cli.says("topic", "create", "a", "b") == "a: created\nb: created\n"
+    cli.complains("topic", "create", "a")
+    assert cli.says("topic", "create", "a", "--exist-ok") == "a: was there\n"
+    assert (
+        cli.says("topic", "produce", "a", "--lines", data=b"0\n1\n2\n")
+        == "published 3 messages, the last is 1:2\n"
+    )
+    rows = {each["name"]: each for each in cli.answer("topic", "ls")}
+    assert rows["persistent://public/default/a"]["entries"] == 3
+    stats = cli.says("topic", "stats", "a")
+    assert "holds         3 entries" in stats
+    assert "did you mean a" in cli.complains("topic", "stats", "aa")
+    assert cli.says("topic", "truncate", "a") == "threw away 3 entries\n"
+    assert cli.says("topic", "terminate", "b") == "terminated; 0 entries can still be read\n"
+    assert "terminated" in cli.complains("topic", "produce", "b", "x")
+    assert cli.says("topic", "rm", "a", "b") == "removed a\nremoved b\n"
+
+
+def test_settings(cli: Cli) -> None:
+    cli.says("topic", "create", "set", "--retention-size", "10M", "--deduplication", "yes")
+    shown = cli.answer("topic", "set", "set", "--ttl", "1h")
+    assert (shown["retention_bytes"], shown["ttl_s"], shown["deduplication"]) == (10 << 20, 3600, True)
+    shown = cli.answer(
+        "topic",
+        "set",
+        "set",
+        "--ttl",
+        "default",
+        "--retention-size",
+        "default",
+        "--retention-time",
+        "default",
+        "--deduplication",
+        "default",
+    )
+    assert (shown["retention_bytes"], shown["ttl_s"], shown["deduplication"]) == (None, None, None)
+    assert "cannot be set through a server" in cli.complains("topic", "set", "set", "--roll-size", "1M")
+
+
+def test_produce_and_consume(cli: Cli) -> None:
+    cli.says("topic", "produce", "c", "one", "--key", "k", "--property", "p=q", "--create")
+    cli.says("topic", "produce", "c", "--lines", data=b"two\nthree\n")
+    assert cli.says("topic", "consume", "c", "--lines") == "one\ntwo\nthree\n"
+    first = cli.answer("topic", "consume", "c", "--count", "1")
+    assert (first["key"], first["properties"], first["text"]) == ("k", {"p": "q"}, "one")
+    second = cli.answer("topic", "peek", "c", "--start", "-1h", "--count", "1")
+    assert second["id"] == first["id"]
+    ledger = first["id"].partition(":")[0]
+    assert cli.says("topic", "consume", "c", "--lines", "--start", f"{ledger}:1", "--count", "1") == "two\n"
+    assert cli.says("topic", "consume", "c", "--start", "latest") == ""
+    assert cli.says("topic", "consume", "c", "--subscription", "s", "--lines", "--count", "2") == "one\ntwo\n"
+    assert cli.says("topic", "consume", "c", "--subscription", "s", "--lines") == "three\n"
+    assert cli.says("topic", "consume", "c", "--subscription", "s", "--timeout", "0.1") == ""
+    assert "there is no topic nobody" in cli.complains("topic", "produce", "nobody", "x")
+
+
+def test_batches(cli: Cli, server: Served) -> None:
+    """A command that stops in the middle of a batch acknowledges its part."""
+    with Raw(server.url) as raw:
+        raw.produce("batched")
+        entry = encode_messages([b"%d" % n for n in range(5)], "raw", 0, 1, batch=5)[0]
+        raw.tell(Type.SEND, entry, producer_id=1, sequence_id=0, num_messages=5)
+        raw.expect(Type.SEND_RECEIPT)
+    assert cli.says("topic", "consume", "batched", "--lines") == "0\n1\n2\n3\n4\n"
+    shown = cli.says("topic", "peek", "batched", "--count", "2")
+    assert ":0:0  1 bytes" in shown
+    take = ("topic", "consume", "batched", "--subscription", "s", "--lines")
+    assert cli.says(*take, "--count", "2") == "0\n1\n"
+    assert cli.says(*take) == "2\n3\n4\n"
+
+
+def test_subscriptions(cli: Cli) -> None:
+    cli.says("topic", "create", "d")
+    cli.says("topic", "produce", "d", "--lines", data=b"0\n1\n2\n3\n4\n")
+    assert "backlog of 5 messages" in cli.says("subscription", "create", "d", "s", "--start", "earliest")
+    assert "backlog of 4 messages" in cli.says("subscription", "skip", "d", "s", "1")
+    assert "  31 " in cli.says("subscription", "peek", "d", "s", "--count", "1")
+    assert "backlog of 5 messages" in cli.says("subscription", "reset", "d", "s", "--earliest")
+    at = cli.answer("topic", "stats", "d")["first"].partition(":")[0]
+    assert "backlog of 2 messages" in cli.says("subscription", "reset", "d", "s", "--to-message", f"{at}:3")
+    assert "backlog of 5 messages" in cli.says("subscription", "reset", "d", "s", "--to-time", "-1h")
+    assert "backlog of 0 messages" in cli.says("subscription", "reset", "d", "s", "--latest")
+    assert "has no position" in cli.complains("subscription", "reset", "d", "s", "--to-message", "0:99")
+    cli.says("subscription", "reset", "d", "s", "--earliest")
+    assert "backlog of 5 messages" in cli.says("subscription", "expire", "d", "s", "--older-than", "1h")
+    assert "backlog of 0 messages" in cli.says("subscription", "clear", "d", "s")
+    found = cli.answer("subscription", "stats", "d", "s")
+    assert (found["backlog"], found["individually_acknowledged"]) == (0, 0)
+    assert found["reset_number"] >= 5
+    assert cli.says("subscription", "rm", "d", "s") == "removed s of d\n"
+    assert "has no subscription s" in cli.complains("subscription", "stats", "d", "s")
+
+
+def test_which_one(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "exclude each other" in cli.complains(
+        "topic", "ls", "--data", str(tmp_path), "--server", "http://127.0.0.1:1", status=2
+    )
+    assert "no server answers at http://127.0.0.1:1" in cli.complains(
+        "topic", "ls", "--server", "http://127.0.0.1:1"
+    )
+    assert "say http://host:port" in cli.complains("topic", "ls", "--server", "pulsar://127.0.0.1:6650")
+    monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "none"))  # a directory goes before a server
+    assert "there is no directory" in cli.complains("topic", "ls")
+
+
+def test_a_server_that_wants_credentials(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    subprocess.run([COMMAND, "token", "secret", str(secret)], check=True, capture_output=True)
+    made = subprocess.run(
+        [COMMAND, "token", "create", "anna", "--secret-file", str(secret)], check=True, capture_output=True
+    )
+    with served(
+        tmp_path / "data",
+        *("--set", "authentication.methods=token", "--set", f"authentication.token.secret_file={secret}"),
+        http=True,
+    ) as server:
+        cli = Cli(capfdbinary, monkeypatch, server.http_url)
+        assert cli.complains("topic", "ls")
+        monkeypatch.setenv("HOLDFAST_TOKEN", made.stdout.decode().strip())
+        assert cli.says("topic", "ls") == "no topics\n"
+        cli.says("topic", "produce", "t", "x", "--create")
+        assert cli.says("topic", "consume", "t", "--lines") == "x\n"
+
+
+# -- top -----------------------------------------------------------------------------------------------
+
+
+def test_top(cli: Cli, server: Served) -> None:
+    cli.says("topic", "create", "busy")
+    cli.says("subscription", "create", "busy", "behind", "--start", "earliest")
+    cli.says("topic", "produce", "busy", "x", "--count", "300")
+    watching = subprocess.Popen(
+        [COMMAND, "top", "--once", "--json", "--interval", "1.5", "--server", server.http_url],
+        stdout=subprocess.PIPE,
+    )
+    while watching.poll() is None:  # it is busy whenever it is looked at
+        cli.says("topic", "produce", "busy", "x", "--count", "100")
+    out, _ = watching.communicate(timeout=30)
+    found = json.loads(out)
+    assert found["up"]
+    assert found["resident_bytes"] > 10_000_000
+    row = found["shown"][0]
+    assert row["topic"] == "persistent://public/default/busy"
+    assert row["backlog"] >= 300
+    assert row["in_per_s"] > 0
+    assert row["in_bytes_per_s"] >= row["in_per_s"]
+    (subscription,) = row["subscriptions"]
+    assert (subscription["name"], subscription["backlog"]) == ("behind", row["backlog"])
+    assert subscription["next"].endswith(":0")
+    text = cli.says("top", "--once", "--interval", "0.05", "--topics", "1")
+    assert "BACKLOG" in text
+    assert "more topics" in text
+    assert cli.complains("top", "--once", "--interval", "0", status=2)
+
+
+def test_top_on_a_terminal(server: Served) -> None:
+    said = on_a_terminal([COMMAND, "top", "--interval", "0.1", "--server", server.http_url], "BACKLOG")
+    assert "\033[?25l" in said
+    assert "\033[H" in said
+
+
+def on_a_terminal(command: list[str], until: str) -> str:
+    """What it writes to one, up to there; then it is interrupted."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    said = ""
+    limit = time.monotonic() + 20
+    try:
+        while until not in said and time.monotonic() < limit:
+            if select.select([ours], [], [], 0.5)[0]:
+                try:
+                    said += os.read(ours, 1 << 16).decode(errors="replace")
+                except OSError:  # it has ended
+                    break
+    finally:
+        process.terminate()
+        process.wait(20)
+        os.close(ours)
+    assert until in said, said
+    return said
+
+
+def test_rates_of_counters_that_begin_anew() -> None:
+    def page(count: int) -> str:
+        return f'pulsar_in_messages_total{{cluster="c",namespace="n",topic="t \\"x\\""}} {count}'
+
+    first, second, anew = (parse(page(count), at) for at, count in enumerate((100, 150, 3)))
+    assert Difference(first, second).topics()[0]["in_per_s"] == 50.0
+    assert Difference(first, second).topics()[0]["topic"] == 't "x"'
+    assert Difference(second, anew).topics()[0]["in_per_s"] == 0.0
+
+
+# -- bars ----------------------------------------------------------------------------------------------
+
+
+def test_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from holdfast.cli.progress import progress\n"
+        "with progress('reading', sys.argv[1]):\n"
+        "    for _ in range(10):\n"
+        "        open(sys.argv[1] + '/file', 'rb').read(100_000)\n"
+        "        time.sleep(0.1)\n"
+    )
+    (tmp_path / "file").write_bytes(bytes(1_000_000))
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    assert "of 976.6 KiB" in on_a_terminal(command, "left")
+    assert subprocess.run(command, capture_output=True, check=True).stderr == b""
+
+
+def test_the_bar() -> None:
+    assert bar("x", 0, 10, 0.0).endswith("0 %  0 B of 10 B, some time left")
+    assert "100 %" in bar("x", 10, 10, 1.0)

@@ -1,0 +1,332 @@
+"""A queue as a stream between processes: whole batches, end of stream, purge, iteration."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import holdfast
+from holdfast import Closed, Empty, Full, Queue, Timeout, _core
+from tests.kit.processes import Start, hear, tell, until
+from tests.kit.queue.queues import drain, fill
+from tests.kit.queue.segments import waiting
+
+# -- put_many is seen whole or not at all -----------------------------------------------------------------
+
+
+def read_batches(name: str, batches: int, size: int) -> None:
+    """The first of a batch is waited for; the others must be there by then."""
+    with Queue.open(name) as q:
+        tell("ready")
+        halves = 0
+        for batch in range(batches):
+            for index in range(size):
+                try:
+                    data = q.get_bytes(timeout=10 if index == 0 else 0)
+                except holdfast.Empty:
+                    halves += 1
+                    data = q.get_bytes(timeout=10)
+                assert data[:7] == b"%04d.%02d" % (batch, index), data[:7]
+        tell(halves)
+
+
+def test_put_many_is_never_seen_by_halves(start: Start) -> None:
+    batches, size = 300, 40
+    with Queue.create("q", capacity=1 << 15) as q:  # laps every two or three batches
+        child = start(read_batches, "q", batches, size)
+        child.hear()
+        for batch in range(batches):
+            q.put_many(
+                [b"%04d.%02d" % (batch, index) + b"." * (index * 7) for index in range(size)], timeout=10
+            )
+        assert child.hear() == 0
+        child.wait()
+        assert (q.stats().put, q.stats().settled) == (batches * size,) * 2
+
+
+def die_in_the_middle(name: str) -> None:
+    q = Queue.open(name)
+    _core.arm("many_inner", "kill", 5)
+    q.put_many([b"half"] * 10)
+
+
+def test_of_a_put_many_whose_writer_dies_nothing_is_seen(q: Queue, start: Start) -> None:
+    q.put(b"before")
+    start(die_in_the_middle, "q").wait(-signal.SIGKILL)
+    q.put(b"after")
+    assert drain(q) == [b"before", b"after"]
+    assert q.stats().skipped == 1
+    assert q.check() == []
+
+
+# -- end of stream ----------------------------------------------------------------------------------------
+
+
+def test_close_ends_the_stream(q: Queue) -> None:
+    q.put_many([b"a", b"b"])
+    q.close()
+    assert q.stats().closed
+    with pytest.raises(Closed, match="queue q is closed: nothing more can be put"):
+        q.put(b"c")
+    with pytest.raises(Closed) as caught:
+        q.put_many([b"c", b"d"], timeout=0)
+    assert caught.value.done == 0
+    assert q.get_bytes() == b"a"
+    with q.get() as message:
+        assert bytes(message) == b"b"
+    for timeout in (0, 0.01, None):
+        with pytest.raises(Closed, match="everything was delivered"):
+            q.get(timeout=timeout)
+    with pytest.raises(Closed):
+        q.get_many(3, timeout=0)
+    q.close()  # once more does no harm
+    with Queue.open("q") as late, pytest.raises(Closed):
+        late.get()
+    assert q.check() == []
+
+
+def test_close_works_on_a_full_queue() -> None:
+    for capacity in (256, 1024, 1 << 16):
+        for size in (0, 33, 96):
+            with Queue.create("full", capacity=capacity) as q:
+                count = fill(q, b"x" * size)
+                q.close()
+                assert len(drain(q)) == count > 0
+                with pytest.raises(Closed):
+                    q.get(timeout=0)
+                assert q.check() == []
+            Queue.unlink("full")
+
+
+def hold_until_told(name: str) -> None:
+    with Queue.open(name) as q:
+        message = q.get(timeout=10)
+        tell(bytes(message))
+        getattr(message, hear())()
+
+
+@pytest.mark.parametrize("fate", ["settle", "give_back"])
+def test_the_end_waits_for_what_others_hold(q: Queue, start: Start, fate: str) -> None:
+    q.put(b"x")
+    child = start(hold_until_told, "q")
+    assert child.hear() == b"x"
+    q.close()
+    with pytest.raises(Empty):  # it may come back: this is not the end yet
+        q.get(timeout=0)
+    with pytest.raises(Timeout, match=rf"pid {child.pid} has not settled") as caught:
+        q.get(timeout=0.05)
+    assert caught.value.pid == child.pid
+    child.tell(fate)
+    if fate == "give_back":
+        with q.get(timeout=10) as message:
+            assert (bytes(message), message.redelivered) == (b"x", 1)
+    with pytest.raises(Closed):
+        q.get(timeout=10)
+    child.wait()
+
+
+def test_the_end_waits_for_a_holder_that_dies(q: Queue, start: Start) -> None:
+    q.put(b"x")
+    child = start(hold_until_told, "q")
+    child.hear()
+    q.close()
+    timer = threading.Timer(0.05, child.kill)
+    timer.start()
+    with q.get(timeout=10) as message:
+        assert (bytes(message), message.redelivered) == (b"x", 1)
+    timer.join()
+    with pytest.raises(Closed):
+        q.get(timeout=10)
+
+
+def wait_for_end(name: str, call: str) -> None:
+    with Queue.open(name) as q:
+        tell("ready")
+        try:
+            q.put(b"x" * 1000) if call == "put" else q.get()
+        except holdfast.Closed:
+            tell("closed")
+
+
+@pytest.mark.parametrize("call", ["get", "put"])
+def test_close_wakes_those_who_wait(q: Queue, start: Start, call: str) -> None:
+    if call == "put":
+        fill(q, b"x" * 1000)
+    children = [start(wait_for_end, "q", call) for _ in range(2)]
+    for child in children:
+        child.hear()
+    until(lambda: waiting("q", "data" if call == "get" else "space"))
+    q.close()
+    for child in children:
+        assert child.hear(timeout=5) == "closed"
+        child.wait()
+
+
+def put_one(name: str) -> None:
+    with Queue.open(name) as q:
+        _core.arm("put_claimed", "stop", 1)
+        q.put(b"slow")
+        tell("put")
+
+
+def test_a_put_that_began_before_the_end_is_delivered(q: Queue, start: Start) -> None:
+    child = start(put_one, "q")
+    child.wait_stopped()
+    q.close()
+    with pytest.raises(Timeout, match=rf"pid {child.pid} has not finished writing"):
+        q.get(timeout=0.02)
+    child.go_on()
+    assert q.get_bytes(timeout=10) == b"slow"
+    with pytest.raises(Closed):
+        q.get(timeout=10)
+    child.wait()
+
+
+# -- purge ------------------------------------------------------------------------------------------------
+
+
+def test_purge_throws_away_what_waits(q: Queue) -> None:
+    q.put_many([b"x"] * 5)
+    with Queue.open("q") as other, other.get():  # what others hold stays theirs
+        back = other.get()
+        back.give_back()
+        assert q.purge() == 4
+        assert q.purge() == 0
+        assert (q.stats().taken, q.stats().ready, q.stats().returned) == (1, 0, 0)
+    assert drain(q) == []
+    q.put(b"new")
+    assert drain(q) == [b"new"]
+
+
+def test_purge_makes_room_and_works_after_the_end(q: Queue) -> None:
+    count = fill(q, b"")
+    assert q.purge() == count == 1023
+    q.put(b"x" * q.message_size_max, timeout=0)
+    q.close()
+    assert q.purge() == 1
+    with pytest.raises(Closed):
+        q.get(timeout=0)
+    assert q.check() == []
+
+
+# -- iteration --------------------------------------------------------------------------------------------
+
+
+def test_iteration_settles_each_when_the_next_is_asked_for(q: Queue) -> None:
+    q.put_many([b"a", b"b", b"c"])
+    q.close()
+    seen: list[bytes] = []
+    for message in q:
+        assert q.stats().settled == len(seen)
+        seen.append(bytes(message.data))
+    assert seen == [b"a", b"b", b"c"]
+    assert q.stats().settled == 3
+    assert list(q) == []
+
+
+def test_a_loop_left_early_gives_its_last_message_back(q: Queue) -> None:
+    q.put_many([b"a", b"b", b"c", b"d"])
+    for message in q:
+        if bytes(message) == b"b":
+            break
+    assert (q.stats().settled, q.stats().returned) == (1, 1)
+    for message in q:
+        assert (bytes(message), message.redelivered) == (b"b", 1)
+        message.settle()  # done with: leaving does not bring it back
+        break
+    assert q.stats().settled == 2
+    with contextlib.suppress(ZeroDivisionError):
+        for message in q:
+            assert bytes(message) == b"c"
+            raise ZeroDivisionError
+    del message
+    assert drain(q) == [b"c", b"d"]
+
+
+def produce(name: str, first: int, count: int) -> None:
+    with Queue.open(name) as q:
+        for i in range(first, first + count):
+            q.put(b"%d" % i)
+
+
+def test_iteration_over_what_others_produce(start: Start) -> None:
+    with Queue.create("q", capacity=1 << 10) as q:
+        children = [start(produce, "q", first, 500) for first in (0, 1000)]
+
+        def close_after_them() -> None:
+            for child in children:
+                child.wait()
+            q.close()
+
+        closer = threading.Thread(target=close_after_them)
+        closer.start()
+        seen = [int(bytes(message)) for message in q]
+        closer.join()
+        assert [i for i in seen if i < 1000] == list(range(500)), "each producer's order is kept"
+        assert [i for i in seen if i >= 1000] == list(range(1000, 1500))
+
+
+# -- waiting between processes ----------------------------------------------------------------------------
+
+
+def answer(request: str, reply: str) -> None:
+    with Queue.open(request) as questions, Queue.open(reply) as answers:
+        for message in questions:
+            answers.put(bytes(message)[::-1])
+
+
+@pytest.mark.parametrize("spin", [0.0, 50e-6])
+def test_a_waiting_get_wakes_when_another_process_puts(start: Start, spin: float) -> None:
+    with Queue.create("there", capacity=4096) as there, Queue.create("back", capacity=4096) as back:
+        there.spin = back.spin = spin
+        child = start(answer, "there", "back")
+        for i in range(200):
+            there.put(b"%03d" % i)
+            assert back.get_bytes(timeout=10) == (b"%03d" % i)[::-1]
+        there.close()
+        child.wait()
+
+
+def take_slowly(name: str) -> None:
+    with Queue.open(name) as q:
+        tell("ready")
+        while True:
+            q.get_bytes(timeout=hear())
+            tell("taken")
+
+
+def test_a_waiting_put_wakes_when_another_process_makes_room(q: Queue, start: Start) -> None:
+    count = fill(q, b"x" * 992)
+    child = start(take_slowly, "q")
+    child.hear()
+    timer = threading.Timer(0.05, child.tell, [0])
+    timer.start()
+    began = time.monotonic()
+    q.put(b"y" * 992, timeout=10)
+    assert time.monotonic() - began < 5
+    timer.join()
+    assert child.hear() == "taken"
+    assert q.stats().ready == count
+
+
+def test_a_timeout_names_who_is_in_the_way(q: Queue, start: Start) -> None:
+    q.put(b"x" * 992)
+    child = start(hold_until_told, "q")
+    child.hear()
+    fill(q, b"x" * 992)
+    for expected, timeout in ((Full, 0), (Timeout, 0.02)):
+        with pytest.raises(
+            expected, match=rf"pid {child.pid} has not settled the block .* for \d+\.\d+ s"
+        ) as caught:
+            q.put(b"x" * 992, timeout=timeout)
+        assert caught.value.pid == child.pid != os.getpid()
+    child.kill()
+    with pytest.raises(Full, match="wait for a consumer") as caught:
+        q.put(b"x" * 992, timeout=0)
+    assert caught.value.pid is None
+    assert q.stats().handed_on == 1, "who is blocked recovers the dead"

@@ -1,0 +1,62 @@
+"""Schemas as far as clients need them: kept, told, and not compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.kit.server.wire_world import program, pulsar
+
+
+@program
+def test_json(client: Any, topic: str) -> None:
+    from pulsar.schema import Float, Integer, JsonSchema, Record, String
+
+    class Order(Record):  # type: ignore[misc]
+        name = String()
+        pounds = Float()
+        count = Integer()
+
+    consumer = client.subscribe(topic, "s", schema=JsonSchema(Order))
+    producer = client.create_producer(topic, schema=JsonSchema(Order))
+    producer.send(Order(name="nails", pounds=2.5, count=7))
+    order = consumer.receive(5000).value()
+    assert (order.name, order.pounds, order.count) == ("nails", 2.5, 7)
+
+
+@program
+def test_versions_are_kept(client: Any, topic: str) -> None:
+    """Messages say which schema they were written with, and who asks is told what it looks like."""
+    from pulsar.schema import JsonSchema, Record, String
+
+    class Old(Record):  # type: ignore[misc]
+        name = String()
+
+    class New(Record):  # type: ignore[misc]
+        name = String()
+        colour = String()
+
+    consumer = client.subscribe(topic, "s")
+    for _ in range(2):
+        client.create_producer(topic, schema=JsonSchema(Old)).send(Old(name="nails"))
+        client.create_producer(topic, schema=JsonSchema(New)).send(New(name="nails", colour="grey"))
+    assert [consumer.receive(5000)._message.int_schema_version() for _ in range(4)] == [0, 1, 0, 1]
+    where = f"persistent://public/default/{topic}"
+    assert "colour" not in client._client.get_schema_info(where, 0).schema()
+    assert "colour" in client._client.get_schema_info(where, 1).schema()
+
+
+@program
+def test_text_and_bytes(client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", schema=pulsar.schema.StringSchema())
+    producer = client.create_producer(topic, schema=pulsar.schema.StringSchema())
+    producer.send("grüße")
+    client.create_producer(topic).send(b"plain")
+    assert [consumer.receive(5000).value() for _ in range(2)] == ["grüße", "plain"]
+
+
+@program
+async def test_with_asyncio(client: Any, topic: str) -> None:
+    consumer = await client.subscribe(topic, "s", schema=pulsar.schema.StringSchema())
+    producer = await client.create_producer(topic, schema=pulsar.schema.StringSchema())
+    await producer.send("x")
+    assert (await consumer.receive()).value() == "x"

@@ -1,0 +1,212 @@
+"""Seeking, while messages and acknowledgements are in flight: the seed's scenarios, over the wire."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tests.kit.server.wire_programs import data_of, fill, nothing_comes, numbers, receive, send_all, until
+from tests.kit.server.wire_world import ServerProcess, client, job_of, program, pulsar
+
+HERE = {"start_message_id_inclusive": True}
+"""Without it, the client leaves out the very message that it seeks to."""
+
+
+@program
+def test_by_id(client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", **HERE)
+    ids = fill(client, topic, 20)
+    for message in receive(consumer, 20):
+        consumer.acknowledge(message)
+    consumer.seek(ids[7])
+    assert data_of(receive(consumer, 13)) == numbers(7, 20)
+    consumer.seek(ids[15])
+    assert consumer.receive(5000).data() == b"15"
+
+
+@program
+def test_by_id_as_the_client_does_it_by_itself(client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    ids = fill(client, topic, 20)
+    consumer.seek(ids[7])
+    assert consumer.receive(5000).data() == b"8"
+
+
+@program
+def test_to_the_ends(client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    fill(client, topic, 5)
+    receive(consumer, 5)
+    consumer.seek(pulsar.MessageId.earliest)
+    assert data_of(receive(consumer, 5)) == numbers(0, 5)
+    consumer.seek(pulsar.MessageId.latest)
+    nothing_comes(consumer)
+    client.create_producer(topic).send(b"new")
+    assert consumer.receive(5000).data() == b"new"
+
+
+@program
+def test_by_time(client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(topic)
+    times = []
+    for n in range(6):
+        times.append(int(time.time() * 1000))
+        producer.send(b"%d" % n)
+        time.sleep(0.01)
+    receive(consumer, 6)
+    consumer.seek(times[3])
+    assert consumer.receive(5000).data() == b"3"
+    consumer.seek(0)
+    assert consumer.receive(5000).data() == b"0"
+    consumer.seek(int(time.time() * 1000) + 60_000)
+    nothing_comes(consumer)
+
+
+@program
+async def test_with_asyncio(client: Any, topic: str) -> None:
+    consumer = await client.subscribe(topic, "s", **HERE)
+    producer = await client.create_producer(topic)
+    ids = [await producer.send(b"%d" % n) for n in range(10)]
+    for _ in range(10):
+        await consumer.receive()
+    for at in (3, 8, 0):
+        await consumer.seek(ids[at])
+        message = await consumer.receive()
+        assert message.data() == b"%d" % at
+    await consumer.close()
+
+
+@program
+def test_nothing_of_before_arrives(client: Any, topic: str, admin: Any) -> None:
+    """Many seeks under load: each time the first message is the one asked for, then the next, in order."""
+    consumer = client.subscribe(topic, "s", receiver_queue_size=50, **HERE)
+    ids = fill(client, topic, 500)
+    for round_ in range(20):
+        target = (round_ * 137) % 400
+        consumer.receive(5000)
+        consumer.seek(ids[target])
+        for n in range(target, target + 30):
+            assert consumer.receive(5000).data() == b"%d" % n, (round_, target)
+    assert admin.stats(topic, "s")["reset_number"] == 20
+
+
+@program
+def test_acknowledgements_in_flight_do_not_undo_a_seek(client: Any, topic: str, admin: Any) -> None:
+    """The client collects acknowledgements for 100 ms: those of before leave when the seek is under way, or
+    behind it. (tests/pulsar/test_raw.py puts each of them exactly where it hurts.)"""
+    consumer = client.subscribe(topic, "s", **HERE)
+    ids = fill(client, topic, 20)
+    for _ in range(5):
+        old = receive(consumer, 20)
+        for message in old[::2]:
+            consumer.acknowledge(message)
+        consumer.acknowledge_cumulative(old[19])
+        consumer.seek(ids[0])
+    again = receive(consumer, 20)
+    assert data_of(again) == numbers(0, 20)
+    consumer.close()
+    assert admin.stats(topic, "s")["backlog"] == 20
+
+
+@program
+def test_a_seek_under_shared_consumers(client: Any, topic: str, admin: Any) -> None:
+    """All consumers of the subscription are closed, come back by themselves, and share what comes again."""
+    kind = pulsar.ConsumerType.Shared
+    consumers = [client.subscribe(topic, "s", consumer_type=kind) for _ in range(3)]
+    ids = fill(client, topic, 60)
+    for consumer in consumers:
+        try:
+            while True:
+                consumer.acknowledge(consumer.receive(100))
+        except pulsar.Timeout:
+            pass
+    until(lambda: admin.stats(topic, "s")["backlog"] == 0)
+    consumers[1].seek(ids[0])
+    until(lambda: len(admin.stats(topic, "s")["consumers"]) == 3)
+    got: list[int] = []
+    while len(got) < 60:
+        for consumer in consumers:
+            try:
+                message = consumer.receive(50)
+            except pulsar.Timeout:
+                continue
+            got.append(int(message.data()))
+            consumer.acknowledge(message)
+    assert sorted(got) == list(range(60))
+
+
+@program
+def test_a_reset_by_the_administration(client: Any, topic: str, admin: Any) -> None:
+    """The client's own queue is emptied, too: it is closed, and subscribes again."""
+    consumer = client.subscribe(topic, "s")
+    fill(client, topic, 10)
+    assert consumer.receive(5000).data() == b"0"
+    admin.reset(topic, "s", "earliest")
+    until(lambda: len(admin.stats(topic, "s")["consumers"]) == 1)
+    assert data_of(receive(consumer, 10)) == numbers(0, 10)
+
+
+@program
+def test_reads_in_flight(client: Any, topic: str, admin: Any) -> None:
+    """Scenario 1 and 2 of the seed: what was being read when the seek came is dropped, not delivered."""
+    fill(client, topic, 10)
+    admin.close_reads(topic)
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest, **HERE)
+    time.sleep(0.1)  # the first read is under way now, from 0
+    producer = client.create_producer(topic)
+    last = producer.send(b"the last")
+    consumer.seek(last)
+    admin.open_reads()
+    assert consumer.receive(5000).data() == b"the last"
+    nothing_comes(consumer)
+    assert admin.stats(topic, "s")["dropped"] >= 1
+
+
+@program
+def test_a_seek_with_no_consumer_connected_is_refused(client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    consumer.close()
+    try:
+        consumer.seek(pulsar.MessageId.earliest)
+    except pulsar.PulsarException:
+        return
+    raise AssertionError("a closed consumer could seek")
+
+
+@program
+def test_into_a_batch(client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_messages=10, batching_max_publish_delay_ms=1000
+    )
+    ids = send_all(producer, numbers(0, 30))
+    receive(consumer, 30)
+    consumer.seek(ids[14])
+    assert consumer.receive(5000).data() == b"14"
+
+
+def _slow(client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", **HERE)
+    ids = fill(client, topic, 10)
+    receive(consumer, 10)
+    for at in (4, 2, 7):
+        begun = time.monotonic()
+        consumer.seek(ids[at])
+        assert time.monotonic() - begun > 0.4, "the reset was to be slow"
+        assert data_of(receive(consumer, 10 - at)) == numbers(at, 10)
+
+
+@program
+def slow_seek(client: Any, topic: str) -> None:
+    _slow(client, topic)
+
+
+def test_a_slow_seek_does_not_hang_the_client() -> None:
+    """The client subscribes again before its seek has ended: it must hear of that first, or it hangs."""
+    server = ServerProcess()
+    try:
+        server.admin.slow_resets(0.5)
+        client().run(job_of(slow_seek, server, 20.0))
+    finally:
+        server.end()

@@ -1,0 +1,101 @@
+"""The pages are true where a machine can tell: links lead somewhere, examples run, the site builds."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit import ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run_example(runtime_dir: Path, *arguments: str) -> str:
+    environment = os.environ | {"HOLDFAST_RUNTIME_DIR": str(runtime_dir)}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(runtime_dir.iterdir()), "the example leaves a segment behind"
+    return done.stdout
+
+
+@pytest.mark.timeout(400)
+def test_example_of_the_readme(tmp_path: Path) -> None:
+    queue, broker, spark = python_blocks(ROOT / "README.md")
+    assert len(queue.splitlines()) <= 12
+    printed = run_example(tmp_path, "-c", queue).strip()
+    assert f"prints `{printed}`" in (ROOT / "README.md").read_text()
+    data = tmp_path.parent / f"{tmp_path.name}-data"
+    printed = run_example(tmp_path, "-c", broker.replace("data/", str(data))).strip()
+    assert f"# {printed}" in broker
+    assert re.search(r"table 4\|\s+1\|", run_example(tmp_path, "-c", spark.replace("data/", str(data))))
+
+
+def test_example_of_the_first_page(tmp_path: Path) -> None:
+    example, _ = python_blocks(ROOT / "docs/index.md")
+    assert run_example(tmp_path, "-c", example).splitlines() == [
+        "b'two coffees'",
+        "[b'one tea', b'one cake']",
+    ]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_example_program(example: Path, tmp_path: Path) -> None:
+    assert run_example(tmp_path, str(example))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_on_pages_is_python(page: Path) -> None:
+    for block in python_blocks(page):
+        compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def build_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    # Not --quiet: it hides the warnings from --strict, too.
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
+        cwd=root,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_site_builds(tmp_path: Path) -> None:
+    done = build_site(ROOT, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "index.html").exists()
+
+
+def test_site_with_a_broken_link_does_not_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text("[nowhere](nowhere.md)")
+    (tmp_path / "mkdocs.yml").write_text("site_name: broken\n")
+    done = build_site(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    assert "nowhere.md" in done.stderr

@@ -1,0 +1,97 @@
+"""The repository's own machinery: versions agree, the lock is whole, a bare machine is told what it lacks."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.kit import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = (ROOT / "requirements.lock").read_text()
+
+
+def test_versions_agree() -> None:
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert holdfast.__version__ == PROJECT["version"] == newest[1]
+
+
+@pytest.mark.parametrize("extra", ["dev", "bench"])
+def test_lock_pins_the_extra(extra: str) -> None:
+    pinned = set(re.findall(r"^([\w.-]+)==", LOCK, re.MULTILINE))
+    wanted = {
+        re.split(r"[<>=;\s]", requirement)[0] for requirement in PROJECT["optional-dependencies"][extra]
+    }
+    assert wanted <= pinned, "make lock"
+
+
+def test_lock_has_hashes_and_no_addresses() -> None:
+    assert "://" not in LOCK
+    entries = re.split(r"^(?=[\w.-]+==)", LOCK, flags=re.MULTILINE)[1:]
+    assert len(entries) > 20
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+def test_help_lists_every_target() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony is not None
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    steps_of_test = {"pytest", "explore-slice", "FORCE"}
+    assert set(re.findall(r"make ([\w-]+)", shown)) == set(phony[1].split()) - steps_of_test
+
+
+# -- .ci/prepare on machines that lack something ------------------------------------------------------
+
+
+def prepare(machine: Path, *, uid: int, lacks: str, apt: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs .ci/prepare with a Python that fails on code with the word `lacks`, until apt-get has run."""
+    tools = {
+        "id": f"echo {uid}",
+        "apt-get": f'echo "$@" >> {machine}/apt.log; {apt}',
+        "fake-python": f'case "$2" in *{lacks}*) test -e {machine}/installed;; esac',
+    }
+    for name, script in tools.items():
+        (machine / name).write_text(f"#!/bin/sh\n{script}\n")
+        (machine / name).chmod(0o755)
+    return subprocess.run(
+        [ROOT / ".ci/prepare", "fake-python"],
+        env=os.environ | {"PATH": f"{machine}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("lacks", "package"), [("ensurepip", "python3-venv"), ("Python.h", "python3-dev")])
+def test_user_is_told_the_package(lacks: str, package: str, tmp_path: Path) -> None:
+    done = prepare(tmp_path, uid=1000, lacks=lacks)
+    assert done.returncode != 0
+    assert f"apt-get install {package}" in done.stderr
+    assert not (tmp_path / "apt.log").exists()
+
+
+def test_root_gets_the_package_installed(tmp_path: Path) -> None:
+    done = prepare(tmp_path, uid=0, lacks="ensurepip", apt=f"touch {tmp_path}/installed")
+    assert done.returncode == 0, done.stderr
+    updated, installed = (tmp_path / "apt.log").read_text().splitlines()
+    assert updated.startswith("update")
+    assert installed.endswith("python3-venv")
+
+
+def test_an_installation_that_did_not_help_is_reported(tmp_path: Path) -> None:
+    done = prepare(tmp_path, uid=0, lacks="ensurepip")
+    assert done.returncode != 0
+    assert "still missing" in done.stderr
+
+
+def test_old_python_is_refused(tmp_path: Path) -> None:
+    done = prepare(tmp_path, uid=0, lacks="version_info")
+    assert done.returncode != 0
+    assert "too old" in done.stderr

@@ -1,0 +1,141 @@
+"""The tidy rules, over the repository; and the proof, for each rule, that it can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit import ROOT, tidy
+
+Rule = Callable[[tidy.Tree], Iterator[str]]
+REPOSITORY = tidy.Tree(ROOT)
+
+
+@pytest.mark.parametrize("rule", tidy.RULES, ids=lambda rule: rule.__name__)
+def test_repository(rule: Rule) -> None:
+    complaints = list(rule(REPOSITORY))
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+def plant(root: Path, files: dict[str, str]) -> tidy.Tree:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return tidy.Tree(root)
+
+
+# Built at run time, so that this file is not itself a finding.
+UNFINISHED = "TO" + "DO"
+SOMEBODYS_PATH = "/ho" + "me/somebody/x"
+REGISTRY = "py" + "pi.org"
+
+LONG_PYTHON = "def f():\n" + "    x = 1\n" * 85
+LONG_NATIVE = (
+    "namespace n {\nstruct S {\n    int f(int a) const {\n" + "        a++;\n" * 85 + "    }\n};\n}\n"
+)
+LONG_MACRO = (
+    "#define CHECK(x) \\\n    if (!(x)) { \\\n        die(); \\\n" + "\n" * 100 + "int f() { return 1; }\n"
+)
+DOCUMENTED = 'def f():\n    """Says.\n' + "    More.\n" * 85 + '    """\n    return 1\n'
+MANY_SHORT = "namespace n {\n" + "int f() {\n    if (x) {\n        g();\n    }\n}\n" * 40 + "}\n"
+TABLE = "| id | where |\n|---|---|\n"
+ACQUIRE = "x.load(w, std::memory_order_acquire);"
+
+# rule, a tree that it must reject, a word of the complaint
+REJECTED: list[tuple[Rule, dict[str, str], str]] = [
+    (tidy.dead_headers, {"native/holdfast/a.hpp": "#pragma once\n"}, "a.hpp"),
+    (tidy.dead_headers, {"native/holdfast/a.hpp": '#include "a.hpp"\n'}, "a.hpp"),
+    (tidy.dead_modules, {"src/holdfast/__init__.py": "", "src/holdfast/lost.py": ""}, "lost.py"),
+    (
+        tidy.dead_modules,
+        {"src/holdfast/lost.py": "", "tests/test_lost.py": "import holdfast.lost"},
+        "lost.py",
+    ),
+    (tidy.dead_modules, {"tests/aid.py": "", "tests/test_x.py": "import other"}, "aid.py"),
+    (tidy.dead_examples, {"examples/forgotten.py": "", "README.md": "nothing"}, "forgotten.py"),
+    (tidy.site_navigation, {"mkdocs.yml": "nav:\n  - A: a.md\n", "docs/a.md": "", "docs/b.md": ""}, "b.md"),
+    (tidy.site_navigation, {"mkdocs.yml": "nav:\n  - A: a.md\n  - gone.md\n", "docs/a.md": ""}, "gone.md"),
+    (tidy.long_files, {"native/model/big.cpp": "\n" * 601}, "big.cpp"),
+    (tidy.long_functions, {"src/a.py": LONG_PYTHON}, "f has 86 lines"),
+    (tidy.long_functions, {"native/holdfast/a.hpp": LONG_NATIVE}, "f has 87 lines"),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": ACQUIRE}, "a.hpp:1"),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": "// pairs with: x\n\n" + ACQUIRE}, "a.hpp:3"),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": "// pairs with: x\ny();\n" + ACQUIRE}, "a.hpp:3"),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": ACQUIRE + " // pairs with: nobody"}, "'nobody'"),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": ACQUIRE + " // pairs with: "}, "names nobody"),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": "memory.fence();"}, "a.hpp:1"),
+    (tidy.uncited_invariants, {"docs/queue.md": "**I1** holds", "tests/test_a.py": "# I11"}, "cites I1"),
+    (tidy.uncited_invariants, {"docs/queue.md": "**I1**", "tests/test_a.py": "# I1 I7"}, "cites I7"),
+    (tidy.requirement_rows, {"docs/requirements.md": TABLE + "| S0.1 | somewhere |\n"}, "no test"),
+    (
+        tidy.requirement_rows,
+        {"docs/requirements.md": TABLE + "| S0.1 | `tests/test_a.py` |\n"},
+        "does not exist",
+    ),
+    (
+        tidy.requirement_rows,
+        {
+            "docs/requirements.md": TABLE + "| 1 | `tests/test_a.py::test_b` |\n",
+            "tests/test_a.py": "def test_c()",
+        },
+        "has no test_b",
+    ),
+    (tidy.unknown_commands, {"Makefile": "test: x\n", "README.md": "```\nmake test fly\n```\n"}, "make fly"),
+    (tidy.unknown_commands, {"Makefile": "test: x\n", "docs/a.md": "Say `make tea`."}, "make tea"),
+    (tidy.forbidden_words, {"a.txt": f"see {SOMEBODYS_PATH}"}, "machine"),
+    (tidy.forbidden_words, {"a.txt": f"from {REGISTRY}"}, "registry"),
+    (tidy.forbidden_words, {"a.py": f"# {UNFINISHED}: later"}, "unfinished"),
+    (tidy.forbidden_words, {"docs/a.md": "The figures:\n\nALL_FIGURES\n"}, "never filled"),
+]
+
+ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
+    (
+        tidy.dead_headers,
+        {
+            "native/holdfast/a.hpp": "",
+            "native/holdfast/b.hpp": '#include "a.hpp"',
+            "native/x/c.cpp": '#include "holdfast/b.hpp"',
+        },
+    ),
+    (tidy.dead_modules, {"src/holdfast/used.py": "", "src/holdfast/__init__.py": "from . import used"}),
+    (tidy.dead_modules, {"src/holdfast/used.py": "", "src/holdfast/__init__.py": "from .used import name"}),
+    (tidy.dead_modules, {"src/holdfast/cli.py": "", "pyproject.toml": 'holdfast = "holdfast.cli:main"'}),
+    (tidy.dead_modules, {"tests/kit/queue/storm.py": "", "Makefile": "\tpython -m tests.kit.queue.storm"}),
+    (tidy.dead_modules, {"tests/kit/queue/child.py": "", "tests/test_x.py": 'run("queue/child.py")'}),
+    (tidy.long_functions, {"native/holdfast/a.hpp": MANY_SHORT}),
+    (tidy.long_functions, {"native/holdfast/a.hpp": LONG_MACRO}),
+    (tidy.long_functions, {"src/a.py": DOCUMENTED}),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": ACQUIRE + "  // pairs with: load in x"}),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": "// Why. pairs with: x::load\n// and why\n" + ACQUIRE}),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": "f(a,  // pairs with: f (that one)\n  " + ACQUIRE}),
+    (tidy.unpaired_orders, {"native/holdfast/a.hpp": "// memory_order_acquire would be too weak here\n"}),
+    (tidy.uncited_invariants, {"docs/queue.md": "**I1** holds", "native/model/m.hpp": "// I1"}),
+    (
+        tidy.requirement_rows,
+        {
+            "docs/requirements.md": TABLE + "| 1 | `tests/test_a.py::test_b` |\n| 2 | not yet |\n",
+            "tests/test_a.py": "def test_b()",
+        },
+    ),
+    (tidy.unknown_commands, {"Makefile": "test: x\n", "README.md": "`make test` and make sure"}),
+    (tidy.forbidden_words, {"a.md": "$XDG/home/x, a/work/b and framework/ and rooted/"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "files", "word"), REJECTED, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_rule_rejects(rule: Rule, files: dict[str, str], word: str, tmp_path: Path) -> None:
+    complaints = list(rule(plant(tmp_path, files)))
+    assert any(word in complaint for complaint in complaints), complaints
+
+
+@pytest.mark.parametrize(("rule", "files"), ACCEPTED, ids=lambda value: getattr(value, "__name__", ""))
+def test_rule_accepts(rule: Rule, files: dict[str, str], tmp_path: Path) -> None:
+    assert not list(rule(plant(tmp_path, files)))
+
+
+def test_every_rule_is_shown_to_fail() -> None:
+    assert {rule for rule, _, _ in REJECTED} == set(tidy.RULES)

@@ -1,0 +1,364 @@
+"""The simulated cluster: it repeats, it is as nasty as Corosync, and under it nothing stable is lost.
+
+HOLDFAST_SEED=n runs the storms of one seed; a failure prints the end of its trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import Closed, Misuse, NoQuorum
+from holdfast.group import Position, View
+from holdfast.group.sim import Delivered, Sim, SimNode, storm
+from tests.kit.group import machine as group_machine
+from tests.kit.group.checker import Checker, Recorder
+from tests.kit.group.machine import traces_of_two_processes
+
+
+class Cluster:
+    """Members that only record, each by its node's number, driven from outside."""
+
+    def __init__(self, sim: Sim, explicit_holds: bool = False) -> None:
+        self.sim = sim
+        self.checker = Checker(len(sim.nodes))
+        self.at: dict[int, Recorder] = {}
+        self.explicit_holds = explicit_holds
+        sim.network.weather.detection_s = (0.1, 0.3)
+
+    async def program(self, node: SimNode) -> None:
+        group = node.group(self.explicit_holds, window_bytes=1 << 16)
+        recorder = Recorder(self.checker, group)
+        recorder.holds_by_itself = not self.explicit_holds
+        self.at[node.number] = recorder
+        await group.start(recorder)
+
+    def view(self, number: int) -> View | None:
+        return self.at[number].story.views[-1] if self.at[number].story.views else None
+
+    def together(self, *numbers: int) -> bool:
+        """These are in one view, and nobody else."""
+        there = [number for number in numbers if number in self.sim.running and number in self.at]
+        views = [self.view(number) for number in there if self.at[number].story.ended is None]
+        return len(views) == len(numbers) and all(
+            view is not None and [member.node for member in view.members] == list(numbers) for view in views
+        )
+
+    def form(self, *numbers: int) -> None:
+        self.sim.boot(self.program, *numbers)
+        self.sim.run_until(lambda: len(self.at) >= len(numbers) and self.together(*numbers))
+
+
+# -- it repeats ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", group_machine.seeds(3))
+def test_a_seed_repeats_byte_by_byte(seed: int) -> None:
+    """I29: two runs of a seed leave the same trace."""
+    first = group_machine.first_run(seed)[1]
+    assert first == group_machine.run(seed)[1]
+    assert len(first.splitlines()) > 500
+
+
+def test_a_seed_repeats_in_another_process() -> None:
+    """I29: where sets of strings have another order."""
+    assert traces_of_two_processes(group_machine.__file__) == 1
+
+
+def test_another_seed_is_another_run() -> None:
+    assert group_machine.run(1, seconds=2)[1] != group_machine.run(3, seconds=2)[1]
+
+
+def test_a_failing_run_prints_its_seed_and_trace() -> None:
+
+    async def failing(node: SimNode) -> None:
+        node.trace("about to fail")
+        raise ZeroDivisionError
+
+    def run() -> None:
+        with Sim(seed=77, nodes=1) as sim:
+            sim.boot(failing)
+            sim.run(1)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        run()
+    note = "\n".join(caught.value.__notes__)
+    assert "HOLDFAST_SEED=77" in note
+    assert "about to fail" in note
+
+
+# -- storms -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", group_machine.seeds(8))
+def test_storm(seed: int) -> None:
+    """I20 to I27, for a toy broker with slow holds and state transfer, under splits, crashes and pauses."""
+    world, _ = group_machine.first_run(seed)
+    assert world.compared > 100
+    assert len(world.checker.stable) > 100
+
+
+def test_storms_show_what_corosync_loses() -> None:
+    """The simulation is not kinder than the real thing: lost members delivered what nobody else ever got."""
+    alone = 0
+    for seed in (1, 3, 5, 7):
+        world, _ = group_machine.first_run(seed)
+        history = {(e.position, e.event) for e in world.sim.network.history if isinstance(e, Delivered)}
+        last = max(pos.view for pos, _ in history)
+        for story in world.checker.stories.values():
+            alone += sum((pos, e) not in history for pos, (_, e) in story.events.items() if pos.view <= last)
+    assert alone > 0
+
+
+# -- views, quorum, incarnations ----------------------------------------------------------------------
+
+
+def test_members_that_start_one_by_one() -> None:
+    """I23: no events before a majority is there; each joiner's own view is its cut."""
+    with Sim(2, nodes=5) as sim:
+        cluster = Cluster(sim)
+        cluster.form(1)
+        with pytest.raises(NoQuorum):
+            cluster.at[1].group.mcast(b"too early")
+        for number in (2, 3, 4, 5):
+            sim.boot(cluster.program, number)
+            sim.run_until(lambda number=number: cluster.together(*range(1, number + 1)))  # type: ignore[misc]
+            view = cluster.view(number)
+            assert view is not None
+            assert view.quorate == (number >= 3)
+            assert view.is_cut_of(cluster.at[number].story.member) == view.quorate
+            assert view.is_cut_of(cluster.at[1].story.member) == (number == 3), "its cut was the first of all"
+
+
+def test_a_minority_is_told_so_and_lost() -> None:
+    """I23, I25: the others go on; who comes back is somebody else."""
+    with Sim(3, nodes=3) as sim:
+        cluster = Cluster(sim)
+        cluster.form(1, 2, 3)
+        gone = cluster.at[3]
+        sim.split([3])
+        sim.run_until(lambda: gone.story.ended is not None and cluster.together(1, 2))
+        assert not gone.story.views[-1].quorate
+        assert "quorate" in str(gone.story.ended)
+        with pytest.raises(Closed):
+            gone.group.mcast(b"stale")
+        cluster.at[1].send(b"without 3")
+        sim.heal()
+        sim.crash(3)
+        sim.boot(cluster.program, 3)
+        sim.run_until(lambda: cluster.together(1, 2, 3))
+        view = cluster.view(3)
+        assert view is not None
+        assert view.joined == (cluster.at[3].story.member,)
+        assert cluster.at[3].story.member > gone.story.member
+        assert not cluster.at[3].story.events
+        cluster.checker.check()
+
+
+def test_events_under_way_survive_a_change_of_view() -> None:
+    """I20: the sender stays, so its events are delivered, in the old view or in the next."""
+    with Sim(4, nodes=3) as sim:
+        cluster = Cluster(sim)
+        cluster.form(1, 2, 3)
+        for number in range(200):
+            cluster.at[1].send(b"%d" % number)
+            if number == 100:
+                sim.crash(3)
+            sim.run(0.0005)
+        sim.run_until(lambda: len(cluster.at[2].story.events) == 200)
+        cluster.checker.check()
+        cluster.checker.settled()
+
+
+def lose_a_majority_at_once(seed: int) -> tuple[Cluster, Position]:
+    """1 and 2 hold an event that 3 has not seen, crash, and are back before anybody noticed."""
+    with Sim(seed, nodes=3) as sim:
+        cluster = Cluster(sim)
+        cluster.form(1, 2, 3)
+        survivor = cluster.at[3]
+        sim.network.weather.detection_s = (5.0, 5.0)
+        sim.split([1, 2], [3])
+        sim.run(0.01)
+        # Ordered while 3 cannot be reached: as if its packets had all been lost on the way.
+        sim.network.split()
+        pause_of_3 = sim.network._send
+        sim.network._send = (  # type: ignore[method-assign]
+            lambda ring, number, end: None if end.member.node == 3 else pause_of_3(ring, number, end)
+        )
+        cluster.at[1].send(b"stable without 3")
+        sim.run_until(
+            lambda: any(event == b"stable without 3" for _, event in cluster.checker.stable.values())
+        )
+        (pos,) = [p for p, (_, event) in cluster.checker.stable.items() if event == b"stable without 3"]
+        assert survivor.story.last < pos
+        for number in (1, 2):
+            sim.crash(number)
+            del cluster.at[number]
+            sim.boot(cluster.program, number)
+        sim.run_until(lambda: cluster.together(1, 2) or cluster.together(1, 2, 3), 30)
+        sim.run(0.1)
+        return cluster, pos
+
+
+def test_who_cannot_vouch_for_the_last_view_does_not_go_on() -> None:
+    """I26: else the survivor's state, without a stable event, would be handed to the others."""
+    cluster, pos = lose_a_majority_at_once(5)
+    assert "vouch" in str(cluster.at[3].story.ended)
+    view = cluster.view(1)
+    assert view is not None
+    assert view.quorate
+    assert view.joined == view.members
+    assert pos in [item.position for item in cluster.sim.network.history]
+
+
+def test_a_slow_receiver_holds_the_sender_back() -> None:
+    """I28: a member that stands still is not buried in events."""
+    with Sim(6, nodes=3) as sim:
+        cluster = Cluster(sim)
+        cluster.form(1, 2, 3)
+        sent = 0
+
+        async def sender() -> None:
+            nonlocal sent
+            while True:
+                cluster.at[1].send(bytes(4 << 10))
+                sent += 1
+                await cluster.at[1].group.drain()
+
+        sim.loop.create_task(sender())
+        sim.pause(3, 5.0)
+        sim.run(4.0)
+        held_back = sent
+        assert held_back * (4 << 10) <= (1 << 16) + (8 << 10)
+        assert cluster.at[3].group.stats().waiting_bytes <= (1 << 16) + (8 << 10)
+        sim.run(3.0)
+        assert sent > held_back + 100
+
+
+@pytest.mark.parametrize("seed", group_machine.seeds(3))
+def test_many_members_come_and_go(seed: int) -> None:
+    """I20 to I25: nine nodes that join, send, leave and join again, under crashes and splits."""
+    with Sim(seed, nodes=9) as sim:
+        checker = Checker(9)
+        left: list[Recorder] = []
+
+        async def program(node: SimNode) -> None:
+            while True:
+                recorder = Recorder(checker, node.group())
+                try:
+                    await recorder.group.start(recorder)
+                    for _ in range(node.random.integer(30)):
+                        await node.clock.sleep(0.3 * node.random.fraction())
+                        recorder.send(node.random.token(node.random.integer(200)))
+                        await recorder.group.drain()
+                except (Closed, NoQuorum):
+                    pass
+                await recorder.group.leave()
+                if recorder.story.ended is None:
+                    recorder.story.ended = "it left"  # from here on the checker minds
+                    left.append(recorder)
+                await node.clock.sleep(node.random.fraction())
+
+        sim.boot(program)
+        sim.network.weather.detection_s = (0.01, 0.3)
+        storm(sim, 15, every_s=(0.1, 1.0))
+        checker.check()
+        assert len(checker.stories) > 30
+        assert len(left) > 10
+        assert len(checker.stable) > 50
+
+
+def test_a_crash_runs_no_further_instruction() -> None:
+    done: list[str] = []
+
+    async def program(node: SimNode) -> None:
+        try:
+            await node.clock.sleep(10)
+        finally:
+            done.append("finally")
+
+    with Sim(1, nodes=1) as sim:
+        sim.boot(program)
+        sim.run(1)
+        sim.crash(1)
+        sim.run(20)
+        assert not done
+        sim.restart(1)
+        with pytest.raises(Misuse, match="running"):
+            sim.restart(1)
+
+
+# -- the loop -----------------------------------------------------------------------------------------
+
+
+def test_the_loop_runs_what_asyncio_offers() -> None:
+    """Time-outs, queues, groups of tasks, threads: in no time at all."""
+
+    async def slow() -> None:
+        await asyncio.sleep(3600)
+
+    async def program(node: SimNode) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60):
+                await slow()
+        queue: asyncio.Queue[int] = asyncio.Queue(2)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(slow())
+            for number in range(5):
+                tasks.create_task(queue.put(number))
+            assert [await queue.get() for _ in range(5)] == list(range(5))
+        assert await asyncio.to_thread(lambda: 7) == 7
+        assert 3660 <= node.clock.monotonic_ns() / 1e9 < 3661
+        done.append(node.number)
+
+    done: list[int] = []
+    with Sim(1, nodes=3) as sim:
+        sim.boot(program)
+        sim.run_until(lambda: len(done) == 3, 4000)
+    assert sorted(done) == [1, 2, 3]
+
+
+def turns(seed: int) -> list[int]:
+    """Whose turn it was, of three that are always ready."""
+    taken: list[int] = []
+
+    async def program(node: SimNode) -> None:
+        for _ in range(30):
+            taken.append(node.number)
+            await asyncio.sleep(0)
+
+    with Sim(seed, nodes=3) as sim:
+        sim.boot(program)
+        sim.run(1)
+    return taken
+
+
+def test_the_seed_decides_whose_turn_it_is() -> None:
+    """I29."""
+    assert turns(1) == turns(1)
+    assert turns(1) != turns(2)
+    assert sorted(turns(1)) == sorted(turns(2))
+
+
+def test_a_program_that_spins_does_not_stop_the_clock() -> None:
+    async def program(node: SimNode) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with Sim(1, nodes=2) as sim:
+        sim.boot(program)
+        sim.run(0.05)
+        assert sim.now_s >= 0.05
+
+
+def test_wall_clocks_differ_between_nodes() -> None:
+    with Sim(1, nodes=5) as sim:
+
+        async def program(node: SimNode) -> None:
+            shown.append(node.clock.now_ns())
+
+        shown: list[int] = []
+        sim.boot(program)
+        sim.run(1)
+        assert max(shown) - min(shown) > 10**9

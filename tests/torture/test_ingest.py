@@ -1,0 +1,218 @@
+"""Either side of local ingest is killed at any time: nothing confirmed is lost, nothing is stored twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.server.ingest_world import IDLE, ONCE, STEPS, Process, stored
+
+POINTS = (
+    *("take_claimed", "take_moved", "settle_begin", "settled", "reclaimed"),
+    *(
+        "recover_begin",
+        "recover_scanned",
+        "recover_announced",
+        "recover_end",
+        "attach_locked",
+        "attach_active",
+    ),
+)
+"""Of the queue's code, where a broker under load comes by."""
+IDLE_POINTS = ("close_marked", "detach_begin", "detach_inactive", "create_file", "create_linked")
+"""And one that makes queues and takes them away."""
+PUT_POINTS = (
+    *("attach_locked", "attach_active", "put_begin", "put_claimed", "put_magic", "put_size", "put_payload"),
+    *("put_checksum", "put_committed", "put_moved", "many_inner", "pad_claimed", "detach_begin"),
+)
+"""Where a producer does."""
+LIVES = [(step, count) for step in STEPS for count in ((1,) if step in ONCE else (1, 3))]
+
+
+def judge(found: list[bytes], notes: dict[str, Path]) -> int:
+    """Each message at most once, in its producer's order, without a hole; all that was confirmed is there."""
+    assert len(found) == len(set(found)), "stored twice"
+    runs: dict[str, list[int]] = defaultdict(list)
+    for message in found:
+        label, _, number = message.decode().partition(":")
+        runs[label].append(int(number))
+    for label, numbers in runs.items():
+        assert numbers == list(range(len(numbers))), f"{label}: a hole, or out of order"
+    confirmed = 0
+    for label, file in notes.items():
+        noted = int(file.read_text().strip() or 0) if file.exists() else 0
+        assert len(runs[label]) >= noted, f"{label}: {noted} were confirmed, {len(runs[label])} are stored"
+        confirmed += noted
+    return confirmed
+
+
+class Storm:
+    """A broker and producers on one directory."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.data = tmp_path / "data"
+        self.notes: dict[str, Path] = {}
+        self._tmp = tmp_path
+        self.server: Process | None = None
+        self.producers: list[Process] = []
+
+    def serve(self, *step: object) -> bool:
+        self.server = Process("serve", self.data, *step)
+        return self.server.ready()
+
+    def produce(self, how: str = "produce") -> Process:
+        label = f"p{len(self.notes)}"
+        self.notes[label] = self._tmp / label
+        self.producers.append(Process(how, "orders", label, self.notes[label]))
+        return self.producers[-1]
+
+    def finish(self) -> int:
+        """Everybody ends in order; then the account."""
+        for producer in self.producers:
+            producer.end()
+        self.producers.clear()
+        assert self.server is not None
+        self.server.end()
+        self.server = None
+        return judge(asyncio.run(stored(self.data, "orders")), self.notes)
+
+    def close(self) -> None:
+        for each in (*self.producers, self.server):
+            if each is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    each.kill()
+
+
+@pytest.fixture
+def storm(tmp_path: Path) -> Iterator[Storm]:
+    it = Storm(tmp_path)
+    yield it
+    it.close()
+
+
+def test_the_broker_dies_at_every_step(storm: Storm) -> None:
+    assert storm.serve()
+    for producer in (storm.produce(), storm.produce()):
+        assert producer.ready()
+    assert storm.server is not None
+    storm.server.kill()
+    for step, count in LIVES:
+        if storm.serve(step, count):
+            assert storm.server.popen.wait(20.0) != 0, step
+        storm.server.close()
+    assert storm.serve()
+    time.sleep(0.1)
+    assert storm.finish() > 0
+
+
+@pytest.mark.timeout(400)
+def test_the_broker_dies_at_every_point_of_the_queue(storm: Storm) -> None:
+    assert storm.serve()
+    for producer in (storm.produce(), storm.produce()):
+        assert producer.ready()
+    assert storm.server is not None
+    storm.server.kill()
+    for number, point in enumerate(POINTS):
+        if storm.serve(point, 1 + number % 2 if number < 9 else 1):
+            assert storm.server.popen.wait(60.0) != 0, point
+        storm.server.close()
+    assert storm.serve()
+    assert storm.finish() > 0
+
+
+@pytest.mark.timeout(400)
+def test_producers_die_at_every_point_of_the_queue(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they had put is stored once; others go on."""
+    assert storm.serve()
+    assert storm.produce().ready()
+    for number, point in enumerate(PUT_POINTS):
+        with monkeypatch.context() as patch:
+            patch.setenv("POINT", f"{point}:{1 + number % 3 if point.startswith('put') else 1}")
+            dying = storm.produce("hop" if point.startswith("detach") else "produce")
+        assert dying.popen.wait(60.0) == -signal.SIGKILL, point
+        storm.producers.remove(dying)
+        dying.close()
+    assert storm.finish() > 0
+
+
+@pytest.mark.timeout(400)
+def test_the_broker_dies_while_it_takes_queues_away(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producers come and go meanwhile. Nobody is turned away, and nothing is lost or stored twice."""
+    monkeypatch.setenv("IDLE_S", "0.005")
+    assert storm.serve()
+    for _ in range(3):
+        assert storm.produce("hop").ready()
+    assert storm.server is not None
+    storm.server.kill()
+    for step, count in [
+        *((step, count) for count in (1, 2) for step in IDLE),
+        *((each, 1) for each in IDLE_POINTS),
+    ]:
+        if storm.serve(step, count):
+            assert storm.server.popen.wait(60.0) != 0, step
+        storm.server.close()
+    assert storm.serve()
+    time.sleep(0.5)
+    assert storm.finish() > 0
+
+
+@pytest.mark.parametrize(
+    ("mutant", "step", "found"),
+    [
+        ("not deduplicated", "durable", "stored twice"),
+        ("settled before it is durable", "publish", "a hole"),
+    ],
+)
+def test_a_broker_with_a_mistake_is_found_out(storm: Storm, mutant: str, step: str, found: str) -> None:
+    assert storm.serve()
+    assert storm.produce().ready()
+    assert storm.server is not None
+    storm.server.kill()
+    time.sleep(0.1)
+    storm.serve(step, 1, mutant)
+    assert storm.server.popen.wait(20.0) != 0
+    storm.server.close()
+    assert storm.serve()
+    time.sleep(0.1)
+    with pytest.raises(AssertionError, match=found):
+        storm.finish()
+
+
+def test_storm(storm: Storm) -> None:
+    chance = random.Random(int(os.environ.get("STORM_SEED", "7")))
+    assert storm.serve()
+    assert storm.server is not None
+    for _ in range(3):
+        assert storm.produce().ready()
+    ends = time.monotonic() + 6.0
+    kills = 0
+    while time.monotonic() < ends or kills < 6:  # on a slow machine a life takes its time
+        time.sleep(chance.uniform(0.0, 0.25))
+        what = chance.random()
+        if what < 0.2:  # whoever is stopped may be in the middle of a put, or of cleaning up after a broker
+            slow = chance.choice(storm.producers).popen
+            slow.send_signal(signal.SIGSTOP)
+            time.sleep(chance.uniform(0.0, 0.1))
+            storm.server.kill()
+            assert storm.serve()
+            slow.send_signal(signal.SIGCONT)
+        elif what < 0.6:
+            victim = storm.producers.pop(chance.randrange(len(storm.producers)))
+            victim.kill()
+            storm.produce()
+        else:
+            storm.server.kill()
+            assert storm.serve()
+        kills += 1
+    for producer in storm.producers:
+        assert producer.ready()
+    assert storm.finish() > 0

@@ -1,0 +1,59 @@
+"""A few thousand deaths: nothing that was put is lost, nothing comes twice without a mark (storm.py).
+
+`make torture` does the same for as long as you like. HOLDFAST_STORM_SEED repeats a storm's choices.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from holdfast import Queue
+from tests.kit.queue import storm
+
+KILLS = 500
+
+
+@pytest.mark.parametrize("plan", storm.PLANS, ids=lambda plan: plan.name.replace(" ", "-"))
+def test_storm(plan: storm.Plan, counts: Callable[[str], None]) -> None:
+    chosen = os.environ.get("HOLDFAST_STORM_SEED")
+    seed = int(chosen) if chosen else random.SystemRandom().getrandbits(31)
+    account = storm.run(replace(plan, kills=KILLS, seed=seed, seconds=60.0))
+    counts(account.words())
+    assert account.faults == []
+    assert account.kills >= KILLS
+    assert account.lost == 0
+    assert account.delivered > 0
+    assert account.recovered > 0
+    assert account.laps > 2
+    if plan.stall_limit:
+        assert account.fenced > 0
+    if plan.max_deliveries:
+        assert account.buried > 0
+
+
+def test_a_storm_sees_what_is_wrong(runtime_directory: os.PathLike[str]) -> None:
+    """The account is not blind: a lost message, an unmarked double and a foreign one are each told."""
+    plan = storm.Plan()
+    raging = storm.Storm(plan, os.fspath(runtime_directory))
+    Queue.create("q", capacity=plan.capacity).detach()
+
+    def write(name: str, data: bytes) -> None:
+        (runtime_directory / name).write_bytes(data)  # type: ignore[operator]
+
+    write("put", b"".join(storm.PUT.pack(1, n) for n in range(3)))
+    write(
+        "got",
+        b"".join(storm.GOT.pack(*each) for each in [(1, 1, 9, 0), (1, 2, 8, 0), (1, 1, 8, 0), (1, 7, 8, 0)]),
+    )
+    storm.judge(raging)
+    assert raging.account.lost == 1
+    words = "\n".join(raging.account.faults)
+    assert "lost: [(1, 0)]" in words
+    assert "(1, 1) was delivered again" in words
+    assert "(1, 1) came to 8 after 2" in words
+    assert "(1, 7) was delivered, and cannot have been put" in words

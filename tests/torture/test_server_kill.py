@@ -1,0 +1,60 @@
+"""SIGKILL of the server under load: official clients, each in a process of its own, come back and go on.
+
+Nothing confirmed is lost; with deduplication nothing is stored twice; what was acknowledged with a receipt
+does not come again; everybody gets everything. `make torture ARGS="--server"` goes on for as long as you
+like.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from tests.kit.server import kills as server_kills
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def test_storm() -> None:
+    kills = confirmed = receipted = 0
+    for seed in range(1, 11):  # until enough has happened: a slow machine needs more storms for it
+        account = server_kills.run(dataclasses.replace(server_kills.PLANS[0], seconds=6.0, seed=seed))
+        assert account.faults == [], account.words()
+        kills += account.kills
+        confirmed += account.confirmed
+        receipted += account.receipted
+        if kills >= 2 and confirmed > 500 and receipted > 100:
+            return
+    raise AssertionError(f"kills {kills}, confirmed {confirmed}, receipted {receipted}")
+
+
+# Every one dies at a step, so that there is always something that was stored and not answered.
+DEADLY = server_kills.Plan(seconds=8.0, kills=3, armed=1.0, life_s=3.0, orderly=0.0, pause_s=0.0005)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (
+            dataclasses.replace(
+                DEADLY, steps=("journal_write",), broken="an_id_is_shown_before_it_is_durable"
+            ),
+            "confirmed messages are lost|was confirmed at",
+        ),
+        (
+            dataclasses.replace(DEADLY, steps=("journal_synced", "round_done"), deduplication="no"),
+            "stored again",
+        ),
+    ],
+    ids=["answered too early", "no deduplication"],
+)
+def test_a_storm_notices(plan: server_kills.Plan, words: str) -> None:
+    told = []
+    for seed in range(10):  # there may be a storm without a message that was under way when the server died
+        account = server_kills.run(dataclasses.replace(plan, seed=seed))
+        if re.search(words, " ".join(account.faults)):
+            return
+        told.append(f"{account.faults}, {account.words()}")
+    raise AssertionError("\n".join(told))

@@ -1,0 +1,55 @@
+"""The fuzzer of the wire codec, for a few seconds, and that it finds something. `make fuzz-wire` goes on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from holdfast import _core
+from tests.kit import ROOT
+from tests.kit.server import fuzz_wire
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def clang() -> str:
+    found = fuzz_wire.compiler()
+    if found is None:
+        pytest.skip(fuzz_wire.WANTED)
+    return found
+
+
+def test_some_thousand_streams_find_nothing(tmp_path: Path, clang: str) -> None:
+    report = fuzz_wire.fuzz(tmp_path, clang, seconds=120, seed=1, runs=5000)
+    assert report.failure == ""
+    assert report.runs > 1000
+    assert report.covered > 300
+
+
+def test_it_finds_what_is_wrong(tmp_path: Path, clang: str) -> None:
+    """A size that is believed although the frame is shorter."""
+    native = tmp_path / "native"
+    for folder in ("holdfast", "tests", "fuzz"):
+        shutil.copytree(ROOT / "native" / folder, native / folder)
+    header = native / "holdfast/wire_reader.hpp"
+    text = header.read_text()
+    check = "if (size > frame.size() - 4)"
+    assert text.count(check) == 1
+    header.write_text(text.replace(check, "if (size > frame.size() + 4)"))
+    report = fuzz_wire.fuzz(tmp_path, clang, seconds=60, seed=1, native=native)
+    assert report.failure
+
+
+def test_the_seeds_are_sound() -> None:
+    for stream in fuzz_wire.seeds():
+        reader, frame = _core.WireReader(), _core.Frame()
+        reader.set_producer(1, 1, 1, 1, "p")
+        items = reader.feed(stream[1:], frame)
+        assert items
+        assert not reader.broken
+        assert reader.pending == 0
+        refused = [item for item in items if item[0] == 2]
+        assert all(item[3] == 4 for item in refused)  # but for transactions

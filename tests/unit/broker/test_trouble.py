@@ -1,0 +1,234 @@
+"""The embedded broker when callers give up, disks are full, and threads come too late."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.broker import Broker
+from holdfast.ledger import running
+from holdfast.ledger.publication import Publications
+from tests.kit.broker.brokers import on_broker
+from tests.kit.ledger import entry_bytes
+
+
+async def opened(broker: Broker, name: str, access: Any) -> Any:
+    producer = broker.producer("orders", name=name, access=access)
+    await producer.open()
+    return producer
+
+
+def test_who_gives_up_while_joining_leaves_no_session_behind(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_subscription("orders", "billing")
+        joining = asyncio.create_task(broker.consumer("orders", "billing").open())
+        await asyncio.sleep(0)
+        joining.cancel()
+        opening = asyncio.create_task(broker.producer("orders", access="exclusive").open())
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([joining, opening])
+        assert joining.cancelled()
+        assert opening.cancelled()
+        await broker.engine.settle()  # the sessions were opened ...
+        async with asyncio.timeout(5):
+            while broker.machine.state.sessions:  # ... and are being closed
+                await asyncio.sleep(0.001)
+        async with broker.consumer("orders", "billing"), broker.producer("orders", access="exclusive") as p:
+            waiting = asyncio.create_task(opened(broker, "w", "wait-for-exclusive"))
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await p.send(b"still mine")
+        async with broker.producer("orders"):
+            pass
+
+    on_broker(tmp_path, work)
+
+
+def test_what_is_under_way_when_the_broker_closes_gets_its_answer(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with holdfast.Broker.open(tmp_path) as broker:
+            p = broker.producer("orders")
+            await p.open()
+            sending = [asyncio.create_task(p.send(b"%d" % n)) for n in range(20)]
+            await asyncio.sleep(0)
+        ids = [await each for each in sending]
+        assert len(set(ids)) == 20
+        with pytest.raises(holdfast.Closed, match="closed"):
+            await p.send(b"late")
+
+    asyncio.run(main())
+
+
+def test_nothing_is_too_large_for_its_frame(tmp_path: Path) -> None:
+    """A stage of many MiB, and many properties beside a small send: cut up, or carried by the next frame."""
+
+    async def work(broker: Broker) -> None:
+        async with broker.producer("orders") as p:
+            stage = await broker.stage()
+            large, small = await asyncio.gather(
+                stage.append("orders", [b"x" * (1 << 20)] * 70), p.send(b"beside it")
+            )
+            assert large is None
+            assert small.entry == 0
+            with pytest.raises(holdfast.Misuse, match="largest is"):
+                await stage.append("orders", [b"x" * (6 << 20)])
+            properties = {str(n): "v" * 90 for n in range(100)}
+            many = [p.send_many([b"m"] * 1000, properties=properties) for _ in range(3)]
+            ids = await asyncio.gather(*many, p.send(b"last"))
+            assert [len(each) for each in ids[:3]] == [1000] * 3
+            assert await broker.sink_commit("k", 1, [await stage.close()])
+            assert broker.admin.topic_stats("orders").entries == 1 + 3000 + 1 + 70
+
+    on_broker(tmp_path, work)
+
+
+def test_what_cannot_be_shown_to_readers_does_not_stop_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(broker: Broker) -> None:
+        def full(*arguments: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Publications, "_write", full)
+            async with broker.producer("orders") as p:
+                await p.send(b"nails")
+            assert broker.unshown
+        async with asyncio.timeout(5):
+            while broker.unshown:
+                await asyncio.sleep(0.01)
+
+    on_broker(tmp_path, work, housekeeping_s=0.05)
+
+
+def test_housekeeping_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("orders", ttl_s=0.01)
+        await broker.admin.create_subscription("orders", "s")
+        async with broker.producer("orders") as p:
+            await p.send(b"nails")
+        told = list[str]()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
+
+        async def broken(*arguments: object) -> int:
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.topic("persistent://public/default/orders"), "ordinal_at", broken)
+            async with asyncio.timeout(5):
+                while not told:
+                    await asyncio.sleep(0.01)
+        assert "housekeeping" in told[0]
+        async with asyncio.timeout(5):
+            while broker.admin.subscription_stats("orders", "s").backlog:
+                await asyncio.sleep(0.01)
+        with pytest.raises(holdfast.Misuse, match="retention_s cannot be"):
+            await broker.admin.set_policies("orders", retention_s=1e300)
+
+    on_broker(tmp_path, work, housekeeping_s=0.05)
+
+
+def test_a_topic_without_subscriptions_keeps_to_its_own_retention(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("limited", retention_s=0.01)
+        for topic in ("limited", "unlimited"):
+            async with broker.producer(topic) as p:
+                for _ in range(5):
+                    await p.send_many([b"x"] * 10)
+                    await broker.admin.roll(topic)
+        async with asyncio.timeout(5):
+            while broker.admin.topic_stats("limited").entries:
+                await asyncio.sleep(0.01)
+        assert broker.admin.topic_stats("unlimited").entries == 50
+
+    on_broker(tmp_path, work, housekeeping_s=0.05)
+
+
+def test_permits_of_compressed_batches_come_back(tmp_path: Path) -> None:
+    """Such a batch is one message here, and counts for as many as it holds."""
+
+    async def work(broker: Broker) -> None:
+        async with (
+            broker.consumer("orders", "s", receiver_queue=100) as c,
+            broker.producer("orders") as p,
+        ):
+            # producer, sequence, publish time, compression, messages in the batch
+            entry = entry_bytes.entry([(1, b"p"), (2, 0), (3, 1), (8, 1), (11, 60)], b"opaque")
+            session = p._session, p._epoch, p.name
+            for number in range(20):
+                entries = [(number, 1, entry)]
+                await broker.engine.publish_entries(p._topic, *session, entries)
+            for _ in range(20):
+                await c.ack(await c.receive(timeout=5))
+
+    on_broker(tmp_path, work)
+
+
+def test_threads_that_call_while_another_closes_are_told(tmp_path: Path) -> None:
+    for _ in range(5):
+        ends: list[str] = []
+
+        def call(broker: Any, ends: list[str] = ends) -> None:
+            try:
+                with broker.producer("orders") as p:
+                    while True:
+                        p.send(b"x")
+            except holdfast.Closed as error:
+                ends.append(str(error))
+
+        with holdfast.Broker.open(tmp_path, sync="os") as broker:
+            threads = [threading.Thread(target=call, args=(broker,), daemon=True) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.05)
+        for thread in threads:
+            thread.join(10)
+        assert len(ends) == 8, f"{8 - len(ends)} threads wait for ever"
+
+
+def test_what_comes_while_a_broker_closes_does_not_hold_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was delivered after the last wait and never stable, and the last snapshot waited for that."""
+
+    async def work(broker: Broker) -> None:
+        producer = await opened(broker, "late", "shared")
+        settle, sent = broker.engine.settle, list[asyncio.Task[Any]]()
+
+        async def settle_and_send() -> None:
+            await settle()
+            sent.append(asyncio.create_task(producer.send(b"from another thread")))
+            for _ in range(2):  # it is in a frame, and the frame on its way
+                await asyncio.sleep(0)
+
+        monkeypatch.setattr(broker.engine, "settle", settle_and_send)
+        monkeypatch.setattr(running, "CLOSING_S", 10.0)
+        await broker.close()
+        ends = await asyncio.gather(*sent, return_exceptions=True)
+        assert isinstance(ends[-1], holdfast.Closed)
+        store = broker.store._running
+        assert store is not None
+        assert store.opened.kept[-1].d == broker.machine.log.next_d - 1, "it had no last snapshot"
+
+    on_broker(tmp_path, work)
+
+
+def test_a_reader_of_a_truncated_topic_comes_to_its_end(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with broker.producer("orders") as p, broker.reader("orders", receiver_queue=1) as r:
+            await p.send_many([b"x"] * 10)
+            await r.read(timeout=5)
+            await broker.admin.truncate("orders")
+            while await r.has_more():
+                await r.read(timeout=5)
+
+    on_broker(tmp_path, work)

@@ -1,0 +1,163 @@
+"""Rows that were cut anywhere go on as if they had not been; and who gets it wrong is found."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from holdfast import Broker
+from holdfast._core import Columns
+from holdfast.pipeline import decoding
+from holdfast.pipeline.columns import COLUMNS
+from holdfast.pipeline.remote import RemoteDecoding, RemotePlace, _Away
+from holdfast.wire.flight import service
+from holdfast.wire.flight.asking import Mark, Read
+from holdfast.wire.flight.link import Setup, Told
+from tests.kit.ledger.topic_bytes import Maker, MemoryTopic
+
+
+class Everybody:
+    """Instead of the link to a server: all may."""
+
+    def ask(self, header: str | None, topics: list[str]) -> Told:
+        return Told(1, "anybody", [True] * len(topics))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("marks")
+    with Broker.open(str(path)):
+        return path
+
+
+def reads(
+    directory: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, rows_max: int
+) -> service.Reads:
+    """As in the Flight process, over a topic of bytes, in small batches."""
+    monkeypatch.setattr(service, "FileTopic", lambda *_: topic)
+    monkeypatch.setattr(decoding, "Columns", functools.partial(Columns, rows_max=rows_max))
+    setup = Setup(str(directory), "127.0.0.1", None, None, "", "", "", 4, 60.0, 1 << 30, "info", "text")
+    return service.Reads(directory, Everybody(), service.Service(setup, Everybody()).places)  # type: ignore[arg-type]
+
+
+class Breaking(RemotePlace):
+    """A way that breaks after some batches, at random."""
+
+    def __init__(self, there: service.Reads, seed: int) -> None:
+        super().__init__("http://nowhere", timeout_s=60.0)
+        self._there = there
+        self._random = random.Random(seed)
+        self.breaks = 0
+
+    def rows(self, ticket: Read) -> Iterator[tuple[pa.RecordBatch, Mark]]:
+        _, found = self._there.rows(None, msgspec.json.encode(ticket))
+        with contextlib.closing(found):  # type: ignore[type-var]
+            for number, (batch, mark) in enumerate(found):
+                if (number and not self.breaks) or self._random.random() < 0.3:
+                    self.breaks += 1
+                    raise _Away("broken for the test")
+                yield batch, msgspec.msgpack.decode(mark, type=Mark)
+        if self._random.random() < 0.3:
+            self.breaks += 1
+            raise _Away("broken at the end")
+
+
+def differs(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> bool:
+    """Whether rows that were cut are others than those that were not, or damage is counted otherwise."""
+    monkeypatch.setattr("holdfast.pipeline.remote.PAUSE_S", 0.0)
+    made = Maker(seed)
+    made.any(60)
+    topic = MemoryTopic(made.entries, made.random.choice([1, 7, 1 << 20]))
+    names = [*COLUMNS, "encryption"]
+    if seed % 2:
+        topic.damaged = set(made.random.sample(range(*topic.plan()), 8))
+        names.append("corrupt")
+    wish = decoding.Wish(made.random.sample(names, made.random.randrange(1, 12)), permissive=True)
+    place = Breaking(reads(directory, topic, monkeypatch, made.random.choice([1, 2, 3, 5, 40])), seed)
+    there: Any = type("There", (), {"place": place, "name": topic.name, "incarnation": topic.incarnation})()
+    near = decoding.Decoding(topic, *topic.plan(), wish)  # type: ignore[arg-type]
+    far = RemoteDecoding(there, *topic.plan(), wish)
+    expected = [row for batch in near.batches() for row in batch.to_pylist()]
+    found = [row for batch in far.batches() for row in batch.to_pylist()]
+    assert place.breaks
+    assert far.at == topic.plan()[1]
+    assert near.damaged >= len(topic.damaged), "and messages whose parts these were"
+    return (found, far.damaged) != (expected, near.damaged)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_rows_go_on_where_they_were_cut(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """I164: within a client's batch, too, and between the parts of a chunked message."""
+    assert not differs(directory, monkeypatch, seed)
+
+
+class Once(Breaking):
+    """A way that breaks once, behind so many batches."""
+
+    def __init__(self, there: service.Reads, behind: int) -> None:
+        super().__init__(there, 0)
+        self._behind = behind
+
+    def rows(self, ticket: Read) -> Iterator[tuple[pa.RecordBatch, Mark]]:
+        for number, (batch, mark) in enumerate(self._there.rows(None, msgspec.json.encode(ticket))[1]):
+            if number == self._behind and not self.breaks:
+                self.breaks += 1
+                raise _Away("broken for the test")
+            yield batch, msgspec.msgpack.decode(mark, type=Mark)
+
+
+@pytest.mark.parametrize("behind", range(4))
+@pytest.mark.parametrize("rows_max", [2, 5, 40])
+def test_damage_behind_the_last_row_is_counted_once(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, behind: int, rows_max: int
+) -> None:
+    """A batch of rows is handed over when what follows it was looked at: that is looked at again."""
+    monkeypatch.setattr("holdfast.pipeline.remote.PAUSE_S", 0.0)
+    made = Maker(1)
+    for _ in range(8):
+        made.batch()
+    topic = MemoryTopic(made.entries)
+    first, visible = topic.plan()
+    topic.damaged = {first, first + 3, visible - 2, visible - 1}
+    place = Once(reads(directory, topic, monkeypatch, rows_max), behind)
+    there: Any = type("There", (), {"place": place, "name": topic.name, "incarnation": topic.incarnation})()
+    far = RemoteDecoding(there, first, visible, decoding.Wish(["value"], permissive=True))
+    assert sum(batch.num_rows for batch in far.batches()) > 0
+    assert (far.damaged, far.at) == (4, visible)
+
+
+def positions_of(rows: pa.RecordBatch) -> list[int]:
+    found: list[int] = rows.column(rows.schema.get_field_index("position")).to_pylist()
+    return found
+
+
+def no_skip(before: Mark, rows: pa.RecordBatch) -> Mark:
+    """Forgets the rows of an entry that are there already."""
+    return Mark(positions_of(rows)[-1], 0)
+
+
+def next_entry(before: Mark, rows: pa.RecordBatch) -> Mark:
+    """Takes every entry for whole."""
+    return Mark(positions_of(rows)[-1] + 1, 0)
+
+
+def no_carry(before: Mark, rows: pa.RecordBatch) -> Mark:
+    """Forgets that an entry's rows may have begun in the batch before."""
+    found = positions_of(rows)
+    return Mark(found[-1], found.count(found[-1]))
+
+
+@pytest.mark.parametrize("mutant", [no_skip, next_entry, no_carry])
+def test_marks_with_mistakes_are_noticed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, mutant: Any
+) -> None:
+    monkeypatch.setattr(service, "_mark", mutant)
+    assert any(differs(directory, monkeypatch, seed) for seed in range(16))

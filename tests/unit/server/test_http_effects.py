@@ -1,0 +1,468 @@
+"""What administration over HTTP does, seen from consumers and from the next request."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from holdfast.errors import Closed, Outdated
+from tests.kit.server.http_world import HttpWorld, T, http
+
+__all__ = ["http"]
+
+
+def ledger_of(http: HttpWorld, topic: str) -> int:
+    return int(http.get(f"{topic}/lastMessageId")["ledgerId"])
+
+
+def cursor(http: HttpWorld, topic: str) -> dict[str, Any]:
+    found: dict[str, Any] = http.get(f"{topic}/internalStats")["cursors"]["s"]
+    return found
+
+
+# -- moving a subscription -----------------------------------------------------------------------------
+
+
+def test_a_reset_to_a_position(http: HttpWorld) -> None:
+    topic = http.topic(messages=10, subscription="s")
+    ledger = ledger_of(http, topic)
+    http.done("POST", f"{topic}/subscription/s/resetcursor", json={"ledgerId": ledger, "entryId": 7})
+    assert http.backlog(topic) == 3
+    assert cursor(http, topic)["markDeletePosition"] == f"{ledger}:6"
+    excluded = {"ledgerId": ledger, "entryId": 7, "isExcluded": True}
+    http.done("POST", f"{topic}/subscription/s/resetcursor", json=excluded)
+    assert http.backlog(topic) == 2
+    assert (cursor(http, topic)["resetNumber"], cursor(http, topic)["isUnderRevision"]) == (2, 0)
+    http.done("POST", f"{topic}/subscription/s/resetcursor", json={"ledgerId": ledger, "entryId": -1})
+    assert http.backlog(topic) == 10
+    for entry in (10, -2, 1 << 62):
+        refused = http.ask(
+            "POST", f"{topic}/subscription/s/resetcursor", json={"ledgerId": ledger, "entryId": entry}
+        )
+        assert (refused.status, f"{ledger}:{entry}" in refused.reason) == (412, True)
+    assert http.backlog(topic) == 10
+
+
+def test_what_a_reset_promises_holds_for_a_consumer(http: HttpWorld) -> None:
+    """Nothing read before it arrives any more, and no acknowledgement of before has an effect."""
+    topic = http.topic(messages=10, subscription="s")
+    ledger = ledger_of(http, topic)
+
+    async def work() -> list[int]:
+        async with http.consuming(topic) as consumer:
+            old = await consumer.receive_many(10, timeout=5)
+            path = f"{topic}/subscription/s/resetcursor"
+            answer = await http.asking("POST", path, json={"ledgerId": ledger, "entryId": 4})
+            assert answer.status == 204
+            with pytest.raises(Outdated):
+                await consumer.ack_cumulative(old[-1], receipt=True)
+            seen = [message.entry for message in await consumer.receive_many(10, timeout=5)]
+            while len(seen) < 6:
+                seen += [message.entry for message in await consumer.receive_many(10, timeout=5)]
+            return seen
+
+    assert http.run(work()) == [4, 5, 6, 7, 8, 9]
+
+
+def test_a_reset_to_a_time(http: HttpWorld) -> None:
+    topic = http.topic(messages=3, subscription="s")
+    time.sleep(0.02)
+    middle = time.time_ns() // 1_000_000
+    time.sleep(0.02)
+
+    async def more() -> None:
+        async with http.broker.producer(topic.rpartition("/")[2]) as p:
+            await p.send_many([b"later"] * 4)
+
+    http.run(more())
+    http.done("POST", f"{topic}/subscription/s/skip_all")
+    for moment, left in ((middle, 4), (0, 7), (middle + 10_000_000, 0)):
+        http.done("POST", f"{topic}/subscription/s/resetcursor/{moment}")
+        assert http.backlog(topic) == left
+    found = http.get(f"{topic}/messageid/{middle}")
+    assert found["entryId"] == 3
+    assert http.get(f"{topic}/messageid/{middle + 10_000_000}")["entryId"] == 6  # the last one
+
+
+def test_skip_clear_expire(http: HttpWorld) -> None:
+    topic = http.topic(messages=10, subscription="s")
+    ledger = ledger_of(http, topic)
+    http.done("POST", f"{topic}/subscription/s/skip/3")
+    assert http.backlog(topic) == 7
+    http.done("POST", f"{topic}/subscription/s/expireMessages", json={"ledgerId": ledger, "entryId": 4})
+    assert http.backlog(topic) == 5
+    excluded = {"ledgerId": ledger, "entryId": 6, "isExcluded": True}
+    http.done("POST", f"{topic}/subscription/s/expireMessages", json=excluded)
+    assert http.backlog(topic) == 4
+    http.done("POST", f"{topic}/subscription/s/expireMessages", json={"ledgerId": ledger, "entryId": 0})
+    assert http.backlog(topic) == 4  # never back
+    http.done("POST", f"{topic}/subscription/s/expireMessages/3600")
+    assert http.backlog(topic) == 4  # nothing is so old
+    assert cursor(http, topic)["resetNumber"] == 0  # acknowledgements stay valid
+    http.done("POST", f"{topic}/subscription/s/expireMessages/0")
+    assert http.backlog(topic) == 0
+    huge = (1 << 63) - 1
+    http.done("POST", f"{topic}/subscription/s/skip/{huge}")
+    http.done("POST", f"{topic}/subscription/s/expireMessages/{huge}")
+    http.done("POST", f"{topic}/subscription/s/resetcursor/{huge}")
+    assert http.ask("POST", f"{topic}/subscription/s/skip/{huge + 1}").status == 412
+
+
+@pytest.mark.parametrize(
+    ("start", "backlog"),
+    [
+        (None, 0),
+        ("latest", 0),
+        ("earliest", 5),
+        ({"ledgerId": -1, "entryId": -1}, 5),
+        ({"ledgerId": (1 << 63) - 1, "entryId": 0}, 0),
+        ({"ledgerId": 0, "entryId": 2}, 3),
+    ],
+)
+def test_where_a_subscription_begins(http: HttpWorld, start: Any, backlog: int) -> None:
+    topic = http.topic(messages=5)
+    if isinstance(start, dict) and start["ledgerId"] == 0:
+        start = start | {"ledgerId": ledger_of(http, topic)}
+    http.done("PUT", f"{topic}/subscription/s", json=start)
+    assert http.backlog(topic) == backlog
+    assert http.ask("PUT", f"{topic}/subscription/s").status == 409
+    bad = http.ask("PUT", f"{topic}/subscription/other", json={"ledgerId": 99999, "entryId": 0})
+    assert bad.status == 412
+    assert http.get(f"{topic}/subscriptions") == ["s"]
+
+
+def test_a_subscription_makes_its_topic_where_that_is_allowed(http: HttpWorld) -> None:
+    http.done("PUT", f"{T}/made-by-subscription/subscription/s")
+    assert http.get(f"{T}/made-by-subscription/subscriptions") == ["s"]
+    refused = http.ask("PUT", "/admin/v2/persistent/no/where/x/subscription/s")
+    assert (refused.status, "no/where" in refused.reason) == (404, True)
+    assert http.ask("PUT", f"{T}/made-by-subscription/subscription/t?replicated=true").status == 412
+
+
+def test_a_subscription_in_use_is_deleted_by_force_alone(http: HttpWorld) -> None:
+    topic = http.topic(subscription="s")
+
+    async def work() -> None:
+        async with http.consuming(topic) as consumer:
+            refused = await http.asking("DELETE", f"{topic}/subscription/s")
+            assert (refused.status, "force" in refused.reason) == (412, True)
+            assert (await http.asking("DELETE", f"{topic}/subscription/s?force=true")).status == 204
+            with pytest.raises(Closed):
+                await consumer.receive(timeout=5)
+
+    http.run(work())
+    assert http.get(f"{topic}/subscriptions") == []
+
+
+def test_analysing_a_backlog(http: HttpWorld) -> None:
+    topic = http.topic(messages=20, subscription="s", batch=4)
+    path = f"{topic}/subscription/s/analyzeBacklog"
+    found = http.ask("POST", path).json
+    assert (found["entries"], found["messages"], found["aborted"]) == (5, 20, False)
+    http.done("POST", f"{topic}/subscription/s/skip/2")
+    assert http.ask("POST", path).json["messages"] == 12
+    later = {"ledgerId": ledger_of(http, topic), "entryId": 4}
+    assert http.ask("POST", path, json=later).json["entries"] == 1
+    assert http.ask("POST", path, json={"ledgerId": 99999, "entryId": 0}).status == 412
+
+
+# -- topics --------------------------------------------------------------------------------------------
+
+
+def test_a_topic_in_use_is_deleted_by_force_alone(http: HttpWorld) -> None:
+    topic = http.topic(messages=3, subscription="s")
+    refused = http.ask("DELETE", topic)
+    assert (refused.status, "1 subscriptions" in refused.reason) == (412, True)
+    http.done("DELETE", f"{topic}?force=true")
+    assert http.ask("GET", f"{topic}/stats").status == 404
+    http.done("PUT", topic)
+    assert http.get(f"{topic}/internalStats")["numberOfEntries"] == 0
+
+
+def test_terminate_truncate_trim(http: HttpWorld) -> None:
+    topic = http.topic(messages=6, subscription="s")
+    ledger = ledger_of(http, topic)
+    ended = http.ask("POST", f"{topic}/terminate").json
+    assert ended == {"ledgerId": ledger, "entryId": 5, "partitionIndex": -1}
+    assert http.get(f"{topic}/internalStats")["state"] == "Terminated"
+    assert http.get(f"{topic}/internal-info")["terminatedPosition"] == {"ledgerId": ledger, "entryId": 5}
+    http.done("POST", f"{topic}/trim")
+    assert http.backlog(topic) == 6
+    http.done("DELETE", f"{topic}/truncate")
+    assert http.backlog(topic) == 0
+    found = http.get(f"{topic}/internalStats")
+    assert (found["ledgers"], found["lastConfirmedEntry"]) == ([], "-1:-1")
+    refused = http.ask("GET", f"{topic}/examinemessage")
+    assert (refused.status, "no messages" in refused.reason) == (412, True)
+
+
+def test_names_with_anything_in_them(http: HttpWorld) -> None:
+    for name in ("a%2Fb%2Fc", "%C3%A4%20%22quote%22", "stats", "100%25", "a+b", "..x"):
+        http.done("PUT", f"{T}/{name}")
+        assert http.get(f"{T}/{name}/stats")["subscriptions"] == {}
+        http.done("PUT", f"{T}/{name}/subscription/{name}")
+        assert len(http.get(f"{T}/{name}/subscriptions")) == 1
+        http.done("DELETE", f"{T}/{name}/subscription/{name}")
+        http.done("DELETE", f"{T}/{name}")
+    for name in ("a%0Ab", "%00", "x" * 2000):
+        refused = http.ask("PUT", f"{T}/{name}")
+        assert refused.status in (412, 400), refused
+    for tenant in ("a%2Fb", "a b", "ä" * 600, "%0D%0A"):
+        assert http.ask("PUT", f"/admin/v2/tenants/{tenant}", json={}).status == 412
+
+
+def test_topics_of_a_namespace(http: HttpWorld) -> None:
+    http.done("PUT", "/admin/v2/namespaces/public/listed")
+    base = "/admin/v2/persistent/public/listed"
+    assert http.get(base) == []
+    for name in ("b", "a"):
+        http.done("PUT", f"{base}/{name}", json={"a": "property"})
+    names = ["persistent://public/listed/a", "persistent://public/listed/b"]
+    assert http.get(base) == names
+    assert http.get("/admin/v2/namespaces/public/listed/topics") == names
+    assert http.get("/admin/v2/namespaces/public/listed/topics?mode=NON_PERSISTENT") == []
+    busy = http.ask("DELETE", "/admin/v2/namespaces/public/listed")
+    assert (busy.status, "2 topics" in busy.reason) == (409, True)
+    http.done("DELETE", "/admin/v2/namespaces/public/listed?force=true")
+    assert http.ask("GET", base).status == 404
+    refused = http.ask("PUT", f"{base}/a")
+    assert (refused.status, "create the namespace" in refused.reason) == (404, True)
+
+
+# -- messages ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shop(http: HttpWorld) -> str:
+    """A topic with one message of everything."""
+    topic = http.topic(subscription="s")
+
+    async def fill() -> None:
+        name = topic.rpartition("/")[2]
+        async with http.broker.producer(name, name="till") as p:
+            await p.send(b"plain")
+            await p.send(
+                b"\x00\xffbytes",
+                key="schmied",
+                properties={"colour": "grün", "line": "a\r\nX-Evil: 1"},
+                event_time=1_700_000_000_123_000_000,
+                ordering_key=b"\x01\x02",
+            )
+            await p.send(b"binary key", key=b"\x00\xff")
+            await p.send(b"large", properties={"much": "x" * 100_000})
+
+    http.run(fill())
+    return topic
+
+
+def test_a_message_comes_with_all_that_belongs_to_it(http: HttpWorld, shop: str) -> None:
+    found = http.ask("GET", f"{shop}/examinemessage?initialPosition=earliest&messagePosition=2")
+    assert (found.status, found.body) == (200, b"\x00\xffbytes")
+    assert found.headers["Content-Type"] == "application/octet-stream"
+    headers = {name[9:]: text for name, text in found.headers.items() if name.startswith("X-Pulsar-")}
+    assert headers.pop("publish-time")
+    assert headers == {
+        "Message-ID": f"{ledger_of(http, shop)}:1",
+        "producer-name": "till",
+        "sequence-id": "1",
+        "compression": "NONE",
+        "event-time": "2023-11-14T22:13:20.123+00:00",
+        "partition-key": "schmied",
+        "ordering-key": "AQI=",
+        "PROPERTY": r'{"colour": "gr\u00fcn", "line": "a\r\nX-Evil: 1"}',
+    }
+    assert "X-Evil" not in found.headers
+
+
+def test_messages_by_their_place(http: HttpWorld, shop: str) -> None:
+    ledger = ledger_of(http, shop)
+    for path, body in {
+        "examinemessage": b"large",
+        "examinemessage?messagePosition=3": b"\x00\xffbytes",
+        "examinemessage?initialPosition=earliest": b"plain",
+        f"ledger/{ledger}/entry/2": b"binary key",
+        "subscription/s/position/1": b"plain",
+        "subscription/s/position/4": b"large",
+    }.items():
+        assert http.ask("GET", f"{shop}/{path}").body == body
+    for path, status in {
+        "examinemessage?messagePosition=5": 404,
+        "examinemessage?messagePosition=0": 400,
+        "examinemessage?initialPosition=middle": 400,
+        f"ledger/{ledger}/entry/4": 404,
+        f"ledger/{ledger}/entry/-1": 412,
+        f"ledger/{(1 << 63) - 1}/entry/0": 404,
+        "subscription/s/position/5": 404,
+        f"subscription/s/position/{(1 << 63) - 1}": 404,
+        "subscription/s/position/0": 412,
+        "subscription/s/position/first": 412,
+    }.items():
+        assert http.ask("GET", f"{shop}/{path}").status == status, path
+    assert http.backlog(shop) == 4
+
+
+def test_peeking_leaves_out_what_is_acknowledged(http: HttpWorld) -> None:
+    topic = http.topic(messages=6, subscription="s")
+
+    async def work() -> None:
+        async with http.consuming(topic, type="shared") as consumer:
+            messages = await consumer.receive_many(6, timeout=5)
+            await consumer.ack_many([messages[0], messages[2], messages[3]], receipt=True)
+
+    http.run(work())
+    peeked = [http.ask("GET", f"{topic}/subscription/s/position/{n}").body for n in (1, 2, 3)]
+    assert peeked == [b"message 1", b"message 4", b"message 5"]
+    found, ledger = cursor(http, topic), ledger_of(http, topic)
+    assert found["individuallyDeletedMessages"] == f"[({ledger}:1..{ledger}:3]]"
+    assert found["totalNonContiguousDeletedMessagesRange"] == 1
+    stats = http.get(f"{topic}/stats")
+    assert stats["subscriptions"]["s"]["nonContiguousDeletedMessagesRanges"] == 1
+    info = http.get(f"{topic}/internal-info")["cursors"]["s"]
+    assert info["markDelete"] == {"ledgerId": ledger, "entryId": 0}
+    assert info["individualDeletedMessages"] == [
+        {
+            "lowerEndpoint": {"ledgerId": ledger, "entryId": 1},
+            "upperEndpoint": {"ledgerId": ledger, "entryId": 3},
+        }
+    ]
+
+
+def test_bytes_that_are_no_message_are_shown_as_they_are(http: HttpWorld) -> None:
+    topic = http.topic(subscription="s")
+    name = topic.rpartition("/")[2]
+
+    async def work() -> None:
+        async with http.broker.producer(name) as p:
+            state = http.broker.topic(f"persistent://public/default/{name}").state
+            ((session, producer),) = state.producers.items()
+            await http.broker.engine.publish_entries(
+                state.id, session, producer.epoch, p.name, [(0, 1, b"not an entry")]
+            )
+
+    http.run(work())
+    assert http.ask("GET", f"{topic}/examinemessage").body == b"not an entry"
+
+
+# -- stats ---------------------------------------------------------------------------------------------
+
+
+def test_stats_tell_who_is_there_and_how_fast(http: HttpWorld) -> None:
+    topic = http.topic(messages=20, subscription="s")
+    name = topic.rpartition("/")[2]
+
+    async def work() -> tuple[Any, Any]:
+        async with (
+            http.broker.producer(name, name="till", access="exclusive"),
+            http.consuming(topic, type="shared", name="one", receiver_queue=5) as consumer,
+            http.broker.consumer(name, "reading", durable=False, start="earliest"),
+        ):
+            await consumer.receive_many(5, timeout=5)
+            stats = (await http.asking("GET", f"{topic}/stats?getEarliestTimeInBacklog=true")).json
+            return stats, (await http.asking("GET", f"{topic}/internalStats")).json
+
+    stats, internal = http.run(work())
+    assert [(each["producerName"], each["accessMode"]) for each in stats["publishers"]] == [
+        ("till", "Exclusive")
+    ]
+    assert stats["msgInCounter"] == 20
+    assert stats["msgRateIn"] > 0
+    assert stats["msgThroughputIn"] > stats["msgRateIn"]
+    subscription = stats["subscriptions"]["s"]
+    assert (subscription["type"], subscription["msgBacklog"], subscription["isDurable"]) == (
+        "Shared",
+        20,
+        True,
+    )
+    assert subscription["earliestMsgPublishTimeInBacklog"] > 1_600_000_000_000
+    (consumer,) = subscription["consumers"]
+    assert consumer["consumerName"] == "one"
+    assert consumer["unackedMessages"] == consumer["msgOutCounter"] >= 5
+    assert consumer["bytesOutCounter"] > consumer["msgOutCounter"]
+    assert subscription["msgOutCounter"] == consumer["msgOutCounter"]
+    assert "no permits" in subscription["diagnosis"]
+    assert not stats["subscriptions"]["reading"]["durable"]
+    assert stats["deduplicationStatus"] == "Disabled"
+    assert internal["cursors"]["s"]["active"]
+    assert internal["numberOfEntries"] == 20
+    assert internal["ledgers"][0]["entries"] == 20
+
+
+def test_a_reset_that_is_under_way_is_told(http: HttpWorld) -> None:
+    topic = http.topic(messages=5, subscription="s")
+
+    async def work() -> Any:
+        name = topic.rpartition("/")[2]
+        where = http.broker.topic(f"persistent://public/default/{name}")
+        subscription = where.state.subscriptions["s"]
+        dispatcher = http.broker.dispatcher(where, subscription)
+        window = dispatcher.revision.start(b"token")
+        assert window is not None
+        found = (await http.asking("GET", f"{topic}/internalStats")).json
+        dispatcher.revision.end(window, lambda: None, reset_number=subscription.reset_number)
+        return found
+
+    found = http.run(work())["cursors"]["s"]
+    assert (found["isUnderRevision"], found["revisionNum"]) == (1, 0)
+    assert cursor(http, topic)["isUnderRevision"] == 0
+
+
+# -- policies ------------------------------------------------------------------------------------------
+
+
+def test_policies_are_kept_and_inherited(http: HttpWorld) -> None:
+    http.done("PUT", "/admin/v2/namespaces/public/kept", json={"deduplicationEnabled": True})
+    namespace, topic = "/admin/v2/namespaces/public/kept", "/admin/v2/persistent/public/kept/x"
+    http.done("PUT", topic)
+    retention = {"retentionTimeInMinutes": 60, "retentionSizeInMB": 7}
+    http.done("POST", f"{namespace}/retention", json=retention)
+    http.done("POST", f"{namespace}/messageTTL", json=90)
+    assert http.get(f"{namespace}/retention") == retention
+    assert http.get(namespace) == {
+        "retention_policies": retention,
+        "message_ttl_in_seconds": 90,
+        "deduplicationEnabled": True,
+        "replication_clusters": ["standalone"],
+        "bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1},
+        "deleted": False,
+    }
+    for path, value in {"retention": retention, "messageTTL": 90, "deduplicationEnabled": True}.items():
+        assert http.get(f"{topic}/{path}") is None
+        assert http.get(f"{topic}/{path}?applied=true") == value
+    assert http.get(f"{topic}/stats")["deduplicationStatus"] == "Enabled"
+    never = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    http.done("POST", f"{topic}/retention", json=never)
+    http.done("POST", f"{topic}/messageTTL?messageTTL=0")
+    http.done("POST", f"{topic}/deduplicationEnabled", json=False)
+    for path, value in {"retention": never, "messageTTL": 0, "deduplicationEnabled": False}.items():
+        assert http.get(f"{topic}/{path}") == http.get(f"{topic}/{path}?applied=true") == value
+        http.done("DELETE", f"{topic}/{path}")
+        assert http.get(f"{topic}/{path}") is None
+    for path in ("retention", "messageTTL", "deduplication"):
+        http.done("DELETE", f"{namespace}/{path}")
+        assert http.get(f"{namespace}/{path}") is None
+
+
+@pytest.mark.parametrize(
+    ("minutes", "size", "fits"), [(0, 0, True), (0, 5, False), (5, 0, False), (-1, 5, True)]
+)
+def test_which_retention_makes_sense(http: HttpWorld, minutes: int, size: int, fits: bool) -> None:
+    topic = http.topic()
+    body = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size}
+    assert http.ask("POST", f"{topic}/retention", json=body).status == (204 if fits else 412)
+    assert http.get(f"{topic}/retention") == (body if fits else None)
+
+
+def test_tenants(http: HttpWorld) -> None:
+    http.done("PUT", "/admin/v2/tenants/shop", json={"adminRoles": ["boss"]})
+    assert http.get("/admin/v2/tenants/shop") == {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}
+    http.done("POST", "/admin/v2/tenants/shop", json={"adminRoles": ["a", "b"], "allowedClusters": ["x"]})
+    assert http.get("/admin/v2/tenants/shop") == {"adminRoles": ["a", "b"], "allowedClusters": ["x"]}
+    assert "shop" in http.get("/admin/v2/tenants")
+    http.done("PUT", "/admin/v2/namespaces/shop/eu")
+    assert http.get("/admin/v2/namespaces/shop") == ["shop/eu"]
+    http.done("PUT", "/admin/v2/persistent/shop/eu/orders")
+    assert http.ask("DELETE", "/admin/v2/tenants/shop").status == 409
+    http.done("DELETE", "/admin/v2/tenants/shop?force=true")
+    assert http.ask("GET", "/admin/v2/persistent/shop/eu/orders/stats").status == 404
