@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,26 +14,62 @@ import pytest
 from holdfast import Misuse, Queue
 from tests.kit.processes import Child, Start
 from tests.kit.spark.session import spark as spark
+from tests.kit.tiers import CHECK, COUNTS, FOLDERS, LIMIT_S, Guard, Stopwatch, folder_of, summary
+
+HEAVY = ("spark", "mutants", "torture")
+ORDER = (*HEAVY, *(folder for folder in FOLDERS if folder not in HEAVY))
+"""What takes longest begins first, so that no process is left alone with it at the end."""
 
 # Every Java lives for seconds here: one that compiles little, with one thread for its memory, is done sooner.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
-COUNTS = "counts"
-"""What a test says at the end of the run: how much it has tried."""
+guard = Guard()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run what is marked nightly, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test by its folder; keep files together, and all of Spark in one process."""
+    for item in items:
+        folder = folder_of(item.path)
+        item.add_marker(folder)
+        group = folder if folder == "spark" else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+    if not config.getoption("--nightly"):
+        later = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    items.sort(key=lambda item: ORDER.index(folder_of(item.path)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with guard.on(folder_of(item.path) in CHECK):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that takes longer than its folder allows."""
+    watch = Stopwatch()
+    result = yield
+    limit = LIMIT_S.get(folder_of(item.path))
+    if limit is not None and (took := watch.seconds()) > limit:
+        pytest.fail(f"took {took:.2f} s; a test in tests/{folder_of(item.path)} may take {limit} s")
+    return result
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    told = [
-        f"{report.nodeid.partition('::')[2]}: {words}"
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if getattr(report, "when", "") == "call"
-        for name, words in report.user_properties
-        if name == COUNTS
+    reports = [
+        each
+        for each in itertools.chain.from_iterable(terminalreporter.stats.values())
+        if isinstance(each, pytest.TestReport)
     ]
-    if told:
-        terminalreporter.section("counts")
-        terminalreporter.write_line("\n".join(told))
+    for title, lines in summary(reports):
+        terminalreporter.section(title)
+        terminalreporter.write_line("\n".join(lines))
 
 
 @pytest.fixture
