@@ -43,6 +43,7 @@ from holdfast.wire.http import HttpOptions
 from tests.kit.processes import until
 from tests.kit.served import Served, served
 from tests.kit.server import flight_world
+from tests.kit.server.auth_world import World, make_world, token
 from tests.kit.server.flight_world import (
     LARGE,
     PREFIX,
@@ -57,7 +58,6 @@ from tests.kit.server.flight_world import (
     table,
 )
 from tests.kit.server.http_world import HttpWorld
-from tests.process.server.test_auth_wire import World, make_world, token
 
 ROOT = token("root")
 
@@ -217,7 +217,7 @@ def test_nothing_is_answered_before_authentication(server: Served) -> None:
         list(client.list_actions(flight.FlightCallOptions(headers=twice)))
     import base64
 
-    from tests.process.server.test_auth_wire import PASSWORD
+    from tests.kit.server.auth_world import PASSWORD
 
     password = b"Basic " + base64.b64encode(f"anna:{PASSWORD}".encode())
     known = flight.FlightCallOptions(headers=[(b"authorization", password)], timeout=20)

@@ -39,8 +39,8 @@ from tests.kit.ledger.entry_bytes import METADATA, Fields, entry
 from tests.kit.ledger.topic_bytes import compress
 from tests.kit.processes import until
 from tests.kit.served import Served, served
+from tests.kit.server.auth_world import World, make_world, token
 from tests.kit.server.flight_world import LARGE, PREFIX, Cut, by_path, fill, flight_pid, gone, narrow, table
-from tests.process.server.test_auth_wire import World, make_world, token
 
 ROOT = token("root")
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import socket
 import ssl
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.kit.served import Served, served
-from tests.process.server.test_auth_wire import PASSWORD, SECRET, World, greeting, make_world, token, told
+from tests.kit.server.auth_world import (
+    PASSWORD,
+    SECRET,
+    World,
+    ask,
+    basic,
+    bearer,
+    greeting,
+    make_world,
+    status,
+    token,
+    told,
+)
 
 GRANTS = """
 [[authorization.grants]]
@@ -41,30 +51,6 @@ def server(world: World) -> Iterator[Served]:
         assert ask(server, "PUT", TOPIC, bearer("root"))[0] == 204
         assert ask(server, "PUT", f"{TOPIC}/subscription/s", bearer("root"))[0] == 204
         yield server
-
-
-def bearer(role: str, **claims: Any) -> str:
-    return f"Bearer {token(role, **claims)}"
-
-
-def basic(name: str, password: str) -> str:
-    return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
-
-
-def ask(
-    server: Served, method: str, path: str, credentials: str | None = None, body: bytes | None = None
-) -> tuple[int, str, http.client.HTTPMessage]:
-    channel = http.client.HTTPConnection("127.0.0.1", server.ready["http_port"], timeout=10)
-    try:
-        channel.request(method, path, body, {} if credentials is None else {"Authorization": credentials})
-        answer = channel.getresponse()
-        return answer.status, answer.read().decode(), answer.headers
-    finally:
-        channel.close()
-
-
-def status(server: Served, method: str, path: str, credentials: str | None = None) -> int:
-    return ask(server, method, path, credentials)[0]
 
 
 # -- who it is ----------------------------------------------------------------------------------------

@@ -5,85 +5,26 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
 
-from holdfast._core import frame_command
-from holdfast.wire.passwords import Hash, write_users
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.certificates import DAY, Authority
 from tests.kit.served import Served, served
 from tests.kit.server.auth_client import AuthClient
-
-SECRET = "the secret of these tests, which nobody else knows"
-PASSWORD = "sesame, open for these tests"
-
-CONFIG = """
-[tls]
-certificate = "{pki}/server.pem"
-key = "{pki}/server.key"
-ca = "{pki}/ca.pem"
-
-[authentication]
-methods = ["token", "basic", "tls"]
-{anonymous}
-
-[authentication.token]
-secret_file = "secret"
-
-[authentication.basic]
-users_file = "users"
-
-[authorization]
-enabled = true
-superusers = ["root"]
-
-[[authorization.grants]]
-roles = ["billing", "anna", "carla"]
-on = "public/default"
-allow = ["produce", "consume"]
-
-[[authorization.grants]]
-roles = ["looker", "guest"]
-on = "public/default/open-*"
-allow = ["consume"]
-"""
-
-
-@dataclass
-class World:
-    """A directory with everything that a server with all methods needs."""
-
-    directory: Path
-    authority: Authority
-
-    def configure(self, anonymous: str = "", extra: str = "") -> str:
-        text = CONFIG.format(pki=self.authority.directory, anonymous=anonymous) + extra
-        (self.directory / "holdfast.toml").write_text(text)
-        return str(self.directory / "holdfast.toml")
-
-    def users(self, **passwords: str) -> None:
-        write_users(
-            self.directory / "users", {name: Hash.of(each, log_n=4) for name, each in passwords.items()}
-        )
-
-
-def make_world(directory: Path) -> World:
-    authority = Authority(directory / "pki")
-    authority.certify("server")
-    (directory / "secret").write_text(SECRET)
-    (directory / "secret").chmod(0o600)
-    world = World(directory, authority)
-    world.users(anna=PASSWORD)
-    return world
-
-
-def token(role: str, secret: str = SECRET, **claims: Any) -> str:
-    return jwt.encode({"sub": role} | claims, secret, algorithm="HS256")
+from tests.kit.server.auth_world import (
+    PASSWORD,
+    SECRET,
+    World,
+    commands,
+    connect,
+    frame,
+    greeting,
+    make_world,
+    token,
+    told,
+)
 
 
 @pytest.fixture(scope="module")
@@ -223,39 +164,6 @@ def test_who_cannot_renew_is_closed(server: Served, client: AuthClient) -> None:
 
 
 # -- before anybody is known --------------------------------------------------------------------------
-
-
-def connect(server: Served) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.ready["port"]), timeout=10)
-
-
-def frame(kind: int, **parts: Any) -> bytes:
-    return bytes(frame_command(pb.BaseCommand(type=kind, **parts).SerializeToString()))  # type: ignore[arg-type]
-
-
-def greeting(method: str = "", data: bytes = b"", **more: Any) -> bytes:
-    hello = pb.CommandConnect(client_version="test", auth_method_name=method, auth_data=data, **more)
-    return frame(pb.BaseCommand.CONNECT, connect=hello)
-
-
-def told(channel: socket.socket) -> list[pb.BaseCommand]:
-    """Everything until the server closes."""
-    data = b""
-    try:
-        while part := channel.recv(65536):
-            data += part
-    except ConnectionResetError:
-        pass
-    return commands(data)
-
-
-def commands(data: bytes) -> list[pb.BaseCommand]:
-    found = []
-    while len(data) >= 8:
-        size = int.from_bytes(data[4:8], "big")
-        found.append(pb.BaseCommand.FromString(data[8 : 8 + size]))
-        data = data[4 + int.from_bytes(data[:4], "big") :]
-    return found
 
 
 EARLY = {
