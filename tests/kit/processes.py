@@ -40,11 +40,13 @@ T = TypeVar("T")
 def until(condition: Callable[[], T], timeout: float = PATIENCE_S) -> T:
     """Waits for a condition to become true, and returns what it said."""
     limit = time.monotonic() + timeout
+    pause_s = 0.0005
     while True:
         if value := condition():
             return value
         assert time.monotonic() < limit, "what the test waits for did not happen"
-        time.sleep(0.0005)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, 0.01)
 
 
 def process_state(pid: int) -> str:
@@ -53,6 +55,18 @@ def process_state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time of a process's threads so far: compare it, do not limit it."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
+
+
+def private_memory(pid: int) -> int:
+    """Return a process's resident bytes, without what it shares, such as the page cache."""
+    resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Child:

@@ -71,6 +71,13 @@ class Door:
         """Connections whose client does not read."""
         return sum(each.stalled for each in self._server.connections)
 
+    async def unread(self) -> int:
+        """Connections that the server does not read from at present."""
+        return sum(
+            each._transport is not None and not each._transport.is_reading()
+            for each in self._server.connections
+        )
+
     async def untold(self) -> int:
         """Watches whose client knows less than there is."""
         subjects = [each for every in self._server.watching.subjects.values() for each in every.values()]
