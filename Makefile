@@ -10,18 +10,17 @@ NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp)
 PYTHONS := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build test pytest demo lint format explore explore-slice torture declarative bench fuzz fuzz-wire docs lock clean FORCE
+.PHONY: help venv build check test pytest demo lint format explore explore-slice torture declarative bench fuzz fuzz-wire docs lock clean FORCE
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 venv: $(VENV)/.locked ## the virtual environment, with every dependency of requirements.lock
 
+# One at a time: a second `make` waits, and finds it done.
 $(VENV)/.locked: requirements.lock
 	@.ci/prepare $(PYTHON)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
-	@touch $@
+	@flock requirements.lock .ci/environment $(PYTHON) $(VENV)
 
 build: build/.built ## compile the extension and install the package in place
 
@@ -32,14 +31,21 @@ build/sources: FORCE
 	    echo $(sort $(wildcard native/holdfast/* native/bindings/*)) > $@
 
 build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filter-out native/model/%,$(NATIVE))
-	@flock build/sources $(BIN)/pip install --quiet --no-build-isolation --no-deps --no-index --editable .
+	@flock build/sources .ci/progress build "compiling the core and its bindings with $${CXX:-g++}" \
+	    --count '\[\d+/(?P<total>\d+)\] Building CXX object \S*?(?P<name>[\w.]+)\.o' -- \
+	    $(BIN)/pip install --verbose --no-build-isolation --no-deps --no-index --editable .
 	@touch $@
 
-test: ## everything: environment, build, linters, explorer slice, all tests
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
+check: build/.built ## under a minute: unit, conformance and simulation; no process, compiler or Java
+	@$(PYTEST) -q tests/unit tests/conformance tests/simulation $(ARGS)
+
+test: ## a slice of everything: environment, build, linters, explorer, all folders of tests
 	@.ci/stages venv build lint explore-slice pytest
 
 pytest: build/.built
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(PYTEST) $(ARGS)
 
 demo: build ## a rig, a broker and Spark at work while all of them are being killed
 	@$(BIN)/holdfast demo
