@@ -38,6 +38,7 @@ class Door:
         self._broker = broker
         self._server = server
         self._gate: asyncio.Event | None = None
+        self._held = 0
 
     async def connections(self) -> int:
         return len(self._server.connections)
@@ -101,10 +102,15 @@ class Door:
 
         async def held(ordinal: int, count_max: int, size_max: int) -> Any:
             entries = await real(found, ordinal, count_max, size_max)
+            self._held += 1
             await gate.wait()
+            self._held -= 1
             return entries
 
         found.read = held  # type: ignore[method-assign]
+
+    async def held_reads(self) -> int:
+        return self._held
 
     async def open_reads(self) -> None:
         assert self._gate is not None
