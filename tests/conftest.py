@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test by its folder; keep files together, and all of Spark in one process."""
     for item in items:
-        folder = folder_of(item.path)
+        folder = folder_of(item)
         item.add_marker(folder)
         group = folder if folder == "spark" else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
@@ -41,12 +41,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         later = [item for item in items if item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=later)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
-    items.sort(key=lambda item: ORDER.index(folder_of(item.path)))
+    items.sort(key=lambda item: ORDER.index(folder_of(item)))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    with guard.on(folder_of(item.path) in CHECK):
+    with guard.on() if folder_of(item) in CHECK else contextlib.nullcontext():
         return (yield)
 
 
@@ -55,9 +55,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a test that takes longer than its folder allows."""
     watch = Stopwatch()
     result = yield
-    limit = LIMIT_S.get(folder_of(item.path))
+    limit = LIMIT_S.get(folder_of(item))
     if limit is not None and (took := watch.seconds()) > limit:
-        pytest.fail(f"took {took:.2f} s; a test in tests/{folder_of(item.path)} may take {limit} s")
+        pytest.fail(f"took {took:.2f} s; a test in tests/{folder_of(item)} may take {limit} s")
     return result
 
 

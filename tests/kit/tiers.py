@@ -13,10 +13,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import SupportsIndex
 
 import pytest
-
-from tests.kit import ROOT
 
 CHECK = ("unit", "conformance", "simulation")
 FOLDERS = (*CHECK, "process", "pulsar", "spark", "mutants", "torture", "repo")
@@ -31,11 +30,12 @@ PROCESS_EVENTS = {
 }
 
 
-def folder_of(path: Path) -> str:
-    """Return the folder below tests/ that a test file belongs to."""
-    parts = path.relative_to(ROOT / "tests").parts
-    assert parts[0] in FOLDERS, f"{path}: tests belong into one of {', '.join(FOLDERS)}"
-    return parts[0]
+def folder_of(item: pytest.Item) -> str:
+    """Return the folder below tests/ that a test is in."""
+    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    if folder not in FOLDERS:
+        raise pytest.UsageError(f"{item.path}: a test belongs into one of tests/{{{','.join(FOLDERS)}}}")
+    return folder
 
 
 # -- what a test of `make check` may not do -----------------------------------------------------------
@@ -49,20 +49,24 @@ class Guard:
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, args: tuple[object, ...]) -> None:
-        if not self.active:
-            return
-        if event in PROCESS_EVENTS:
+        if self.active and event in PROCESS_EVENTS:
             raise AssertionError(f"{event} in a test of `make check`: it belongs to tests/process")
-        if event == "time.sleep" and isinstance(args[0], int | float) and args[0] > SLEEP_MAX_S:
-            raise AssertionError(f"time.sleep({args[0]}) in a test of `make check`: wait for a condition")
 
     @contextlib.contextmanager
-    def on(self, active: bool) -> Iterator[None]:
-        self.active = active
+    def on(self) -> Iterator[None]:
+        """Guard what runs meanwhile in this process."""
+        really = time.sleep
+
+        def sleep(seconds: float | SupportsIndex) -> None:
+            if float(seconds) > SLEEP_MAX_S:
+                raise AssertionError(f"time.sleep({seconds}) in a test of `make check`: wait for a condition")
+            really(seconds)
+
+        self.active, time.sleep = True, sleep
         try:
             yield
         finally:
-            self.active = False
+            self.active, time.sleep = False, really
 
 
 def waited_for_processor_s() -> float:
