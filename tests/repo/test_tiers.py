@@ -59,7 +59,7 @@ def run(root: Path, planted: dict[str, str], *options: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What one run says of every planted test in every folder of `make check`, and in one that is not."""
+    """Run every planted test in each folder of `make check`, and in one that is not; return the output."""
     folders = ("unit", "conformance", "simulation", "process")
     planted = {f"{folder}/test_{name}.py": text for folder in folders for name, text in PLANTED.items()}
     status, told = run(tmp_path_factory.mktemp("planted"), planted)
