@@ -81,11 +81,11 @@ def check(data: Path, sound: Rows, parts: dict[int, list[int]]) -> int:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows, dict[int, list[int]]]:
+def made(shared_path: Path) -> tuple[Path, Rows, dict[int, list[int]]]:
     """A directory, its rows, and the parts of chunked messages by the positions of the last ones."""
     maker = Maker(7)
     maker.any(70)
-    data = tmp_path_factory.mktemp("damage") / "data"
+    data = shared_path / "data"
     store(data, maker.entries)
     rows, damaged = read(data, permissive=False)
     assert damaged == 0
