@@ -1,16 +1,57 @@
-"""The project that `pipeline init` writes: its own test passes, and its declarations are sound."""
+"""The project that `pipeline init` writes: its own test passes."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 
 from holdfast.pipeline.init import write_project
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
+MODULES = ("measurements", "test_measurements")
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Far from UTC."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_its_own_test_passes_here(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the session that all tests share."""
+    write_project(tmp_path / "project")
+    monkeypatch.syspath_prepend(str(tmp_path / "project"))
+    tests = importlib.import_module("test_measurements")
+    try:
+        found = [each for name, each in vars(tests).items() if name.startswith("test_")]
+        assert len(found) == 2
+        for test in found:
+            test(spark)
+    finally:
+        for name in MODULES:
+            del sys.modules[name]
+
+
+@pytest.mark.nightly  # a Java of its own
 def test_its_own_test_passes(tmp_path: Path) -> None:
+    """As a user runs it."""
     project = tmp_path / "project"
     written = write_project(project)
     assert {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()} == set(written)

@@ -6,7 +6,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +27,8 @@ from holdfast.pipeline.measure import (
     stream_report,
 )
 from holdfast.pipeline.numbered import encode_json
+from tests.kit.processes import until
+from tests.kit.spark.archive_kill import Drivers
 from tests.kit.spark.pipeline_kill import killed
 from tests.kit.spark.pipeline_world import Fed, publish
 
@@ -124,12 +126,34 @@ def test_what_is_not_finite_is_no_measurement(spark: SparkSession, tmp_path: Pat
 
 
 def test_a_run_that_is_killed_leaves_the_old_figures(spark: SparkSession, tmp_path: Path) -> None:
+    """The driver, with SIGKILL, while Java writes; the next run comes when Java has nothing left to do."""
+    drivers = Drivers(spark)
+
+    def kill(data: Path, to: Path) -> None:
+        assert drivers.measure(data, to, "m") == "killed"
+        until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds(), 60)
+
+    try:
+        kill_and_measure(spark, tmp_path, kill)
+    finally:
+        drivers.close()
+
+
+@pytest.mark.nightly  # a Java of its own
+def test_the_command_is_killed_with_its_java(spark: SparkSession, tmp_path: Path) -> None:
+    def kill(data: Path, to: Path) -> None:
+        command = ["measure", "m", "--data", str(data), "--to", str(to)]
+        killed(command, lambda: any(tmp_path.glob(".w.new-*")))
+
+    kill_and_measure(spark, tmp_path, kill)
+
+
+def kill_and_measure(spark: SparkSession, tmp_path: Path, kill: Callable[[Path, Path], None]) -> None:
     data, to = tmp_path / "data", tmp_path / "w"
     publish(data, "m", [reading(0, 1, 2.0)])
     measure(spark, to=to, topics=["m"], path=str(data))
     publish(data, "m", [reading(1, 2, 4.0)])
-    command = ["measure", "m", "--data", str(data), "--to", str(to)]
-    killed(command, lambda: any(tmp_path.glob(".w.new-*")))
+    kill(data, to)
     assert windows(spark, to) == [(0, "k", 1, 2.0, 2.0)]
     measure(spark, to=to, topics=["m"], path=str(data))
     assert windows(spark, to) == [(0, "k", 2, 2.0, 3.0)]
