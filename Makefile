@@ -36,7 +36,7 @@ build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filt
 	    $(BIN)/pip install --verbose --no-build-isolation --no-deps --no-index --editable .
 	@touch $@
 
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 check: build/.built ## under a minute: unit, conformance and simulation; no process, compiler or Java
 	@$(PYTEST) -q tests/unit tests/conformance tests/simulation $(ARGS)

@@ -31,17 +31,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test by its folder; keep files together, and all of Spark in one process."""
+    """Mark every test by its folder, and put what takes longest first."""
     for item in items:
-        folder = folder_of(item)
-        item.add_marker(folder)
-        group = folder if folder == "spark" else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(folder_of(item))
     if not config.getoption("--nightly"):
         later = [item for item in items if item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=later)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     items.sort(key=lambda item: ORDER.index(folder_of(item)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Share tests among processes by files, but all of Spark is one piece: it has one Java."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "tests/spark" if file.startswith("tests/spark/") else file
+
+    return ByFile(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -98,7 +98,7 @@ def summary(reports: list[pytest.TestReport]) -> Iterator[tuple[str, list[str]]]
     for report in reports:
         seconds[report.nodeid] += report.duration
     told = [
-        f"{report.nodeid.partition('::')[2].partition('@')[0]}: {words}"
+        f"{report.nodeid.partition('::')[2]}: {words}"
         for report in reports
         if report.when == "call"
         for name, words in report.user_properties

@@ -40,7 +40,7 @@ def run(root: Path, planted: dict[str, str], *options: str) -> tuple[int, str]:
         file = root / "tests" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    (root / "pytest.ini").write_text("[pytest]\nmarkers =\n    nightly: x\n    xdist_group: x\n")
+    (root / "pytest.ini").write_text("[pytest]\nmarkers =\n    nightly: x\n")
     command = [
         sys.executable,
         "-m",
