@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +42,25 @@ def complains(*arguments: str, data: bytes = b"", status: int = 1) -> str:
 
 def answer(*arguments: str, status: int = 0) -> Any:
     return json.loads(run(*arguments, "--json", status=status).stdout)
+
+
+PACKAGES = {"promtool": "prometheus", "systemd-analyze": "systemd"}
+"""Where tools that only `make nightly` needs come from."""
+
+
+def run_tool(tool: str, *arguments: str | Path, text: str = "") -> tuple[int, str]:
+    """Run a tool of another package; its exit status, and what it says on either stream."""
+    assert shutil.which(tool), f"{tool} is missing: install the package {PACKAGES[tool]}"
+    done = subprocess.run(
+        [tool, *arguments],
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout
 
 
 def sessions() -> list[str]:
