@@ -270,5 +270,4 @@ int main() {
     test_text();
     test_hostile();
     test_filter();
-    return 0;
 }
