@@ -14,7 +14,7 @@ from holdfast.wire.http.server import ROUTES
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit import served as served_by
 from tests.kit.served import Served
-from tests.kit.server import auth_checks
+from tests.kit.server import auth_everywhere
 
 B = pb.BaseCommand
 Check = Callable[[Served], None]
@@ -30,14 +30,14 @@ class Forgetful:
 
 
 def commands(kinds: Iterable[int]) -> tuple[Check, ...]:
-    return tuple(functools.partial(auth_checks.command_asks, kind) for kind in kinds)
+    return tuple(functools.partial(auth_everywhere.command_asks, kind) for kind in kinds)
 
 
 def paths() -> tuple[Check, ...]:
     """Those that look: what ends or changes the topic would be noticed by the next one, too."""
-    looking = [route for route in ROUTES if route.method == "GET" and route.path not in auth_checks.KNOWN]
+    looking = [route for route in ROUTES if route.method == "GET" and route.path not in auth_everywhere.KNOWN]
     return tuple(
-        functools.partial(auth_checks.path_asks, route)
+        functools.partial(auth_everywhere.path_asks, route)
         for route in looking
         if route.action not in ("health", "describe")
     )
@@ -48,7 +48,7 @@ STAGES = (B.STAGE_OPEN, B.STAGE_CLOSE, B.STAGE_DROP)
 SERVERS = {
     "no command asks": Forgetful(
         "from holdfast.wire.connection import Connection\nConnection.authorize = lambda *_, **__: None\n",
-        commands(sorted(auth_checks.ASKING)),
+        commands(sorted(auth_everywhere.ASKING)),
     ),
     "no path asks": Forgetful(
         "from holdfast.wire.access import Access\nAccess._allows_http = lambda *_: True\n", paths()
@@ -62,11 +62,11 @@ SERVERS = {
         "def authorize(self, action, name, subscription='', behind=''):\n"
         "    self.options.authorize(self.role, action, name, subscription)\n"
         "Connection.authorize = authorize\n",
-        (functools.partial(auth_checks.proxy_is_asked, "stranger"),),
+        (functools.partial(auth_everywhere.proxy_is_asked, "stranger"),),
     ),
     "nobody is behind a proxy of HTTP": Forgetful(
         "from holdfast.wire import access\naccess.ORIGINAL_PRINCIPAL = 'X-Other'\n",
-        (auth_checks.proxy_is_asked_over_http,),
+        (auth_everywhere.proxy_is_asked_over_http,),
     ),
     "whatever is wrong is told to nobody in particular": Forgetful(
         "from holdfast.wire.http import server\n"
@@ -74,8 +74,8 @@ SERVERS = {
         "    return server.Call(self, route, request)\n"
         "server.HttpServer._call = call\n",
         tuple(
-            functools.partial(auth_checks.stranger_is_not_told_what_is_wrong, route)
-            for route in auth_checks.NAMING
+            functools.partial(auth_everywhere.stranger_is_not_told_what_is_wrong, route)
+            for route in auth_everywhere.NAMING
             if "{tenant}" in route.path
         ),
     ),
@@ -91,7 +91,7 @@ def server(
     program.write_text(text)
     program.chmod(0o700)
     monkeypatch.setattr(served_by, "COMMAND", str(program))
-    with auth_checks.granting(tmp_path) as server:
+    with auth_everywhere.granting(tmp_path) as server:
         yield server
 
 

@@ -11,8 +11,8 @@ from holdfast.wire.private import HANDLERS
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import REQUESTS
 from tests.kit.served import Served
-from tests.kit.server import auth_checks
-from tests.kit.server.auth_checks import (
+from tests.kit.server import auth_everywhere
+from tests.kit.server.auth_everywhere import (
     ASKING,
     CLOSED,
     NAMING,
@@ -31,7 +31,7 @@ B = pb.BaseCommand
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with auth_checks.granting(tmp_path_factory.mktemp("everywhere")) as server:
+    with auth_everywhere.granting(tmp_path_factory.mktemp("everywhere")) as server:
         yield server
 
 
@@ -40,12 +40,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.parametrize("route", CLOSED, ids=lambda route: f"{route.method} {route.path}")
 def test_every_path_asks(route: Route, server: Served) -> None:
-    auth_checks.path_asks(route, server)
+    auth_everywhere.path_asks(route, server)
 
 
 @pytest.mark.parametrize("route", NAMING, ids=lambda route: f"{route.method} {route.path}")
 def test_who_is_nobody_is_not_told_what_is_wrong(route: Route, server: Served) -> None:
-    auth_checks.stranger_is_not_told_what_is_wrong(route, server)
+    auth_everywhere.stranger_is_not_told_what_is_wrong(route, server)
 
 
 def test_nothing_of_it_changed_anything(server: Served) -> None:
@@ -59,7 +59,7 @@ def test_nothing_of_it_changed_anything(server: Served) -> None:
 
 @pytest.mark.parametrize("kind", B.Type.values(), ids=B.Type.keys())
 def test_every_command_asks(kind: int, server: Served) -> None:
-    auth_checks.command_asks(kind, server)
+    auth_everywhere.command_asks(kind, server)
 
 
 def test_every_command_is_known_to_ask_or_not_to_need_to() -> None:
@@ -101,11 +101,11 @@ def test_a_topics_name_does_not_pass_for_a_namespace(server: Served) -> None:
 
 @pytest.mark.parametrize("behind", ["stranger", "billing"])
 def test_a_proxy_is_asked_for_whom_it_speaks(behind: str, server: Served) -> None:
-    auth_checks.proxy_is_asked(behind, server)
+    auth_everywhere.proxy_is_asked(behind, server)
 
 
 def test_a_proxy_is_asked_for_whom_it_speaks_over_http(server: Served) -> None:
-    auth_checks.proxy_is_asked_over_http(server)
+    auth_everywhere.proxy_is_asked_over_http(server)
 
 
 def test_no_role_can_name_the_sinks_of_another(server: Served) -> None:
