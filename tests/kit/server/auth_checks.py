@@ -1,243 +1,283 @@
-"""Checks that a server forgets to ask nobody: on every path of HTTP, for every command, behind a proxy.
-
-The server must be good (`tests/process/server/test_auth_everywhere.py`); one that forgets to ask
-somewhere fails the check (`tests/mutants/test_auth_forgetting.py`).
-"""
+"""What the tests of authentication and authorization check, and their mutants must fail."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-from collections.abc import Iterator
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import time
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import Message
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
-from holdfast.wire.http.routing import PATH, Route
-from holdfast.wire.http.server import ROUTES
-from holdfast.wire.private import HANDLERS
-from holdfast.wire.proto import pulsar_pb2 as pb
-from holdfast.wire.requests import REQUESTS
-from tests.kit.served import Served, served
-from tests.kit.server.auth_world import ask, bearer, commands, connect, frame, greeting, make_world, token
+from holdfast.errors import AuthenticationFailed, Denied, TooManyConnections
+from holdfast.wire.access import Access
+from holdfast.wire.auth import HASHES_WAITING_MAX, Authenticator, Peer, Principal
+from holdfast.wire.authorization import Authorizer
+from holdfast.wire.config import (
+    Authentication,
+    Authorization,
+    Basic,
+    Config,
+    Grant,
+    Limits,
+    Secret,
+    Tokens,
+)
+from holdfast.wire.limits import Admission
+from holdfast.wire.passwords import Hash, write_users
+from tests.kit.certificates import write_public_key
 
-GRANTS = """
-[[authorization.grants]]
-roles = ["writer"]
-on = "public/default"
-allow = ["produce"]
-
-[[authorization.grants]]
-roles = ["neighbour"]
-on = "elsewhere"
-allow = ["produce", "consume", "admin"]
-
-[[authorization.grants]]
-roles = ["some"]
-on = "public/*-open"
-allow = ["consume"]
-
-[[authorization.grants]]
-roles = ["team", "team:etl"]
-on = "public/default/staged"
-allow = ["produce"]
-"""
-TOPIC = "persistent://public/default/orders"
-TOPICS = "/admin/v2/persistent/public/default"
-B = pb.BaseCommand
-STAGE = b"sixteen bytes !!"
+SECRET = "0123456789abcdef0123456789abcdef"
 
 
-@contextlib.contextmanager
-def granting(directory: Path) -> Iterator[Served]:
-    """Serve with GRANTS a topic `orders` that has a subscription `s`."""
-    arguments = ["--config", make_world(directory).configure(extra=GRANTS), "--tls-port", "0"]
-    with served(directory / "data", *arguments, "--log-level", "debug", http=True) as server:
-        for path in (f"{TOPICS}/orders", f"{TOPICS}/orders/subscription/s"):
-            assert ask(server, "PUT", path, bearer("root"))[0] == 204
-        yield server
+HERE = Peer("127.0.0.1")
 
 
-# -- HTTP ----------------------------------------------------------------------------------------------
-
-KNOWN = {"/openapi.json", "/admin/v2/brokers/version", "/admin/v2/clusters"}
-"""For everybody who has shown who it is: they tell nothing of what is stored."""
-SOMEWHERE = {"/holdfast/v1/flight"}
-"""For everybody who may consume from some topic, wherever."""
-
-CLOSED = [route for route in ROUTES if route.action != "health"]
-"""All but one, which `test_what_is_open_can_be_chosen` closes."""
-NAMING = [route for route in CLOSED if "{" in route.path]
+TOKENS = Authentication(methods=("token",), token=Tokens(secret=Secret(SECRET)))
 
 
-def path_of(route: Route, **parts: str) -> str:
-    values = {"tenant": "public", "namespace": "default", "topic": "orders", "subscription": "s"}
-    path = route.path
-    for name, parameter in PATH.items():
-        value = (values | parts).get(name, "1" if parameter.type == "integer" else "standalone")
-        path = path.replace(f"{{{name}}}", value)
-    assert "{" not in path
-    return path
+def shown(authentication: Authentication, method: str, data: str | bytes, peer: Peer = HERE) -> Principal:
+    data = data.encode() if isinstance(data, str) else data
+    return asyncio.run(Authenticator(authentication).begin(method, data, peer))
 
 
-def path_asks(route: Route, server: Served) -> None:
-    """I113: who is nobody gets 401; who has no grant here gets 403, whatever it has elsewhere."""
-    path = path_of(route)
-    assert ask(server, route.method, path, body=b"{")[0] == 401
-    for role in ("stranger", "neighbour"):
-        found = ask(server, route.method, path, bearer(role), b"{")[0]
-        may = route.path in KNOWN or (route.path in SOMEWHERE and role == "neighbour")
-        assert (found != 403) == may, (role, found)
-    if route.action != "lookup" and route.path not in KNOWN:
-        assert ask(server, route.method, path, bearer("writer"), b"{")[0] == 403
+def why(authentication: Authentication, method: str, data: str | bytes, peer: Peer = HERE) -> str:
+    with pytest.raises(AuthenticationFailed) as caught:
+        shown(authentication, method, data, peer)
+    return str(caught.value)
 
 
-def stranger_is_not_told_what_is_wrong(route: Route, server: Served) -> None:
-    bad = path_of(route, tenant="a%20b", topic="a%00b") + "?force=perhaps&applied=perhaps"
-    assert ask(server, route.method, bad)[0] == 401
+def token(key: Any = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
+    return jwt.encode({"sub": "billing"} | claims, key, algorithm=algorithm)
 
 
-# -- commands ------------------------------------------------------------------------------------------
-
-OWN = {
-    B.CLOSE_PRODUCER,
-    B.CLOSE_CONSUMER,
-    B.UNSUBSCRIBE,
-    B.SEEK,
-    B.GET_LAST_MESSAGE_ID,
-    B.CONSUMER_STATS,
-    B.WATCH_TOPIC_LIST_CLOSE,
-}
-"""About something that the same connection has opened, and was asked for then."""
-SILENT = {B.PING, B.PONG, B.ACK, B.FLOW, B.REDELIVER_UNACKNOWLEDGED_MESSAGES, B.SEND}
-"""About a producer or consumer, too; without one there is nothing to say, or an error."""
-ASKING = (REQUESTS.keys() | HANDLERS.keys()) - OWN
+def token_that_is_not_good() -> None:
+    now = time.time()
+    good = token()
+    assert why(TOKENS, "token", token(exp=now - 1)) == "the token has expired"
+    assert why(TOKENS, "token", token(nbf=now + 100)) == "the token is not valid yet"
+    assert why(TOKENS, "token", token(key=SECRET[::-1])) == "the token was signed with another key"
+    assert why(TOKENS, "token", "x" * 20_000) == "the token is too long"
+    head, body, sign = good.split(".")
+    forged = base64.urlsafe_b64encode(b'{"sub":"root"}').decode().rstrip("=")
+    assert why(TOKENS, "token", f"{head}.{forged}.{sign}") == "the token was signed with another key"
+    for bad in ("", "x", "..", f"{head}.{body}", f"{head}.{body}.", b"\xff\xfe", good[:-1] + "!"):
+        assert "the token" in why(TOKENS, "token", bad), bad
 
 
-def filled(message: Message) -> None:
-    """Give every field that must be there a value that makes sense, and some that may be."""
-    texts = {"topic": TOPIC, "namespace": "public/default", "subscription": "s"}
-    for each in message.DESCRIPTOR.fields:
-        if each.name == "parts":
-            getattr(message, each.name).add(stage=STAGE, topic_id=1, count=0, digest=0)
-        elif each.name == "message_id" and each.is_repeated:
-            filled(getattr(message, each.name).add())
-        elif not each.is_required:
-            continue
-        elif each.type == each.TYPE_MESSAGE:
-            filled(getattr(message, each.name))
-        elif each.type == each.TYPE_STRING:
-            setattr(message, each.name, texts.get(each.name, "x"))
-        elif each.type == each.TYPE_BYTES:
-            setattr(message, each.name, STAGE)
-        elif each.type == each.TYPE_ENUM:
-            assert each.enum_type is not None
-            setattr(message, each.name, each.enum_type.values[0].number)
-        else:
-            setattr(message, each.name, 1)
+def role_that_a_token_must_name() -> None:
+    for role in ("", 7, None, ["root"], "a\nb", "x" * 300):
+        assert "role" in why(
+            TOKENS, "token", jwt.encode({"sub": role}, SECRET) if role != 7 else raw({"sub": 7})
+        )
+    assert "names no role in 'sub'" in why(TOKENS, "token", raw({}))
 
 
-def part_of(kind: int) -> str:
-    """Where the message of a command stands."""
-    plain = B.Type.Name(kind).replace("_", "").lower()
-    aliases = {"partitionedmetadata": "partitionmetadata", "lookup": "lookuptopic"}
-    for response in list(aliases):
-        aliases[f"{response}response"] = f"{aliases[response]}response"
-    wanted = aliases.get(plain, plain)
-    (found,) = [each.name for each in B.DESCRIPTOR.fields if each.name.replace("_", "").lower() == wanted]
-    return found
+def raw(claims: dict[str, Any], **header: Any) -> str:
+    """Signed, and with claims that a library would not write."""
+    return jwt.api_jws.encode(json.dumps(claims).encode(), SECRET, algorithm="HS256", headers=header)
 
 
-def command(kind: int) -> bytes:
-    made = B(type=kind)  # type: ignore[arg-type]
-    filled(getattr(made, part_of(kind)))
-    getattr(made, part_of(kind)).SetInParent()
-    return frame(kind, **{part_of(kind): getattr(made, part_of(kind))})
+def token_may_not_choose_its_algorithm(tmp_path: Path) -> None:
+    """I110: neither none, nor the public key taken for a secret."""
+    assert "signed with" in why(TOKENS, "token", jwt.encode({"sub": "root"}, "", algorithm="none"))
+    key = rsa.generate_private_key(65537, 2048)
+    public = write_public_key(tmp_path / "rsa.pub", key)
+    rs256 = Authentication(methods=("token",), token=Tokens(public_key_file=public))
+    header = base64.urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').decode().rstrip("=")
+    body = base64.urlsafe_b64encode(b'{"sub":"root"}').decode().rstrip("=")
+    sign = hmac.digest(public.read_bytes(), f"{header}.{body}".encode(), hashlib.sha256)
+    confused = f"{header}.{body}.{base64.urlsafe_b64encode(sign).decode().rstrip('=')}"
+    assert "not signed with RS256" in why(rs256, "token", confused)
+    assert shown(rs256, "token", token(key, "RS256")).role == "billing"
 
 
-def reason(answer: pb.BaseCommand) -> int | None:
-    """The error that an answer tells; None: it is none."""
-    told = getattr(answer, part_of(answer.type))
-    for name in ("error", "error_code"):
-        if name in told.DESCRIPTOR.fields_by_name and told.HasField(name):
-            return int(getattr(told, name))
-    return None
+def audience_and_clocks() -> None:
+    config = Tokens(secret=Secret(SECRET), audience="holdfast", leeway_s=60)
+    strict = Authentication(methods=("token",), token=config)
+    assert shown(strict, "token", token(aud="holdfast")).role == "billing"
+    assert shown(strict, "token", token(aud=["x", "holdfast"], exp=time.time() - 30)).role == "billing"
+    for audience in ({}, {"aud": "other"}):
+        assert why(strict, "token", token(**audience)) == "the token is meant for somebody else"
+    assert shown(TOKENS, "token", token(aud="whoever")).role == "billing"  # nobody asked for one
 
 
-def answers(server: Served, role: str, *frames: bytes, wait: bool, **more: Any) -> list[pb.BaseCommand]:
-    """What is told behind CONNECTED, until there is an answer (or, without `wait`, a PONG), or the end."""
-    with connect(server) as channel:
-        channel.sendall(greeting("token", token(role).encode(), **more))
-        data = b""
-        while not commands(data):
-            data += channel.recv(65536)
-        for each in (*frames, frame(B.PING, ping=pb.CommandPing())):
-            channel.sendall(each)
-        ended = False
-        while not ended:
-            try:
-                part = channel.recv(65536)
-            except ConnectionResetError:
-                part = b""
-            data += part
-            found = [each.type for each in whole(data)[1:]]
-            ended = not part or (B.PONG in found if not wait else len(set(found) - {B.PONG}) > 0)
-    return [each for each in whole(data)[1:] if each.type != B.PONG]
+def users(path: Path, **passwords: str) -> Authentication:
+    write_users(path, {name: Hash.of(password, log_n=4) for name, password in passwords.items()})
+    return Authentication(methods=("basic",), basic=Basic(users_file=path))
 
 
-def whole(data: bytes) -> list[pb.BaseCommand]:
-    """The commands that are there in full."""
-    end = 0
-    while len(data) >= (more := end + 4 + int.from_bytes(data[end : end + 4], "big")):
-        end = more
-    return commands(data[:end])
+def passwords(tmp_path: Path) -> None:
+    config = users(tmp_path / "users", anna="sesame", bob="a:b")
+    assert shown(config, "basic", "anna:sesame") == Principal("anna", "basic", None)
+    assert shown(config, "basic", "bob:a:b").role == "bob"
+    wrong = "there is no such user, or the password is another"
+    for data in ("anna:Sesame", "anna:", "nobody:sesame", ":", "anna:sesame ", "anna:" + "x" * 5000):
+        assert why(config, "basic", data) == wrong, data
+    assert why(config, "basic", "anna") == "what is shown is not name:password"
+    assert why(config, "basic", b"\xff:x") == "name and password are not UTF-8"
 
 
-def command_asks(kind: int, server: Served) -> None:
-    """A role without grants gets no command through; those that are none of a client's end its connection."""
-    try:
-        told = answers(server, "stranger", command(kind), wait=kind not in SILENT)
-    except (ConnectionResetError, BrokenPipeError):
-        told = []
-    if kind in ASKING:
-        (refused,) = told
-        assert reason(refused) == pb.AuthorizationError, refused
-    elif kind not in OWN:
-        assert all(reason(each) is not None for each in told), told
-    else:
-        assert all(reason(each) is not None or each.type == B.SUCCESS for each in told), told
+def a_password_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand connections or requests of one user cost one hash; another password costs its own."""
+    config = users(tmp_path / "users", anna="sesame")
+    hashed: list[str] = []
+    fits = Hash.fits
+
+    def counted(self: Hash, password: str) -> bool:
+        hashed.append(password)
+        return fits(self, password)
+
+    monkeypatch.setattr(Hash, "fits", counted)
+
+    async def main() -> None:
+        authenticator = Authenticator(config)
+        peers = [authenticator.begin("basic", b"anna:sesame", HERE) for _ in range(100)]
+        assert {each.role for each in await asyncio.gather(*peers)} == {"anna"}
+        assert hashed == ["sesame"]
+        await authenticator.begin("basic", b"anna:sesame", HERE)
+        assert hashed == ["sesame"]
+        with pytest.raises(AuthenticationFailed):
+            await authenticator.begin("basic", b"anna:other", HERE)
+        write_users(tmp_path / "users", {"anna": Hash.of("changed", log_n=4)})
+        authenticator.use(config)
+        with pytest.raises(AuthenticationFailed):
+            await authenticator.begin("basic", b"anna:sesame", HERE)
+        assert (await authenticator.begin("basic", b"anna:changed", HERE)).role == "anna"
+        authenticator.close()
+
+    asyncio.run(main())
 
 
-def producer(topic: str, **more: Any) -> bytes:
-    made = pb.CommandProducer(topic=topic, producer_id=1, request_id=1, **more)
-    return frame(B.PRODUCER, producer=made)
+def a_flood_of_passwords_is_refused(tmp_path: Path) -> None:
+    config = users(tmp_path / "users", anna="sesame")
+
+    async def main() -> None:
+        authenticator = Authenticator(config)
+        flood = [
+            authenticator.begin("basic", f"anna:{i}".encode(), HERE) for i in range(HASHES_WAITING_MAX + 50)
+        ]
+        told = [str(each) for each in await asyncio.gather(*flood, return_exceptions=True)]
+        assert sum("try again" in each for each in told) == 50
+        assert (await authenticator.begin("basic", b"anna:sesame", HERE)).role == "anna"
+        authenticator.close()
+
+    asyncio.run(main())
 
 
-# -- proxies -------------------------------------------------------------------------------------------
+def certificate(*names: str, end: str = "Jan  1 00:00:00 2100 GMT") -> Peer:
+    return Peer("127.0.0.1", {"subject": tuple((("commonName", name),) for name in names), "notAfter": end})
 
 
-def proxy_is_asked(behind: str, server: Served) -> None:
-    """Both must be allowed: the proxy's own rights are not for everybody behind it."""
-    refused = pb.AuthorizationError if behind == "stranger" else None
-    for each in (command(B.LOOKUP), producer(f"{TOPIC}-proxied"), command(B.STAGE_OPEN)):
-        (told,) = answers(server, "root", each, wait=True, original_principal=behind)
-        assert reason(told) == refused
-    one = pb.CommandLookupTopic(topic=TOPIC, request_id=1, original_principal=behind)
-    (told,) = answers(server, "root", frame(B.LOOKUP, lookupTopic=one), wait=True)
-    assert reason(told) == refused
-    (told,) = answers(server, "stranger", command(B.LOOKUP), wait=True, original_principal="root")
-    assert reason(told) == pb.AuthorizationError
+def certificates() -> None:
+    config = Authentication(methods=("tls",))
+    found = shown(config, "tls", "", certificate("billing"))
+    assert (found.role, found.method) == ("billing", "tls")
+    assert found.expires_ns == 4102444800 * 10**9
+    assert "none was shown" in why(config, "tls", "")
+    assert "0 common names" in why(config, "tls", "", certificate())
+    assert "2 common names" in why(config, "tls", "", certificate("a", "b"))
+    assert "expired" in why(config, "tls", "", certificate("a", end="Jan  1 00:00:00 2000 GMT"))
 
 
-def proxy_is_asked_over_http(server: Served) -> None:
-    def status(role: str, behind: str) -> int:
-        with socket.create_connection(("127.0.0.1", server.ready["http_port"]), timeout=10) as channel:
-            lines = [f"GET {TOPICS}/orders/lastMessageId HTTP/1.1", "Host: x", "Connection: close"]
-            lines += [f"Authorization: {bearer(role)}", f"X-Original-Principal: {behind}"]
-            channel.sendall("\r\n".join([*lines, "", ""]).encode())
-            return int(channel.recv(65536).split()[1])
+def nobody() -> None:
+    """A method that is not open is as none: anonymous, where somebody may be that."""
+    assert shown(Authentication(), "", b"").role == "anonymous"
+    assert shown(Authentication(), "token", b"whatever").role == "anonymous"
+    guests = Authentication(methods=("token",), anonymous_role="guest", token=Tokens(secret=Secret(SECRET)))
+    for method in ("", "none", "basic", "athenz"):
+        assert shown(guests, method, b"") == Principal("guest", "none", None)
+    assert why(guests, "token", b"bad") == "the token is not sound"  # who shows something must be right
+    assert why(TOKENS, "", b"") == "credentials are needed here: token"
+    assert "'athenz' is no way" in why(TOKENS, "athenz", b"")
 
-    assert status("root", "billing") == 200
-    assert status("root", "stranger") == 403
-    assert status("stranger", "root") == 403
+
+GRANTS = Authorization(
+    enabled=True,
+    superusers=("root",),
+    grants=(
+        Grant(("billing",), "shop/eu", ("consume",)),
+        Grant(("billing", "stock-*"), "shop/eu/orders", ("produce",)),
+        Grant(("owner",), "shop", ("admin",)),
+        Grant(("*",), "public/*/news.*", ("consume",)),
+    ),
+)
+
+
+RULES = Authorizer(GRANTS)
+
+
+def grants(role: str, action: Any, topic: str, allowed: bool) -> None:
+    assert RULES.allows(role, action, f"persistent://{topic}") is allowed
+
+
+def places_above_a_topic() -> None:
+    assert RULES.allows_namespace("billing", "consume", "shop", "eu")
+    assert not RULES.allows_namespace("billing", "produce", "shop", "eu")  # granted on one of its topics
+    assert RULES.allows_tenant("owner", "admin", "shop")
+    assert not RULES.allows_tenant("billing", "consume", "shop")
+    assert RULES.allows_broker("root")
+    assert not RULES.allows_broker("owner")
+    assert RULES.allows_any("stock-7", "persistent://shop/eu/orders")
+    assert not RULES.allows_any("stock-7", "persistent://shop/eu/other")
+    assert not RULES.allows("billing", "consume", "non-persistent://shop/eu/orders")
+
+
+def what_the_protocol_asks() -> None:
+    access = Access(
+        Config(
+            authorization=Authorization(enabled=True, grants=(Grant(("billing",), "shop/eu", ("consume",)),))
+        )
+    )
+    access.authorize("billing", "consume", "persistent://shop/eu/orders", "s")
+    access.authorize("billing", "lookup", "persistent://shop/eu/orders", "")
+    access.authorize("billing", "lookup", "shop/eu", "")
+    with pytest.raises(Denied, match="'billing' may not produce to persistent://shop/eu/orders"):
+        access.authorize("billing", "produce", "persistent://shop/eu/orders", "")
+    for name in ("persistent://shop/us/orders", "shop/us", "shop", ""):
+        with pytest.raises(Denied, match=f"'billing' may not look up {name}"):
+            access.authorize("billing", "lookup", name, "")
+    with pytest.raises(Denied, match="'billing' may not produce to any topic, and so has nothing to stage"):
+        access.authorize("billing", "stage", "", "")
+    grants = (Grant(("billing",), "shop/eu/orders", ("produce",)),)
+    Access(Config(authorization=Authorization(enabled=True, grants=grants))).authorize(
+        "billing", "stage", "", ""
+    )
+    Access(Config()).authorize("billing", "stage", "", "")
+
+
+def a_tenants_own_admins() -> None:
+    may = Authorizer(Authorization(enabled=True))
+    may.admins = lambda tenant: ["keeper"] if tenant == "shop" else []
+    assert may.allows("keeper", "admin", "persistent://shop/eu/orders")
+    assert may.allows_any("keeper", "persistent://shop/eu/orders")
+    assert may.allows_tenant("keeper", "admin", "shop")
+    assert not may.allows("keeper", "consume", "persistent://shop/eu/orders")
+    assert not may.allows("other", "admin", "persistent://shop/eu/orders")
+    assert not may.allows("keeper", "admin", "persistent://shops/eu/orders")
+    assert not may.allows_broker("keeper")
+
+
+def connections_in_all_and_from_one_address() -> None:
+    door = Admission(Limits(connections=4, connections_per_address=2))
+    door.enter("a")
+    door.enter("a")
+    with pytest.raises(TooManyConnections, match="2 connections from a"):
+        door.enter("a")
+    door.enter("b")
+    door.enter("c")
+    with pytest.raises(TooManyConnections, match="4 connections"):
+        door.enter("d")
+    door.leave("a")
+    door.enter("d")
+    assert (door.count, door.refused) == (4, 2)
+    for address in ("a", "b", "c", "d"):
+        door.leave(address)
+    assert door.count == 0
+    assert not door._addresses  # nothing is kept of who has gone

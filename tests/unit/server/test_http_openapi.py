@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import hypothesis
@@ -16,11 +15,12 @@ from schemathesis.checks import CHECKS, load_all_checks
 from holdfast.wire.http.openapi import statuses
 from holdfast.wire.http.server import ROUTES
 from tests.kit.server.http_world import HttpWorld, http
+from tests.kit.slices import pick
 
 __all__ = ["http"]
 
-EXAMPLES = int(os.environ.get("HOLDFAST_HTTP_EXAMPLES", "8"))
-"""Of each operation; more for who has time."""
+EXAMPLES = pick(test=4, nightly=60)
+"""Of each operation."""
 JUDGES = (
     "not_a_server_error",
     "status_code_conformance",
