@@ -20,11 +20,12 @@ from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.reading import FilePlace
 from tests.kit.ledger.topic_bytes import FIRST, Maker
+from tests.kit.slices import pick
 
 ORDERS = "persistent://public/default/orders"
 EVERY = [*COLUMNS, "encryption", "corrupt"]
 Rows = dict[int, list[dict[str, Any]]]
-TRIALS = int(os.environ.get("HOLDFAST_TRIALS", "25"))
+TRIALS = pick(test=12, nightly=500)
 
 
 def store(data: Path, entries: list[bytes]) -> None:
