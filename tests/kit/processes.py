@@ -63,6 +63,13 @@ def cpu_s(pid: int) -> float:
     return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
 
 
+def busy_share(pid: int, seconds: float) -> float:
+    """Return which part of a processor a process has used for so long: a busy machine makes it less."""
+    before, began = cpu_s(pid), time.monotonic()
+    time.sleep(seconds)
+    return (cpu_s(pid) - before) / (time.monotonic() - began)
+
+
 def private_memory(pid: int) -> int:
     """Return a process's resident bytes, without what it shares, such as the page cache."""
     resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kit.processes import until
 from tests.kit.served import Served, served
 from tests.kit.server.auth_world import (
     PASSWORD,
@@ -20,7 +21,6 @@ from tests.kit.server.auth_world import (
     basic,
     bearer,
     greeting,
-    make_world,
     status,
     token,
     told,
@@ -37,11 +37,6 @@ metrics_roles = ["prometheus"]
 """
 TOPIC = "/admin/v2/persistent/public/default/orders"
 TOPICS = "/admin/v2/persistent/public/default"
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory.mktemp("http-world"))
 
 
 @pytest.fixture(scope="module")
@@ -187,14 +182,16 @@ def test_without_authentication_everybody_may(world: World) -> None:
 
 def test_limits_are_shared(world: World) -> None:
     """Connections of both protocols count together; heads and bodies have their limits."""
-    limits = ["connections=3", "unauthenticated_s=3", "http_body_bytes=1k"]
+    limits = ["connections=3", "unauthenticated_s=2", "http_body_bytes=1k"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     with served(world.directory / "limited", *flags, http=True) as server:
+        idle = server.sockets()
         large = ask(server, "POST", f"{TOPIC}/subscription/s/resetcursor", body=b"x" * 2000)
         assert large[0] in (404, 413)
         places = [("127.0.0.1", server.ready[name]) for name in ("port", "http_port", "http_port")]
+        until(lambda: server.sockets() == idle)  # the request above has gone
         held = [socket.create_connection(place, timeout=10) for place in places]
-        time.sleep(0.5)
+        until(lambda: server.sockets() == idle + 3)
         with socket.create_connection(places[0], timeout=10) as fourth:
             fourth.sendall(greeting())
             assert "no more are possible" in told(fourth)[0].error.message

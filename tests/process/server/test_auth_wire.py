@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.certificates import DAY, Authority
+from tests.kit.processes import until
 from tests.kit.served import Served, served
 from tests.kit.server.auth_client import AuthClient
 from tests.kit.server.auth_world import (
@@ -21,15 +22,9 @@ from tests.kit.server.auth_world import (
     connect,
     frame,
     greeting,
-    make_world,
     token,
     told,
 )
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(scope="module")
@@ -147,19 +142,19 @@ def test_a_token_is_renewed_while_connected(server: Served, client: AuthClient) 
     """It expires again and again, the client is asked for another one, and nothing is interrupted."""
     before = server.logs()
     job = {"do": "renew", "url": server.url, "topic": "renewed", "role": "billing", "secret": SECRET}
-    [found] = client.run([job | {"lasts_s": 2, "seconds": 7.0}])
+    [found] = client.run([job | {"lasts_s": 2, "seconds": 30.0, "asked": 3}])
     assert found["fault"] == ""
-    assert found["sent"] > 20
-    assert 3 <= found["asked"] <= 12
+    assert found["asked"] == 3
+    assert found["sent"] > 3
     assert server.logs() == before  # one connection all the time, and nobody was thrown out
 
 
 def test_who_cannot_renew_is_closed(server: Served, client: AuthClient) -> None:
     """The supplier has run dry: an expired token is all that it can show."""
     job = {"do": "renew", "url": server.url, "topic": "renewed", "role": "billing", "secret": SECRET}
-    [found] = client.run([job | {"lasts_s": 2, "seconds": 10.0, "good": 1}])
+    [found] = client.run([job | {"lasts_s": 2, "seconds": 30.0, "good": 1}])
     assert found["fault"] == "Timeout"
-    assert 0 < found["sent"] < 200
+    assert found["sent"] > 0
     assert "the token has expired" in server.logs()
 
 
@@ -251,7 +246,7 @@ def test_another_role_cannot_take_over_a_connection(server: Served) -> None:
 
 def test_limits(world: World, client: AuthClient) -> None:
     """Who says nothing has so long; so many connections; so much in a frame. Others are not disturbed."""
-    limits = ["connections=8", "connections_per_address=4", "unauthenticated_s=3", "message_bytes=2k"]
+    limits = ["connections=8", "connections_per_address=4", "unauthenticated_s=2", "message_bytes=2k"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     arguments = ["--config", world.configure(), "--tls-port", "0", *flags]
     with served(world.directory / "limited", *arguments) as server:
@@ -262,7 +257,7 @@ def test_limits(world: World, client: AuthClient) -> None:
                 assert "4 connections from 127.0.0.1" in refusal.error.message
             slow.sendall(greeting("token", token("billing").encode())[:-1])
             assert {each.type for each in told(silent) + told(slow)} <= {pb.BaseCommand.ERROR}
-            assert 2.9 < time.monotonic() - began < 30
+            assert time.monotonic() - began > 1.9
         with connect(server) as large:
             large.sendall(greeting("token", token("billing").encode()))
             [connected] = commands(large.recv(65536))
@@ -276,15 +271,16 @@ def test_limits(world: World, client: AuthClient) -> None:
 
 def test_handshakes_that_never_end_count(world: World) -> None:
     """On both TLS ports: they hold a place like everybody else, and not for long."""
-    limits = ["connections=3", "unauthenticated_s=3"]
+    limits = ["connections=3", "unauthenticated_s=2"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     arguments = ["--config", world.configure(), "--tls-port", "0", "--https-port", "0", *flags]
     with served(world.directory / "handshakes", *arguments) as server:
         ports = [server.ready[name] for name in ("tls_port", "https_port", "https_port")]
+        idle = server.sockets()
         held = [socket.create_connection(("127.0.0.1", port), timeout=10) for port in ports]
         for each in held:
             each.sendall(b"\x16\x03\x01")
-        time.sleep(0.5)
+        until(lambda: server.sockets() == idle + 3)
         with connect(server) as fourth:
             [refusal] = told(fourth)
             assert "3 connections, and no more are possible" in refusal.error.message
