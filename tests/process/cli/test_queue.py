@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Queue
-from holdfast.cli import main, output, parsing
+from holdfast.cli import main
+from tests.kit.cli.queues import directory as directory
 from tests.kit.command import (
     COMMAND,
     RING_BYTES,
@@ -28,13 +28,6 @@ from tests.kit.command import (
     says,
     sessions,
 )
-
-
-@pytest.fixture(autouse=True)
-def directory(runtime_directory: Path) -> Path:
-    """Every test has the queues' directory for itself."""
-    return runtime_directory
-
 
 # -- create, ls, stat ---------------------------------------------------------------------------------
 
@@ -301,25 +294,6 @@ def test_the_session_on_the_page_is_true() -> None:
 def test_wrong_usage_is_status_2() -> None:
     for arguments in ([], ["queue"], ["bench"], ["queue", "fly"], ["queue", "ls", "--fast"], ["queue", "rm"]):
         assert "usage:" in complains(*arguments, status=2)
-
-
-def test_sizes_and_ages() -> None:
-    assert [parsing.size(text) for text in ("1", "64k", "64K", "2MiB", "1G")] == [
-        1,
-        65536,
-        65536,
-        2 << 20,
-        1 << 30,
-    ]
-    with pytest.raises(argparse.ArgumentTypeError):
-        parsing.size("k")
-    assert [output.size_words(size) for size in (0, 1000, 1536, 3 << 30)] == [
-        "0 B",
-        "1000 B",
-        "1.5 KiB",
-        "3 GiB",
-    ]
-    assert [output.age_words(age) for age in (0.25, 90, 7200)] == ["250 ms", "1.5 min", "2.0 h"]
 
 
 def test_a_look_at_a_busy_queue_is_not_taken_for_damage() -> None:
