@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Misuse, Queue
+from tests.kit import keeping
 from tests.kit.processes import Child, Start
 from tests.kit.spark.session import spark as spark
 from tests.kit.tiers import CHECK, COUNTS, FOLDERS, LIMIT_S, Guard, Stopwatch, folder_of, summary
@@ -28,6 +29,10 @@ guard = Guard()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="run what is marked nightly, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(keeping, "keeping")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -163,11 +163,11 @@ def storm(world: SimWorld, chance: SeededRandomness, lives: int, moment_s: float
         world.die(busy(chance), moment_s=chance.between(0.0, moment_s), kill=chance.happens(0.5))
 
 
-def power_cuts(seed: int, sync: str) -> None:
+def power_cuts(seed: int, sync: str, lives: int = 8) -> None:
     """End lives by power cuts and kills; what was told durable is there."""
     chance = SeededRandomness(seed, f"store {sync}")
     with simulated(seed, replace(BUSY, sync=sync)) as world:  # type: ignore[arg-type]
-        storm(world, chance, lives=8)
+        storm(world, chance, lives)
         told = world.oracle.told
 
         async def use(life: Life) -> None:
@@ -178,14 +178,14 @@ def power_cuts(seed: int, sync: str) -> None:
     assert told > 0
 
 
-def a_kill_and_then_a_power_cut(seed: int) -> None:
+def a_kill_and_then_a_power_cut(seed: int, lives: int = 8) -> None:
     """End lives by a kill and a power cut in turn.
 
     Journals are short: the next life soon goes on in another file, whose syncs do not cover the first.
     """
     chance = SeededRandomness(seed, "short journals")
     with simulated(seed, replace(SMALL, journal_bytes=16 << 10)) as world:
-        for n in range(8):
+        for n in range(lives):
             world.die(busy(chance), moment_s=chance.between(0.0, 0.15), kill=n % 2 == 0)
         world.live()
 
