@@ -178,7 +178,7 @@ WIRE = (
         "wire_reader.hpp",
         "held_.append(rest.substr(taken));",
         "",
-        "test_wire",
+        "test_wire_corpus",
     ),
     Mutant(
         "entries-moved",
@@ -186,7 +186,7 @@ WIRE = (
         "wire_reader.hpp",
         "fence();  // entries point into both buffers until here\nbare_.clear();\ndrop_front(before);",
         "bare_.clear();\n        drop_front(before);\n        fence();",
-        "test_wire",
+        "test_wire_corpus",
     ),
     Mutant(
         "acks-of-another",

@@ -18,11 +18,13 @@ import pytest
 from tests.kit import native
 from tests.kit.native import CHOICE, Mutant
 from tests.kit.native_mutants import MUTANTS
+from tests.kit.server.fuzz_wire import write_corpus
 
 FLAGS = ("-O0", "-w", "-include", "holdfast/mutant_switch.hpp")
 TOGETHER = tuple(mutant for mutant in MUTANTS if not mutant.alone)
 ALONE = tuple(mutant for mutant in MUTANTS if mutant.alone)
 PROGRAMS = sorted({mutant.program for mutant in TOGETHER})
+CORPUS = "HOLDFAST_CORPUS"
 PATIENCE = {"HOLDFAST_TEST_PATIENCE_MS": "3000"}
 
 
@@ -48,11 +50,12 @@ class Builds:
     units: dict[str, Future[Path]]
     alone: dict[str, Future[Path]]
     numbers: dict[str, int]
+    corpus: Path
 
     def verdict(self, mutant: Mutant) -> str:
         """Return what the native test said; empty if it noticed nothing."""
         binary = (self.alone.get(mutant.name) or self.units[native.unit_of(mutant.program)]).result()
-        choice = {CHOICE: str(self.numbers.get(mutant.name, 0))}
+        choice = {CHOICE: str(self.numbers.get(mutant.name, 0)), CORPUS: str(self.corpus)}
         try:
             done = native.execute(binary, mutant.program, **choice, **PATIENCE)
         except subprocess.TimeoutExpired:
@@ -72,13 +75,15 @@ def builds() -> Iterator[Builds]:
             {unit: pool.submit(build_unit, folder, unit) for unit in native.UNITS},
             {mutant.name: pool.submit(build_alone, mutant) for mutant in ALONE},
             numbers,
+            write_corpus(folder / "corpus"),
         )
 
 
 @pytest.mark.timeout(600)  # the first ones wait for the compiler
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_without_a_mutant_nothing_is_noticed(program: str, builds: Builds) -> None:
-    done = native.execute(builds.units[native.unit_of(program)].result(), program)
+    binary = builds.units[native.unit_of(program)].result()
+    done = native.execute(binary, program, **{CORPUS: str(builds.corpus)})
     assert done.returncode == 0, done.stderr
 
 

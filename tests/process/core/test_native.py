@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.kit import native
+from tests.kit.server.fuzz_wire import write_corpus
+from tests.kit.slices import base, pick
 
 FLAGS = (
     "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
     "-Wall", "-Wextra", "-Wpedantic", "-Werror",
 )  # fmt: skip
 SKIPPED = 77
+SEED = str(pick(test=1, nightly=base()))
 
 
 def build_unit(unit: str) -> Path:
@@ -29,13 +32,23 @@ def units() -> Iterator[dict[str, Future[Path]]]:
         yield {unit: pool.submit(build_unit, unit) for unit in native.UNITS}
 
 
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
 @pytest.mark.timeout(600)  # the first one waits for compilers that others may keep busy
 @pytest.mark.parametrize("program", native.PROGRAMS)
-def test_native(program: str, units: dict[str, Future[Path]]) -> None:
-    done = native.execute(units[native.unit_of(program)].result(), program)
+def test_native(
+    program: str, units: dict[str, Future[Path]], corpus: Path, counts: Callable[[str], None]
+) -> None:
+    binary = units[native.unit_of(program)].result()
+    done = native.execute(binary, program, HOLDFAST_CORPUS=str(corpus), HOLDFAST_CORPUS_SEED=SEED)
     if done.returncode == SKIPPED:
         pytest.skip(done.stdout.strip().splitlines()[-1])
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    if done.stdout:
+        counts(done.stdout.strip())
 
 
 def test_every_program_is_in_a_unit(counts: Callable[[str], None]) -> None:
