@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import pytest
 
 from holdfast.rig.parts import Part
 from holdfast.rig.view import HIDE, SHOW
-from tests.kit import KIT, module_command
+from tests.kit import KIT, module_command, processes
+
+until = partial(processes.until, timeout=60.0)
 
 
 def stub(tmp_path: Path, *arguments: str, **more: Any) -> subprocess.Popen[str]:
@@ -113,13 +116,6 @@ def test_the_picture_is_drawn_in_a_terminal(tmp_path: Path) -> None:
 
 def part(tmp_path: Path, program: str) -> Part:
     return Part("sensor", "s", lambda life: [sys.executable, "-c", program, str(life)], tmp_path / "log", {})
-
-
-def until(done: object, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not done():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_part_is_killed_and_comes_back(tmp_path: Path) -> None:

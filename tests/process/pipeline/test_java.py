@@ -1,13 +1,19 @@
-"""Which Java runs Spark."""
+"""Which Java runs Spark, and one that has died."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
+from holdfast.cli.spark import GONE, SparkFailed, gone, spark_for
 from holdfast.errors import Unsupported
 from holdfast.pipeline import java
 
@@ -52,3 +58,25 @@ def test_the_wheels_java_is_not_asked_for_what_it_lacks(tmp_path: Path) -> None:
     assert told.stdout.splitlines() == ["-Xmx1g", "-cp", "a path:b", "Main"]
     assert java.java_version(home / "bin/java") == 25
     assert java.shim(real / "bin/java", home) == home, "twice does no harm"
+
+
+def test_a_java_that_has_died_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a session: what its calls then say is no news. While it lives, an error is that error."""
+    monkeypatch.setattr("holdfast.cli.spark.GONE_S", 0.1)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        context = SimpleNamespace(
+            _gateway=SimpleNamespace(proc=process), _accumulatorServer=SimpleNamespace()
+        )
+        spark: Any = SimpleNamespace(sparkContext=context)
+        cut = Py4JNetworkError("Answer from Java side is empty")
+        assert not gone(spark, cut)
+        process.kill()
+        process.wait()
+        assert gone(spark, cut)
+        assert gone(spark, ConnectionRefusedError())
+        assert not gone(spark, Unsupported("ours"))
+        monkeypatch.setattr("holdfast.pipeline.session", lambda *_, **__: spark)
+        monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: spark)
+        asked = Namespace(master=None, memory="1g", spark_log=str(tmp_path / "log"))
+        with pytest.raises(SparkFailed, match=re.escape(GONE)), spark_for(asked):
+            raise cut

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +15,10 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.spark import Steps, in_short, not_started
+from holdfast.cli.spark import Interrupts, Steps, in_short, not_started, wait_for
+from holdfast.errors import NotFound
 from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
+from holdfast.pipeline.inputs import silent
 from holdfast.pipeline.numbered import encode_json
 from tests.kit.spark.pipeline_cli import Capture, answered, said
 from tests.kit.spark.pipeline_world import publish
@@ -99,6 +104,33 @@ def test_an_archived_topic_may_be_deleted(
     assert "shows no topic persistent://public/default/never" in words
 
 
+def test_what_an_audit_looks_at(
+    data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is live beside an archive only if somebody says where that is."""
+    looked: list[tuple[Any, Any]] = []
+
+    def audit(spark: Any, *, topics: Any, archive: Any, path: Any = None, **_: Any) -> None:
+        assert topics == ["rig"]
+        looked.append((archive, path))
+        raise NotFound("enough")
+
+    monkeypatch.setattr("holdfast.pipeline.audit.audit", audit)
+    monkeypatch.setattr("holdfast.cli.pipeline.spark_for", lambda _: contextlib.nullcontext((None, silent)))
+    directory = ArchiveDirectory(tmp_path / "a")
+    with directory.changing():
+        topics = {"persistent://public/default/rig": Range("aa", 0, 2)}
+        directory.commit(Run(1, "archive", 1, "id", "now", topics, []))
+    to, live = str(tmp_path / "a"), str(data)
+    monkeypatch.delenv("HOLDFAST_DATA", raising=False)
+    said(capsys, "audit", "rig", "--archive", to, status=1)
+    said(capsys, "audit", "rig", "--archive", to, "--data", live, status=1)
+    said(capsys, "audit", "rig", "--data", live, status=1)
+    monkeypatch.setenv("HOLDFAST_DATA", live)
+    said(capsys, "audit", "rig", "--archive", to, status=1)
+    assert looked == [(to, None), (to, live), (None, live), (to, live)]
+
+
 def test_init(tmp_path: Path, capsys: Capture) -> None:
     assert "5 files" in said(capsys, "init", str(tmp_path / "p"))
     assert "not empty" in said(capsys, "init", str(tmp_path / "p"), status=1)
@@ -174,3 +206,71 @@ def test_progress_is_for_terminals_only(capsys: Capture, monkeypatch: pytest.Mon
             time.sleep(0.01)
     assert "███████████████░░░░░░░░░░░░░░░  2 of 4 tasks" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\033[K")
+
+
+# -- Ctrl-C -------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_is_held_back_once() -> None:
+    interrupts = Interrupts()
+    with interrupts.held():
+        interrupts()
+        assert (interrupts.came, interrupts.raised) == (True, False)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts()
+    assert interrupts.raised
+    with pytest.raises(KeyboardInterrupt):
+        Interrupts()()
+
+
+class Query:
+    """A stream that goes on until it is stopped."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+
+    def awaitTermination(self) -> None:  # noqa: N802  # Spark's name
+        self.stopped.wait()
+        raise RuntimeError("what its batch says when it is stopped")
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+def test_an_interrupt_ends_a_stream_and_its_failure_is_raised() -> None:
+    query: Any = Query()
+    interrupts = Interrupts()
+    interrupts.came = True
+    wait_for(query, interrupts)
+    assert query.stopped.is_set()
+    with pytest.raises(RuntimeError, match="what its batch says"):
+        wait_for(query, Interrupts())  # it has ended by itself
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "an error after it"])
+def test_ctrl_c_ends_a_batch_without_a_word(
+    data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, raised: str
+) -> None:
+    """While Spark starts; or in a call of Java, which then fails in a way of its own."""
+
+    def session(*_: object, **__: object) -> Any:
+        if raised == "KeyboardInterrupt":
+            signal.raise_signal(signal.SIGINT)
+        return fake_session()
+
+    def archive(*_: object, **__: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("the bridge is broken")
+
+    monkeypatch.setattr("holdfast.pipeline.session", session)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", fake_session)
+    monkeypatch.setattr("holdfast.pipeline.archive.archive", archive)
+    before = signal.getsignal(signal.SIGINT)
+    assert main(["pipeline", "archive", "rig", "--data", str(data), "--to", str(tmp_path / "a")]) == 130
+    assert capsys.readouterr() == ("", "")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def fake_session() -> Any:
+    return SimpleNamespace(sparkContext=SimpleNamespace(_accumulatorServer=SimpleNamespace()))
