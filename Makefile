@@ -10,7 +10,7 @@ NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp)
 PYTHONS := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build check test pytest demo lint format explore explore-slice torture declarative bench fuzz fuzz-wire docs lock clean FORCE
+.PHONY: help venv build check test pytest demo lint format explore explore-slice torture nightly declarative bench fuzz fuzz-wire docs lock clean FORCE
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -44,6 +44,9 @@ check: build/.built ## under a minute: unit, conformance and simulation; no proc
 test: ## a slice of everything: environment, build, linters, explorer, all folders of tests
 	@.ci/stages venv build lint explore-slice pytest
 
+nightly: ## everything, at any length, with other seeds every night; installs the tools that it needs
+	@.ci/nightly
+
 pytest: build/.built
 	@$(PYTEST) $(ARGS)
 
@@ -67,12 +70,12 @@ build/model/explore: $(VENV)/.locked FORCE
 	@$(CMAKE) --build build/model
 
 explore-slice: build/model/explore
-	@build/model/explore --slice --json build/model/slice.json
+	@build/model/explore --slice --jobs 2 --json build/model/slice.json
 
 explore: build/model/explore ## exhaust the big model spaces and print their sizes; options with ARGS="..."
 	@build/model/explore --all $(ARGS)
 
-torture: build ## kill storms, as many as you like: ARGS="--kills 100000"
+torture: build ## kill storms, as many as you like: ARGS="--kills 100000", --broker, --server, --sink, --source
 	@$(BIN)/python -m tests.kit.torture $(ARGS)
 
 # What `spark-pipelines` needs beyond the rest; nothing else does, so it is not in requirements.lock.
@@ -84,7 +87,7 @@ declarative: build ## run the declared pipeline of `pipeline init` by spark-pipe
 fuzz: build ## a hostile peer overwrites every word of a queue; options with ARGS="..."
 	@$(BIN)/python -m tests.kit.queue.fuzz $(ARGS)
 
-fuzz-wire: build ## any bytes as the input of a connection, guided by coverage; needs clang; options with ARGS="..."
+fuzz-wire: build ## any bytes as the input of a connection, guided by coverage; needs clang (.ci/nightly-tools)
 	@$(BIN)/python -m tests.kit.server.fuzz_wire $(ARGS)
 
 bench: build ## measure against the peers; options with ARGS="..."

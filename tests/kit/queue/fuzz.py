@@ -54,6 +54,7 @@ from tests.kit.queue.hostile import (
     targeted,
 )
 from tests.kit.queue.storm import die_with_parent
+from tests.kit.slices import NIGHTLY, base
 
 SLOW_S = 1.0
 """No operation burns so much time of a processor."""
@@ -482,7 +483,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="A hostile peer: overwrite every word of a queue, in every state."
     )
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
+    chosen = base() if NIGHTLY else random.SystemRandom().getrandbits(31)
+    parser.add_argument("--seed", type=int, default=chosen)
     parser.add_argument("--random", type=int, default=20_000, help="random cases after the targeted ones")
     parser.add_argument("--share", type=float, default=1.0, help="of the targeted cases (1: all)")
     parser.add_argument("--scribble", type=float, default=5.0, help="seconds of writing while others work")
@@ -499,6 +501,10 @@ def main() -> int:
     for kind, count in Counter(problem.rpartition(": ")[2] for problem in report.problems).most_common(20):
         print(f"{count:6} × {kind}")
     print(*report.problems[:20], sep="\n")
+    if report.problems and NIGHTLY:
+        from tests.kit.nightly import keep
+
+        print("kept:", keep("hostile", options.seed))
     return 1 if report.problems else 0
 
 
