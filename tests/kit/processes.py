@@ -36,6 +36,13 @@ PATIENCE_S = 20.0
 
 T = TypeVar("T")
 
+# A run in the background ignores Ctrl-C, and its children would, too.
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def until(condition: Callable[[], T], timeout: float = PATIENCE_S) -> T:
     """Waits for a condition to become true, and returns what it said."""

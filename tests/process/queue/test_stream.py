@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 
 import pytest
 
@@ -203,12 +202,15 @@ def test_a_waiting_put_wakes_when_another_process_makes_room(q: Queue, start: St
     count = fill(q, b"x" * 992)
     child = start(take_slowly, "q")
     child.hear()
-    timer = threading.Timer(0.05, child.tell, [0])
-    timer.start()
-    began = time.monotonic()
+
+    def make_room() -> None:
+        until(lambda: waiting("q", "space"))
+        child.tell(0)
+
+    other = threading.Thread(target=make_room)
+    other.start()
     q.put(b"y" * 992, timeout=10)
-    assert time.monotonic() - began < 5
-    timer.join()
+    other.join()
     assert child.hear() == "taken"
     assert q.stats().ready == count
 

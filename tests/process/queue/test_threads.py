@@ -32,7 +32,7 @@ def wait_for_ever(name: str, call: str) -> None:
             else:
                 getattr(q, call)(*([4] if call == "get_many" else []))
         except KeyboardInterrupt:
-            tell(time.monotonic())
+            tell("interrupted")
 
 
 def started(start: Start, function: Callable[..., None], q: Queue, call: str) -> Child:
@@ -48,9 +48,8 @@ def started(start: Start, function: Callable[..., None], q: Queue, call: str) ->
 @pytest.mark.parametrize("call", ["get", "get_bytes", "get_many", "for", "put", "put_many"])
 def test_control_c_ends_a_wait(q: Queue, start: Start, call: str) -> None:
     child = started(start, wait_for_ever, q, call)
-    before = time.monotonic()
     child.signal(signal.SIGINT)
-    assert child.hear() - before < 5.0
+    assert child.hear() == "interrupted"
     child.wait()
     stats = q.stats()
     assert (stats.taken, stats.writing) == (0, 0), "nothing was taken, nothing is half written"
@@ -127,8 +126,9 @@ def timed_wait(name: str, timeout: float) -> None:
 
 
 def test_signals_do_not_stretch_a_timeout(q: Queue, start: Start) -> None:
-    child = start(timed_wait, "q", 0.3)
-    assert 0.3 <= child.hear() < 5
+    """If each began it anew, it would never end: they come all the time."""
+    child = start(timed_wait, "q", 0.1)
+    assert child.hear() >= 0.1
     child.wait()
 
 
