@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast import Queue, Timeout
 from tests.kit.processes import PATIENCE_S, Start, hear, tell, until
 from tests.kit.queue.loops import run
