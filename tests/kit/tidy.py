@@ -121,6 +121,17 @@ def dead_modules(tree: Tree) -> Iterator[str]:
             yield f"{path}: nothing imports it"
 
 
+TEST_MODULE = re.compile(r"tests(?!\.kit\.)(\.\w+)*\.test_\w+(\.\w+)*")
+
+
+def tests_import_tests(tree: Tree) -> Iterator[str]:
+    """A file of the tests that imports a test: what two tests need belongs into tests/kit."""
+    for path in tree.matching("tests/**.py"):
+        for name in sorted(imported_modules(tree, path)):
+            if TEST_MODULE.fullmatch(name):
+                yield f"{path}: imports {name}; move what it needs into tests/kit"
+
+
 def dead_examples(tree: Tree) -> Iterator[str]:
     """An example or a benchmark that no test, page or command names."""
     readers = tree.matching("tests/**.py", "docs/**.md", "src/**.py", "README.md", "Makefile")
@@ -341,6 +352,7 @@ def forbidden_words(tree: Tree) -> Iterator[str]:
 RULES: list[Callable[[Tree], Iterator[str]]] = [
     dead_headers,
     dead_modules,
+    tests_import_tests,
     dead_examples,
     site_navigation,
     long_files,
