@@ -17,8 +17,8 @@ from tests.kit.broker import cluster as broker_cluster
 from tests.kit.broker.cluster import World
 from tests.kit.group.checker import Broken
 
-SEEDS = (1, 2)
-"""Those of tests/simulation/test_broker.py in `make check`."""
+SEEDS = (1,)
+"""That of tests/simulation/test_broker.py in `make check`."""
 
 
 def caught(*words: str) -> None:

@@ -20,7 +20,7 @@ from tests.kit.group.checker import Broken
 from tests.kit.group.cluster import lose_a_majority_at_once, turns
 from tests.kit.group.machine import traces_of_two_processes
 
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 """Those of tests/simulation/test_group.py in `make check`."""
 
 

@@ -25,7 +25,7 @@ def test_a_seed_repeats_byte_by_byte(seed: int) -> None:
 
 
 def test_another_seed_is_another_run() -> None:
-    assert group_machine.run(1, seconds=2)[1] != group_machine.run(3, seconds=2)[1]
+    assert group_machine.run(1, seconds=1)[1] != group_machine.run(3, seconds=1)[1]
 
 
 def test_a_failing_run_prints_its_seed_and_trace() -> None:
@@ -49,7 +49,7 @@ def test_a_failing_run_prints_its_seed_and_trace() -> None:
 # -- storms -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", seeds("group", test=3, nightly=80))
+@pytest.mark.parametrize("seed", seeds("group", test=2, nightly=80))
 def test_storm(seed: int) -> None:
     """I20 to I27, for a toy broker with slow holds and state transfer, under splits, crashes and pauses."""
     world, _ = group_machine.first_run(seed)
@@ -60,7 +60,7 @@ def test_storm(seed: int) -> None:
 def test_storms_show_what_corosync_loses() -> None:
     """The simulation is not kinder than the real thing: lost members delivered what nobody else ever got."""
     alone = 0
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         world, _ = group_machine.first_run(seed)
         history = {(e.position, e.event) for e in world.sim.network.history if isinstance(e, Delivered)}
         last = max(pos.view for pos, _ in history)
@@ -164,7 +164,7 @@ def test_a_slow_receiver_holds_the_sender_back() -> None:
         assert sent > held_back + 100
 
 
-@pytest.mark.parametrize("seed", seeds("group", test=2, nightly=30))
+@pytest.mark.parametrize("seed", seeds("group", test=1, nightly=30))
 def test_many_members_come_and_go(seed: int) -> None:
     """I20 to I25: nine nodes that join, send, leave and join again, under crashes and splits."""
     with Sim(seed, nodes=9) as sim:

@@ -26,23 +26,20 @@ from tests.kit.ledger.checks import (
 from tests.kit.ledger.store_world import Life, SystemWorld, World
 from tests.kit.slices import pick
 
+OPERATIONS = (
+    *("write", "sync", "open", "rename", "preallocate"),
+    *("make_directory", "unlink", "sync_directory", "list", "read"),
+)
+TAKES_ROOM = ("write", "open", "rename", "preallocate")
+
 
 @pytest.mark.parametrize(
-    "operation",
+    ("operation", "error"),
     [
-        "write",
-        "sync",
-        "open",
-        "rename",
-        "preallocate",
-        "make_directory",
-        "unlink",
-        "sync_directory",
-        "list",
-        "read",
+        *((operation, errno.EIO) for operation in OPERATIONS),
+        *((operation, errno.ENOSPC) for operation in pick(test=TAKES_ROOM, nightly=OPERATIONS)),
     ],
 )
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_the_nth_call_fails(operation: str, error: int) -> None:
     """I33–I36 on a disk that forgets what a failed sync was to cover."""
     the_nth_call_fails(operation, error)

@@ -18,4 +18,5 @@ def data(tmp_path: Path) -> str:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a broker of this process tells, it has shown."""
-    monkeypatch.setattr(stream, "SHOWN_S", 0.2)
+    monkeypatch.setattr(stream, "SHOWN_S", 0.1)
+    monkeypatch.setattr(stream, "GROW_S", 0.01)

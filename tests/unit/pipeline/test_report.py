@@ -45,6 +45,12 @@ def account(topic: str, producer: str, lost: int = 0) -> AuditReport:
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def drawn_before() -> None:
+    """The first page takes longer: fonts are looked for."""
+    page(account("t", "a"))
+
+
 def named(*names: str) -> AuditReport:
     """An account of topics and producers of these names."""
     each = [account(f"persistent://public/default/{name}", name, lost=3) for name in names]

@@ -16,7 +16,7 @@ from holdfast import BadConfiguration, Broker, DataLoss, NotFound, Timeout
 from holdfast.broker.blocking import BlockingBroker
 from holdfast.client import Progress
 from holdfast.ledger.backup import backup, restore
-from holdfast.pipeline import behind_latest
+from holdfast.pipeline import behind_latest, stream
 from holdfast.pipeline.reading import topic_and_partition
 from tests.kit.pipeline.streams import (
     NAMED,
@@ -197,14 +197,17 @@ def test_a_topic_that_is_not_asked_for_any_more_is_no_loss(
     assert "bills is none of this query's topics any more" in caplog.text
 
 
-def test_what_a_subscription_says_may_be_shown_a_moment_later(data: str, broker: BlockingBroker) -> None:
+def test_what_a_subscription_says_may_be_shown_a_moment_later(
+    data: str, broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No loss: a reset to the end, and the end is not in the files yet."""
+    monkeypatch.setattr(stream, "SHOWN_S", 20.0)
     send(broker, 5)
     told: Any = Told(acked=2)
     running = Stream(data, told, **NAMED)
     assert running.batch() == [2, 3, 4]
     told.number, told.acked = 4, 8
-    publishing = threading.Timer(0.05, send, (broker, 3))
+    publishing = threading.Timer(0.02, send, (broker, 3))
     publishing.start()
     assert running.batch() == []
     publishing.join()

@@ -18,10 +18,6 @@ import pytest
 from holdfast import Empty, Full, Message, Misuse, Queue, Timeout
 from tests.kit.queue.queues import drain, fill
 
-"""On a busy machine. What is meant is: not for ever."""
-"""How late a timeout may come on a busy machine. It never comes early."""
-
-
 # -- in ---------------------------------------------------------------------------------------------------
 
 
