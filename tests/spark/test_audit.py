@@ -22,6 +22,7 @@ from holdfast.pipeline.compact import compact
 from holdfast.pipeline.inputs import Extent, Origin
 from holdfast.pipeline.numbered import decoded, encode, encode_json
 from holdfast.pipeline.report import page, write_report
+from tests.kit.slices import pick
 from tests.kit.spark.audit_world import Case, case
 from tests.kit.spark.pipeline_world import Fed, publish
 
@@ -43,9 +44,9 @@ def numbered(*numbers: int, producer: str = "a") -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("said", [True, False])
 def test_as_a_plain_count_has_it(spark: SparkSession, tmp_path: Path, said: bool) -> None:
-    """Forty topics at once, each with faults of its own; a part of each archived by two runs, a part live."""
+    """Many topics at once, each with faults of its own; a part of each archived by two runs, a part live."""
     chance = random.Random(said)
-    cases = [case(f"{FULL}t{number:02}", chance) for number in range(40)]
+    cases = [case(f"{FULL}t{number:02}", chance) for number in range(pick(test=12, nightly=40))]
     for share in (0.3, 0.6):
         part = {each.topic: each.rows()[: int(share * len(each.sent))] for each in cases}
         archive(spark, topics=list(part), to=tmp_path, source=Fed(part))
@@ -145,7 +146,7 @@ def test_a_run_that_is_archived_meanwhile_counts_once(
             looked = library.look(spark, ["t"], Fed({"t": rows}), tmp_path)
         return sorted(row["position"] for row in looked.rows.select("position").collect())
 
-    for behind in (1, 2, 3):
+    for behind in pick(test=(2,), nightly=(1, 2, 3)):
         assert positions(behind) == list(range(12)), behind
     monkeypatch.setattr(library, "read_archive", lambda spark, path, runs: read_archive(spark, path))
     assert positions(2) != list(range(12)), "a broken one, which lists the runs again, is noticed"

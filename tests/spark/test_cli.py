@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +12,8 @@ import pytest
 
 from holdfast.pipeline.archived import ArchiveDirectory
 from holdfast.pipeline.numbered import encode_json
+from tests.kit.pipeline.streams import until
+from tests.kit.slices import pick
 from tests.kit.spark.pipeline_cli import Capture, answered, said
 from tests.kit.spark.pipeline_world import publish
 
@@ -80,7 +85,6 @@ def test_audit_of_an_archive_and_what_is_live(
     assert found["faults"] == ["lost 1", "not numbered 1"]
     (tmp_path / "expected").write_text('{"rig": {"r": 20}}')
     arguments = ("audit", "rig", "--archive", to, "--expected", str(tmp_path / "expected"))
-    assert answered(capsys, *arguments)["messages"] == 20  # nobody says where it is live
     monkeypatch.setenv("HOLDFAST_DATA", str(data))
     both = answered(capsys, *arguments, "--allow-foreign")
     assert (both["messages"], both["producers"][0]["unconfirmed"], both["sound"]) == (22, 1, True)
@@ -115,3 +119,25 @@ def test_what_is_wrong_is_said_in_a_line(
     )
     monkeypatch.delenv("HOLDFAST_DATA", raising=False)
     assert "which data directory" in said(capsys, "audit", "rig", status=2)
+
+
+# When it waits for more; and when nothing is there yet.
+@pytest.mark.parametrize("at", pick(test=["commits/0"], nightly=["commits/0", "metadata"]))
+def test_ctrl_c_ends_a_stream_with_its_report(
+    spark: SparkSession, data: Path, tmp_path: Path, capsys: Capture, at: str
+) -> None:
+    """In a process of its own: test_ending.py."""
+    to = tmp_path / "figures"
+
+    def interrupt() -> None:
+        until((tmp_path / "figures.checkpoint" / at).exists, 120)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
+    arguments = ("measure", "rig", "--data", str(data), "--to", str(to), "--stream", "--every", "1 second")
+    words = said(capsys, *arguments)
+    waiting.join()
+    assert "figures: 0 windows of 0 measurements" in words
+    assert spark.streams.active == []
+    assert spark.range(1).count() == 1

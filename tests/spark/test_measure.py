@@ -27,7 +27,7 @@ from holdfast.pipeline.measure import (
     stream_report,
 )
 from holdfast.pipeline.numbered import encode_json
-from tests.kit.processes import until
+from tests.kit.pipeline.streams import until
 from tests.kit.spark.archive_kill import Drivers
 from tests.kit.spark.pipeline_kill import killed
 from tests.kit.spark.pipeline_world import Fed, publish

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.client import Client
+from tests.kit.pipeline.streams import until
 from tests.kit.served import Served, served
 from tests.kit.spark.sink_hooks import Hooked
 from tests.kit.spark.sink_kill import Arm, Run, World, read
@@ -204,9 +204,9 @@ def test_the_subscription_catches_up(spark: SparkSession, server: Served, data: 
     to = to.option("checkpointLocation", str(tmp_path / "checkpoint"))
     with Client(server.url) as client:
         query = to.trigger(processingTime="30 days").start()
-        while query.lastProgress is None:  # then its first batch is in the commit log
-            assert query.isActive, query.exception()
-            time.sleep(0.05)
+        # Then its first batch is in the commit log.
+        until(lambda: query.lastProgress is not None or not query.isActive, 240)
+        assert query.isActive, query.exception()
         query.stop()
         assert client.progress("in", "late").acked_to == 0
         to.trigger(availableNow=True).start().awaitTermination()

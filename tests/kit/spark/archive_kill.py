@@ -39,8 +39,11 @@ STEPS = (
     "done",
 )
 """Where it dies. Behind the pipeline's own: half written, run's file linked, one file moved, one let go."""
+DISTINCT_STEPS = ("write", "half", "commit", "linked", "moving", "advance", "advancing")
+"""Of these each leaves another directory behind; what the others leave, one of these leaves, too."""
 REPLAY_STEPS = ("plan", "begin", "send", "sending", "sent", "sending", "second")
 """Of a replay: also while Spark sends, and before the second piece."""
+DISTINCT_REPLAY_STEPS = ("begin", "sending", "sent", "second")
 TOPICS = ("one", "two")
 SUBSCRIPTION = "archive"
 
