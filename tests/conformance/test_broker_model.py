@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(900)  # a failure is made shorter before it is 
 
 MORE: dict[str, Any] = {
     "stateful_step_count": 50,
-    "phases": [Phase.generate, Phase.shrink],
+    "phases": [Phase.reuse, Phase.generate, Phase.shrink],
     "suppress_health_check": [*HealthCheck],
 }
 TestRealBroker = RealMachine.TestCase

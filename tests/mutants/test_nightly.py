@@ -86,9 +86,9 @@ def test_a_failing_example_of_a_model_is_kept_as_it_was_reduced(runs: Runs) -> N
     """With a single example `make test` would not find it by itself."""
     test = runs.folder / "test_example.py"
     test.write_text(
-        "from hypothesis import given, settings, strategies as st\n"
-        "from tests.kit.slices import kept_examples, pick\n"
-        "@settings(max_examples=pick(1, 1000), database=kept_examples())\n"
+        "from hypothesis import given, strategies as st\n"
+        "from tests.kit.examples import examples\n"
+        "@examples(1, 1000)\n"
         "@given(st.integers(0, 1_000_000))\n"
         "def test_small(n):\n"
         "    assert n < 777\n"
