@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import functools
 import json
 import mmap
 import os
@@ -56,10 +57,18 @@ from tests.kit.queue.hostile import (
 from tests.kit.queue.storm import die_with_parent
 from tests.kit.slices import NIGHTLY, base
 
-SLOW_S = 1.0
-"""No operation burns so much time of a processor."""
+SLOW = 60
+"""No operation on a damaged queue takes so many times the processor that a fixed piece of work takes."""
 STUCK_S = 30.0
 """A case that takes so long by the clock hangs."""
+
+
+@functools.cache
+def fixed_work_s() -> float:
+    """Return what a fixed piece of work takes of this processor, in this run."""
+    begin = time.process_time()
+    sum(range(1_000_000))
+    return time.process_time() - begin
 
 
 # -- one case -----------------------------------------------------------------------------------------
@@ -159,8 +168,10 @@ class Judge:
             self.problems.append(f"{what} raised {found!r}: {traceback.format_exc()[-600:]}")
         took = time.process_time() - begin
         self.slowest = max(self.slowest, (took, what))
-        if took > SLOW_S:
-            self.problems.append(f"{what} took {took:.1f} s")
+        if took > SLOW * fixed_work_s():
+            self.problems.append(
+                f"{what} took {took:.1f} s, {took / fixed_work_s():.0f} times as long as fixed work"
+            )
         return error
 
     def broken(self) -> list[str]:
