@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Misuse, _core
+from holdfast import _core
 from tests.kit.ledger.log_bytes import ledger_file
-from tests.kit.ledger.log_world import World, journaled
+from tests.kit.ledger.log_world import journaled
 from tests.kit.ledger.writers import world as world
 from tests.kit.processes import Start, tell
 
@@ -21,6 +21,7 @@ WRITER_POINTS = _core.log_points()[: _core.log_points().index("round_done") + 1]
 
 
 def publish_until_death(directory: str, point: str, countdown: int) -> None:
+    from tests.kit.ledger.log_world import World
 
     world = World(Path(directory))
     world.use_journal("journal")
@@ -55,6 +56,7 @@ def test_death_at_every_point(tmp_path: Path, start: Start, point: str, countdow
 def forks(directory: str) -> None:
     import warnings
 
+    from holdfast import Misuse
     from tests.kit.ledger.log_world import World
 
     warnings.simplefilter("ignore")
