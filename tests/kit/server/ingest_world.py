@@ -187,7 +187,7 @@ def hop(topic: str, label: str, file: str) -> None:
     print("ready", flush=True)
     number = 0
     while not ended:
-        p = holdfast.Producer(topic, timeout=30.0)
+        p = holdfast.Producer(topic, timeout=120.0)  # brokers die one after another meanwhile
         for _ in range(chance.randrange(1, 6)):
             p.put(b"%s:%d" % (label.encode(), number))
             number += 1
