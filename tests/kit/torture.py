@@ -79,10 +79,12 @@ def first_seed(options: argparse.Namespace) -> int:
 
 
 def told(storm: str, seed: int, faults: list[str]) -> int:
-    """Print what a storm has found; in `make nightly` it is reduced and kept, too."""
+    """Print what a storm has found; in `make nightly` it is reduced and kept, where a test replays it."""
     print("FAULTS:", *faults[:20], sep="\n  ")
-    if NIGHTLY:
+    if NIGHTLY and storm in nightly.STORMS:
         print("kept:", nightly.keep(storm, seed))
+    elif NIGHTLY:
+        print(f"not kept, no test replays it: make torture ARGS='--{storm} --seed {seed}' repeats it")
     return 1
 
 
