@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Every Python that is started compiles each module once, not each time.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 
 NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp)
 PYTHONS := $(wildcard src tests bench examples)
