@@ -8,7 +8,7 @@
 
 What the engine promises upward: an outcome is told only when a crash cannot take it back (**I60**); outcomes
 are told in the order of their events (**I61**); after the engine has ended, every request that was not
-answered gets the reason (**I62**).
+answered gets the reason (**I62**); publishers that wait for room leave in the order of their calls (**I64**).
 """
 
 from __future__ import annotations
@@ -79,6 +79,19 @@ class _Inflight:
         self.began_ns = began_ns
 
 
+class _Place:
+    """A place in the queue of publishers that wait for room."""
+
+    __slots__ = ("woken",)
+
+    def __init__(self) -> None:
+        self.woken: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        if self.woken is not None and not self.woken.done():
+            self.woken.set_result(None)
+
+
 class Engine(Listener):
     """Turns requests into frames and answers them when they are stable.
 
@@ -111,7 +124,8 @@ class Engine(Listener):
         self._unheld: deque[tuple[int, Position]] = deque()
         self._durable_d = machine.log.next_d - 1
         self._under_way = 0
-        self._room: list[asyncio.Future[None]] = []
+        self._room: deque[_Place] = deque()
+        """Publishers that wait, in the order of their calls. The first leaves first, and nobody passes it."""
         self._backlog: list[Missed] | None = None
         """What is delivered while the state of the cut is still on its way."""
         self._catching_up: asyncio.Task[None] | None = None
@@ -203,16 +217,30 @@ class Engine(Listener):
 
     @property
     def behind(self) -> bool:
-        """So much is under way that whoever publishes should wait in `room`."""
-        return self._under_way > UNDER_WAY_BYTES
+        """So much is under way, or about to be, that publishers should wait in `room`."""
+        coming = self._frame.size if self._futures else 0
+        return self._under_way + coming > UNDER_WAY_BYTES
 
     async def room(self) -> None:
-        """Wait while the disk is behind: whoever publishes without waiting for receipts waits here."""
-        while self._ended is None and self._under_way > UNDER_WAY_BYTES:
-            future = asyncio.get_running_loop().create_future()
-            self._room.append(future)
-            await future
+        """Wait while the disk is behind.
+
+        Calls return in the order in which they were made (**I64**). A caller that publishes before its next
+        `await` therefore publishes in that order, too.
+        """
+        if self._ended is None and (self._room or self.behind):
+            await self._wait_in_room()
         self._require_open()
+
+    async def _wait_in_room(self) -> None:
+        place = _Place()
+        self._room.append(place)
+        try:
+            while self._ended is None and (self._room[0] is not place or self.behind):
+                place.woken = asyncio.get_running_loop().create_future()
+                await place.woken
+        finally:
+            self._room.remove(place)
+            self._wake_first()
 
     def refuse(self, reason: HoldfastError) -> None:
         """Take nothing more; what was submitted goes on to its end. What came between would not: its group is
@@ -262,6 +290,7 @@ class Engine(Listener):
             self._under_way -= len(frame)
             for future in futures:
                 _fail(future, error)
+            self._wake_first()
 
     # -- what the group calls --------------------------------------------------------------------------
 
@@ -309,7 +338,8 @@ class Engine(Listener):
         self._futures = []
         for future in waiting:
             _fail(future, reason)
-        self._release_room()
+        for place in self._room:
+            place.wake()
         self._observer.ended(reason)
 
     @property
@@ -324,11 +354,10 @@ class Engine(Listener):
     def _inflight_futures(self) -> Iterable[asyncio.Future[Any]]:
         return (future for frame in self._inflight for future in frame.futures)
 
-    def _release_room(self) -> None:
-        room, self._room = self._room, []
-        for future in room:
-            if not future.done():
-                future.set_result(None)
+    def _wake_first(self) -> None:
+        """Let the first in `room` look whether it may go; it wakes the next one when it has gone."""
+        if self._room and not self.behind:
+            self._room[0].wake()
 
     # -- applying --------------------------------------------------------------------------------------
 
@@ -368,8 +397,7 @@ class Engine(Listener):
                     _fail(future, outcome)
                 else:
                     future.set_result(outcome)
-        if self._room and self._under_way <= UNDER_WAY_BYTES:
-            self._release_room()
+        self._wake_first()
 
     def _hold(self) -> None:
         """Say how far this member holds everything: what it applied and its disk has."""
