@@ -389,7 +389,10 @@ class Broker:
         if name not in topic.state.subscriptions:
             with contextlib.suppress(Exists):  # somebody was quicker
                 await self.create_subscription(topic, name, start)
-        return topic.state.subscriptions[name]
+        found = topic.state.subscriptions.get(name)
+        if found is None:
+            raise NotFound(f"the subscription {name!r} of {topic.name} was deleted meanwhile; open it again")
+        return found
 
     async def create_subscription(self, topic: Topic, name: str, start: Start) -> None:
         await self.engine.submit(SubscriptionCreate(topic.state.id, name, await self.place(topic, start)))
@@ -410,9 +413,17 @@ class Broker:
         await self.engine.room()
 
     def dispatcher(self, topic: Topic, subscription: SubscriptionState) -> Dispatcher:
-        """The one that serves a subscription here."""
+        """The one that serves a subscription here.
+
+        Raises:
+            NotFound: the subscription was deleted. A dispatcher made for it now would never go.
+        """
         dispatcher = topic.dispatchers.get(subscription.id)
         if dispatcher is None:
+            if self.machine.state.subscriptions.get(subscription.id) is not subscription:
+                raise NotFound(
+                    f"the subscription {subscription.name!r} of {topic.name} was deleted; open it again"
+                )
             dispatcher = Dispatcher(
                 topic, subscription, self.engine.submit, self.clock, self.random, self._dispatch
             )
@@ -424,6 +435,10 @@ class Broker:
         if name is not None and name in topic.volatile:
             return topic.volatile[name]
         place = await self.place(topic, start)
+        if topic.state.id not in self.topics:
+            raise NotFound(f"the topic {topic.name} was deleted meanwhile; open it again")
+        if name is not None and name in topic.volatile:
+            return topic.volatile[name]  # another was quicker
         self._volatile -= 1
         subscription = VolatileSubscription(topic, self._volatile, name or f"reader-{-self._volatile}", place)
         dispatcher = Dispatcher(

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from holdfast._core import Batch, Entries
 from holdfast.broker.events import Event
+from holdfast.errors import Misuse
 from holdfast.ledger.acks import AckState
 from holdfast.ledger.revision import Revision
 
@@ -16,6 +17,27 @@ SubscriptionType = Literal["exclusive", "failover", "shared"]
 
 Submit: TypeAlias = Callable[[Event], "asyncio.Future[Any]"]
 """Puts an event into the one order; the future has its outcome when it is stable."""
+
+
+ACK_TIMEOUT_MOST_S = 1e9
+"""The longest: it is counted in ns."""
+PRIORITY_MOST = (1 << 31) - 1
+"""The tables keep 32 bits of it."""
+
+
+def require_options(priority: Any, ack_timeout_s: float | None) -> None:
+    """Check what a consumer asks for before anything is changed for it.
+
+    Raises:
+        Misuse: an option is out of its range.
+    """
+    if not isinstance(priority, int) or not -PRIORITY_MOST <= priority <= PRIORITY_MOST:
+        raise Misuse(f"a priority of {priority!r}; use a whole number of at most {PRIORITY_MOST}, 0 is usual")
+    if ack_timeout_s is not None and not 0 < ack_timeout_s <= ACK_TIMEOUT_MOST_S:
+        raise Misuse(
+            f"an ack timeout of {ack_timeout_s} s; use more than 0 and at most {ACK_TIMEOUT_MOST_S:.0f}, or "
+            "None for no timeout"
+        )
 
 
 class TopicReader(Protocol):

@@ -26,6 +26,7 @@ from holdfast.broker.dispatch_types import (
     Submit,
     SubscriptionType,
     TopicReader,
+    require_options,
 )
 from holdfast.broker.reading import Reading, Runs, Throttle
 from holdfast.broker.redelivery import Redelivery
@@ -180,12 +181,15 @@ class Dispatcher:
     ) -> int:
         """Attach a consumer; it gets nothing before it gives permits. Lower numbers are better priorities.
 
+        If it fails, the consumer is not attached, whatever the reason.
+
         Raises:
-            Misuse: the subscription has consumers of another type.
+            Misuse: the subscription has consumers of another type, or an option is out of its range.
             Busy: it is exclusive and has a consumer.
             Closed: it is not served any more.
         """
         self._require_open()
+        require_options(priority, ack_timeout_s)
         if self._consumers and type != self._type:
             raise Misuse(
                 f"subscription {self._cursor.name} has {self._type} consumers; a {type} one cannot join them"
@@ -195,15 +199,24 @@ class Dispatcher:
         self._type = type
         self._table.single = type != "shared"
         before = self._table.active
-        consumer = _Consumer(self._table.add(priority), sink, name, priority, ack_timeout_s)
+        id_ = self._table.add(priority)
+        try:
+            self._enrol(_Consumer(id_, sink, name, priority, ack_timeout_s), before)
+        except BaseException:
+            if self._consumers.get(id_) is None:
+                self._table.remove(id_)
+            self.remove_consumer(id_)
+            raise
+        return id_
+
+    def _enrol(self, consumer: _Consumer, before: int) -> None:
         self._consumers[consumer.id] = consumer
         self._redelivery.watch(consumer)
-        if type == "shared":
+        if self._type == "shared":
             consumer.is_active = True
         else:
             self._choose_active(before, consumer)
         self._progress()
-        return consumer.id
 
     def remove_consumer(self, consumer: int) -> None:
         """It goes. What it held comes again, to others, and counts as delivered once more."""
