@@ -314,17 +314,29 @@ class Dispatcher:
         Raises:
             Misuse: the subscription is shared: its messages have no order.
         """
-        return self.ack_up_to(
-            message.ordinal, message.reset_number, receipt, message.batch_index, message.batch_size
+        self._require_order()
+        return self._acking.cumulative(
+            message.ordinal,
+            message.reset_number,
+            receipt,
+            message.batch_index,
+            message.batch_size,
+            exact=True,
         )
 
     def ack_up_to(
         self, ordinal: int, reset_number: int, receipt: bool = False, index: int = -1, size: int = 1
     ) -> Receipt | None:
-        """As `ack_cumulative`, by ordinal; with `index`, up to that message of a batch of `size`."""
+        """As `ack_cumulative`, by ordinal; with `index`, up to that message of a batch of `size`.
+
+        The number is that of a session: what was not delivered since the last reset is not acknowledged.
+        """
+        self._require_order()
+        return self._acking.cumulative(ordinal, reset_number, receipt, index, size)
+
+    def _require_order(self) -> None:
         if self._type == "shared":
             raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
-        return self._acking.cumulative(ordinal, reset_number, receipt, index, size)
 
     # -- what comes again ------------------------------------------------------------------------------
 

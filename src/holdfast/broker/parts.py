@@ -80,6 +80,8 @@ class SubscriptionPart(_Struct, frozen=True, tag="subscription"):
     fenced: bytes
     consumers: list[Consumer]
     acks: tuple[int, bytes, list[tuple[int, bytes]]]
+    target: int = 0
+    reach: int = 0
 
 
 class StagePart(_Struct, frozen=True, tag="stage"):
@@ -156,6 +158,8 @@ def subscription_part(subscription: SubscriptionState) -> SubscriptionPart:
         subscription.fenced,
         list(subscription.consumers.values()),
         subscription.acks.pack(),
+        subscription.target,
+        subscription.reach,
     )
 
 
@@ -306,6 +310,7 @@ def _load_subscription(state: BrokerState, part: SubscriptionPart) -> None:
     subscription.token = part.token
     subscription.answer = part.answer
     subscription.fenced = part.fenced
+    subscription.target, subscription.reach = part.target, part.reach
     subscription.consumers = {each.session: each for each in part.consumers}
     state.subscriptions[subscription.id] = subscription
     state.topics[subscription.topic].subscriptions[subscription.name] = subscription
