@@ -193,6 +193,22 @@ MUTANTS = (
         "",
         "frame",
     ),
+    Mutant(
+        "time-of-every-frame",
+        "log time moves with frames that the journal does not keep",
+        "log.hpp",
+        "time_ = time_before_;  // the journal",
+        ";",
+        "log",
+    ),
+    Mutant(
+        "forgets-the-attached",
+        "a producer is forgotten by age although its session is open",
+        "log_topics.hpp",
+        "return each.second.sessions == 0 && each.second.time < time",
+        "return each.second.time < time",
+        "log",
+    ),
 )
 
 
