@@ -154,7 +154,7 @@ class Log {
         redo_ = redo;
         position_ = {view, index};
         time_before_ = time_;
-        time_ = std::max(time_, reader_.time());
+        time_ = frame_time_ = std::max(time_, reader_.time());
         ++frame_number_;
         applied_.clear();
         accepted_.clear();
@@ -386,7 +386,8 @@ class Log {
 
     // -- the journal --------------------------------------------------------------------------------
 
-    // The accepted events as one block. Its bytes are summed and copied piece by piece, while they are in the cache.
+    // The accepted events as one block. The frame has the time that its events were applied at, for the redo; the block
+    // has log time behind them, which a repair may have set back. Its bytes are summed and copied piece by piece, while they are in the cache.
     void add_frame_block() {
         u64 size = sizeof(FramePosition) + sizeof(FrameHeader);
         for (const Bytes& each : accepted_) size += each.size();
@@ -395,7 +396,7 @@ class Log {
         FrameBlockHead head{{kBlockMagic, kFrameBlock, kFullChecksum, static_cast<u32>(size),
                              first_d_, time_, 0, 0},
                             position_,
-                            {kFrameMagic, kFrameVersion, 0, accepted_count_, time_}};
+                            {kFrameMagic, kFrameVersion, 0, accepted_count_, frame_time_}};
         u32 crc = crc32c(header_crc(head.block), &head.position,
                          sizeof head.position + sizeof head.frame);
         for (const Bytes& each : accepted_) {
@@ -422,6 +423,7 @@ class Log {
     u64 next_d_;
     u64 time_;
     u64 time_before_ = 0;  // the frame that is being applied
+    u64 frame_time_ = 0;   // at its beginning
 
     FrameReader reader_;
     FramePosition position_{};

@@ -341,7 +341,13 @@ class Broker:
             stable=str(self.engine.stable),
             pending_bytes=self.machine.log.pending_bytes,
             store=self.store.stats(),
+            log_time_ahead_s=self.log_time_ahead_s,
         )
+
+    @property
+    def log_time_ahead_s(self) -> float:
+        """How far log time is ahead of the clock: so long it stands still."""
+        return max(0, self.machine.log.time - self.clock.now_ns()) / 1e9
 
     def metrics(self) -> str:
         """Metrics in the Prometheus text format."""
@@ -494,7 +500,7 @@ class Broker:
 
     async def expire(self, topic: Topic, subscription: SubscriptionState, older_than_s: float) -> None:
         """Advance a subscription past what is older."""
-        to = await topic.ordinal_at(self.clock.now_ns() - int(older_than_s * 1e9))
+        to = await topic.ordinal_at(self.engine.log_clock.now_ns() - int(older_than_s * 1e9))
         if to > subscription.acks.acked_to:
             await self.dispatcher(topic, subscription).advance(to=to)
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias
 
 from holdfast._core import Frame
 from holdfast.broker.events import Event
+from holdfast.broker.log_time import LogClock
 from holdfast.broker.machine import Applied, Machine
 from holdfast.errors import Closed, Full, HoldfastError
 from holdfast.group import BEGINNING, Clock, Group, Listener, Member, Position, View
@@ -113,6 +114,8 @@ class Engine(Listener):
         self._store = store
         self._group = group
         self._clock = clock
+        self.log_clock = LogClock(clock)
+        """The time of frames, and of whatever is compared with log time."""
         self._observer = observer
         self._unclean = unclean
         self._transfer = transfer
@@ -280,7 +283,7 @@ class Engine(Listener):
         if not self._futures:
             return
         futures, self._futures = self._futures, []
-        frame = self._frame.take(self._clock.now_ns())
+        frame = self._frame.take(self.log_clock.now_ns())
         self._sent.append(futures)
         self._under_way += len(frame)
         try:

@@ -55,7 +55,10 @@ class Housekeeping:
         if front is None or not front.sealed or front.end > topic.state.acked_to:
             return
         event = trim_event(self._broker, topic)
-        now, inherited = self._broker.clock.now_ns(), self._broker.machine.state.inherited(topic.state)
+        now, inherited = (
+            self._broker.engine.log_clock.now_ns(),
+            self._broker.machine.state.inherited(topic.state),
+        )
         if topic.state.trimmable(now, event.retention_bytes, event.retention_ns, inherited):
             self._once("trim", topic.state.id, event)
 
@@ -103,7 +106,7 @@ class Housekeeping:
     async def _look_at(self, topic: Topic) -> None:
         state, info, policies = topic.state, topic.state.ledgers.last, limits(self._broker, topic)
         if info is not None and not info.sealed:
-            age_s = (self._broker.clock.now_ns() - info.opened_time) / 1e9
+            age_s = (self._broker.engine.log_clock.now_ns() - info.opened_time) / 1e9
             if age_s >= policies.roll_age_s:
                 self._once("roll", state.id, LedgerRoll(state.id, info.id))
         if policies.ttl_s is not None:
@@ -116,7 +119,11 @@ class Housekeeping:
 
     def _old(self) -> Iterable[Event]:
         """Stages that nobody came back to, and sinks that have not committed for long."""
-        now, state, options = self._broker.clock.now_ns(), self._broker.machine.state, self._broker.options
+        now, state, options = (
+            self._broker.engine.log_clock.now_ns(),
+            self._broker.machine.state,
+            self._broker.options,
+        )
         oldest = now - int(options.stage_age_s * 1e9)
         for stage in list(state.stages.values()):
             if stage.time < oldest:

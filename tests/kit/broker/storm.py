@@ -34,6 +34,7 @@ from holdfast.broker.events import (
     TenantCreate,
     TenantDelete,
     TenantUpdate,
+    TimeRepair,
     TopicCreate,
     TopicDelete,
     TopicTerminate,
@@ -162,6 +163,8 @@ class Storm:
             DeduplicationForget(topic, rng.choice("pqr")),
             SchemaAdd(topic, rng.choice([b"a", b"b", b"c"])),
         ]
+        if rng.random() < 0.02:
+            return TimeRepair(max(0, self.rig.machine.log.time - rng.choice([0, 500, 5000])))
         if rng.random() < 0.1:
             choices = [TopicDelete(topic, rng.random() < 0.5), TopicTerminate(topic), TopicTruncate(topic)]
         return rng.choice(choices)

@@ -96,6 +96,7 @@ def test_numbers_of_kinds_are_for_ever() -> None:
         74: "NamespaceUpdate",
         75: "NamespaceDelete",
         80: "SchemaAdd",
+        90: "TimeRepair",
     }
 
 

@@ -58,6 +58,7 @@ from holdfast.broker.events.subscription_delete import SubscriptionDelete
 from holdfast.broker.events.tenant_create import TenantCreate
 from holdfast.broker.events.tenant_delete import TenantDelete
 from holdfast.broker.events.tenant_update import TenantUpdate
+from holdfast.broker.events.time_repair import TimeRepair
 from holdfast.broker.events.topic_create import TopicCreate
 from holdfast.broker.events.topic_delete import TopicDelete
 from holdfast.broker.events.topic_terminate import TopicTerminate
@@ -109,6 +110,7 @@ __all__ = [
     "TenantCreate",
     "TenantDelete",
     "TenantUpdate",
+    "TimeRepair",
     "TopicCreate",
     "TopicCreated",
     "TopicDelete",
