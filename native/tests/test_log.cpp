@@ -246,13 +246,13 @@ static void test_filtered() {
     const Applied applied = run(log, frame(events, 50));
     CHECK(applied.first_d == 1 && applied.last_d == 4 && applied.published.size() == 3);
     CHECK(run(log, frame({event(21, 1, "")}, 60)).first_d == 0);  // not kept: no time goes on
-    const Applied last = run(log, frame({event(20, 1, "two")}, 55), 3);
+    const Applied last = run(log, frame({event(20, 1, "two")}, 45), 3);
     CHECK(last.first_d == 5 && last.last_d == 5);
     const Taken round = take(log);
     const auto frames = frames_of(round.journal, 1);
     CHECK(frames.size() == 2);
     CHECK(frames[0].frame == frame({events[0], events[2], events[5], events[6]}, 50));
-    CHECK(frames[1].frame == frame({event(20, 1, "two")}, 55) && frames[1].first_d == 5 &&
+    CHECK(frames[1].frame == frame({event(20, 1, "two")}, 50) && frames[1].first_d == 5 &&
           frames[1].index == 3);
     CHECK((round.entries() == std::vector<std::string>{"e", "f"}));
 }

@@ -173,7 +173,7 @@ MUTANTS = (
         "frame-time",
         "the journal keeps the frame's own time, not the log time",
         "log.hpp",
-        "{kFrameMagic, kFrameVersion, 0, accepted_count_, time_}",
+        "{kFrameMagic, kFrameVersion, 0, accepted_count_, frame_time_}",
         "{kFrameMagic, kFrameVersion, 0, accepted_count_, reader_.time()}",
         "log",
     ),

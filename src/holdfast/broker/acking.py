@@ -18,7 +18,7 @@ from typing import Any
 from holdfast._core import Batch, Dispatch, TopicMessage, group_acks
 from holdfast.broker.dispatch_types import Cursor, Submit
 from holdfast.broker.events import Ack
-from holdfast.errors import HoldfastError, Outdated
+from holdfast.errors import HoldfastError, Misuse, Outdated
 from holdfast.ledger.acks import pack_bits
 from holdfast.ledger.revision import RevisionController
 
@@ -83,6 +83,7 @@ class Acking:
 
     def part(self, ordinal: int, size: int, acked: int, reset_number: int, receipt: bool) -> Receipt | None:
         """Acknowledge some messages of a batch of `size`: those in the mask `acked`."""
+        require_part(self._cursor.name, ordinal, size, acked)
         if reset_number != self._revision.reset_number:
             return self._answer(None, receipt, acked.bit_count())
         turn = self._collect()
@@ -104,6 +105,7 @@ class Acking:
 
         `exact`: the number is the one that the message was delivered under, and not that of a session.
         """
+        require_index(self._cursor.name, ordinal, size, index)
         void = not exact and self._table.undelivered(ordinal)
         if void or reset_number != self._revision.reset_number:
             return self._answer(None, receipt, 1)
@@ -132,6 +134,10 @@ class Acking:
         """Of a batch that was not delivered yet, only these messages are to come. Done when it is durable."""
         bits = [(ordinal, pack_bits(still_open))]
         return self._submit(Ack(self._cursor.id, self._revision.reset_number, bits=bits, receipt=True))
+
+    def leave_out(self, ordinal: int) -> None:
+        """An entry that cannot be read is acknowledged in the place of its consumers."""
+        self._take(self._collect(), [(ordinal, ordinal + 1)])
 
     # -- inside a turn ---------------------------------------------------------------------------------
 
@@ -284,6 +290,28 @@ class Acking:
     def forget(self) -> None:
         """A reset: what was open is no longer so."""
         self._open.clear()
+
+
+BATCH_MOST = 1 << 20
+"""Messages in a batch: a mask for more is a mistake, or worse."""
+
+
+def require_index(subscription: str, ordinal: int, size: int, index: int) -> None:
+    """Raises Misuse where a batch has no such message; −1: the whole entry."""
+    if not -1 <= index < max(1, size) or size > BATCH_MOST:
+        raise Misuse(
+            f"entry {ordinal} is a batch of {size} messages, and has none of index {index}; nothing was "
+            f"acknowledged on subscription {subscription}"
+        )
+
+
+def require_part(subscription: str, ordinal: int, size: int, acked: int) -> None:
+    """Raises Misuse where a mask names messages that a batch does not have."""
+    if not 1 <= size <= BATCH_MOST or not 0 <= acked < 1 << size:
+        raise Misuse(
+            f"entry {ordinal} is a batch of {size} messages, and the mask names {acked.bit_length()}; "
+            f"nothing was acknowledged on subscription {subscription}"
+        )
 
 
 def _left(size: int, acked: int) -> int:

@@ -168,6 +168,7 @@ class Broker:
             nack_first_s=options.nack_first_s,
             nack_most_s=options.nack_most_s,
             unacked_max=options.unacked_max,
+            skip_damaged=options.skip_damaged,
         )
         self._volatile = 0
         self.watchers: list[Callable[[Applied], None]] = []
@@ -419,16 +420,12 @@ class Broker:
         await self.engine.room()
 
     def dispatcher(self, topic: Topic, subscription: SubscriptionState) -> Dispatcher:
-        """The one that serves a subscription here.
-
-        Raises:
-            NotFound: the subscription was deleted. A dispatcher made for it now would never go.
-        """
+        """The one that serves a subscription here. Raises NotFound where the subscription was deleted."""
         dispatcher = topic.dispatchers.get(subscription.id)
         if dispatcher is None:
             if self.machine.state.subscriptions.get(subscription.id) is not subscription:
                 raise NotFound(
-                    f"the subscription {subscription.name!r} of {topic.name} was deleted; open it again"
+                    f"subscription {subscription.name!r} of {topic.name} was deleted; open it again"
                 )
             dispatcher = Dispatcher(
                 topic, subscription, self.engine.submit, self.clock, self.random, self._dispatch
@@ -442,7 +439,7 @@ class Broker:
             return topic.volatile[name]
         place = await self.place(topic, start)
         if topic.state.id not in self.topics:
-            raise NotFound(f"the topic {topic.name} was deleted meanwhile; open it again")
+            raise NotFound(f"{topic.name} was deleted meanwhile; open it again")
         if name is not None and name in topic.volatile:
             return topic.volatile[name]  # another was quicker
         self._volatile -= 1
@@ -545,6 +542,8 @@ class Broker:
                     dispatcher.close(Closed("the subscription was deleted"))
             case TopicGone():
                 gone = self.topics.pop(notice.topic, None)
+                self._housekeeping.gone(notice.topic)
+                self.unshown.pop(notice.topic, None)
                 if gone is not None:
                     self._close_dispatchers(gone, Closed(f"{gone.name} was deleted"))
                 if self.publications is not None:

@@ -43,6 +43,8 @@ class Inbox:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._taken = 0
         self._end: Exception | None = None
+        self._damage: Exception | None = None
+        """Why nothing comes, until something does."""
         self._flow: tuple[Dispatcher, int] | None = None
         self.is_active = True
 
@@ -54,11 +56,13 @@ class Inbox:
     # -- what the dispatcher calls ---------------------------------------------------------------------
 
     def deliver(self, batch: Batch) -> None:
+        self._damage = None
         self._batches.append(batch)
         self._wake()
 
     def cleared(self, reset_number: int) -> None:
         """A reset: what was not taken yet is of the past; its permits are given back."""
+        self._damage = None
         self._batches.clear()
         self._current = iter(())
         self._ahead = None
@@ -69,6 +73,10 @@ class Inbox:
 
     def active(self, active: bool) -> None:
         self.is_active = active
+
+    def failed(self, error: Exception) -> None:
+        self._damage = error
+        self._wake()
 
     def closed(self, reason: Exception) -> None:
         self._end = reason
@@ -112,9 +120,12 @@ class Inbox:
 
         Raises:
             Closed: nothing will come any more.
+            Corrupt: what should come next is damaged on the disk.
         """
         if self._end is not None:
             raise self._end
+        if self._damage is not None:
+            raise type(self._damage)(str(self._damage))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:
@@ -189,6 +200,8 @@ class Receiver(ABC):
         Raises:
             Timeout: none came in that many seconds.
             Closed: the broker or the topic has gone.
+            Corrupt: what should come next is damaged on the disk; the text names file and position. `seek` or
+                `admin.skip` lead past it, and `skip_damaged` leaves such entries out.
         """
         if count < 1:
             raise Misuse(f"receive_many({count}); ask for 1 or more")

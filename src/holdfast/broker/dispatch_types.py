@@ -85,6 +85,9 @@ class Sink(Protocol):
     def active(self, active: bool) -> None:
         """Of an exclusive or failover subscription: it is the one that is served, or is no longer."""
 
+    def failed(self, error: Exception) -> None:
+        """What should come next is damaged on the disk. It is tried again; a seek or a skip leads past it."""
+
     def closed(self, reason: Exception) -> None:
         """Nothing more will come."""
 
@@ -116,6 +119,8 @@ class DispatchOptions:
     retry_first_s: float = 0.1
     """After a read that failed; doubles up to `retry_most_s`."""
     retry_most_s: float = 10.0
+    skip_damaged: bool = False
+    """An entry that is damaged is acknowledged, left out and counted. Else consumers get the error."""
     stuck_after_s: float = 30.0
     """A backlog without any progress for so long is reported as stuck."""
 
@@ -214,3 +219,5 @@ class DispatcherStats:
     last_error: str
     """Of the last read that failed; empty while reading succeeds."""
     diagnosis: Diagnosis
+    entries_damaged: int = 0
+    """Left out because they were damaged on the disk (`skip_damaged`)."""

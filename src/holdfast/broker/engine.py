@@ -413,7 +413,16 @@ class Engine(Listener):
     async def _catch_up(self, cut: View) -> None:
         """Apply what was missed, then what was delivered meanwhile: in one go, so nothing overtakes it."""
         assert self._transfer is not None
-        missed = await self._transfer(self.position, cut)
+        try:
+            missed = list(await self._transfer(self.position, cut))
+        except Exception as error:  # else this member would wait for ever, without a word
+            self.end(
+                Closed(
+                    f"this broker could not fetch what it missed after {self.position}, up to view {cut.id}: "
+                    f"{type(error).__name__}: {error}; open it again"
+                )
+            )
+            return
         waiting, self._backlog = self._backlog or [], None
         for item in (*missed, *waiting):
             if not isinstance(item, View):

@@ -11,6 +11,7 @@ from holdfast.broker.events import (
     Advance,
     ConsumerJoin,
     ConsumerLeave,
+    DeduplicationExpire,
     DeduplicationForget,
     Event,
     Fence,
@@ -161,6 +162,7 @@ class Storm:
             LedgerTrim(topic),
             PolicySet(topic, policies, rng.choice([None, ["deduplication"], ["retention_s"]])),
             DeduplicationForget(topic, rng.choice("pqr")),
+            DeduplicationExpire(topic, max(0, self.rig.time - rng.choice([0, 2000, 1 << 35]))),
             SchemaAdd(topic, rng.choice([b"a", b"b", b"c"])),
         ]
         if rng.random() < 0.02:

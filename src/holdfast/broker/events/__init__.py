@@ -12,6 +12,7 @@ from holdfast.broker.events.advance import Advance
 from holdfast.broker.events.base import Context, Event, decode, kinds
 from holdfast.broker.events.consumer_join import ConsumerJoin
 from holdfast.broker.events.consumer_leave import ConsumerLeave
+from holdfast.broker.events.deduplication_expire import DeduplicationExpire
 from holdfast.broker.events.deduplication_forget import DeduplicationForget
 from holdfast.broker.events.fence import Fence
 from holdfast.broker.events.ledger_roll import LedgerRoll
@@ -74,6 +75,7 @@ __all__ = [
     "ConsumerJoined",
     "ConsumerLeave",
     "Context",
+    "DeduplicationExpire",
     "DeduplicationForget",
     "Done",
     "Event",
