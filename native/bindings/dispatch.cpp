@@ -236,6 +236,7 @@ void bind_positions(nb::class_<Dispatch>& table) {
         .def("shrink", &Dispatch::shrink)
         .def("rewind", &Dispatch::rewind)
         .def("reset", &Dispatch::reset)
+        .def("expect", &Dispatch::expect)
         .def("undelivered", [](const Dispatch& self, u64 at) { return self.undelivered(at); })
         .def("delivered_of", [](const Dispatch& self, const Pairs& ranges) {
             std::vector<Run> kept;

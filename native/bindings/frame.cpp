@@ -83,13 +83,26 @@ class Payloads {
     std::size_t bytes_ = 0;
 };
 
+// A Python str as UTF-8; it lives as long as the str. Half of a surrogate pair cannot be written.
+std::string_view utf8_of(nb::handle text, const char* what) {
+    Py_ssize_t size = 0;
+    const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+    if (bytes == nullptr) {
+        PyErr_Clear();
+        throw Error(Code::misuse, std::string(what) +
+                                      " has half of a surrogate pair in it, which is not text; "
+                                      "leave it out, or give a key as bytes");
+    }
+    return {bytes, static_cast<std::size_t>(size)};
+}
+
 // Where the key of a message comes from, and its owner while it is used.
 struct Key {
     explicit Key(nb::handle given) {
         if (given.is_none()) return;
         has = true;
         if (PyUnicode_Check(given.ptr())) {
-            text = nb::cast<std::string_view>(given);
+            text = utf8_of(given, "a key");
         } else if (PyBytes_Check(given.ptr())) {
             encoded = holdfast::base64(view_of_bytes(given.ptr()));
             text = encoded;
@@ -121,11 +134,8 @@ class Properties {
 
  private:
     static std::string_view text(nb::handle item) {
-        Py_ssize_t size = 0;
         if (!PyUnicode_Check(item.ptr())) throw nb::type_error("properties are pairs of str");
-        const char* bytes = PyUnicode_AsUTF8AndSize(item.ptr(), &size);
-        if (bytes == nullptr) throw nb::python_error();
-        return {bytes, static_cast<std::size_t>(size)};
+        return utf8_of(item, "a property");
     }
 
     nb::object keep_;

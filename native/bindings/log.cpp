@@ -6,6 +6,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "holdfast/file_header.hpp"
@@ -210,8 +211,11 @@ void bind_topics(nb::class_<LogObject>& type) {
             nb::arg("size"))
         .def(
             "seal_ledger", [](LogObject& self, u64 topic) { self.log.seal_ledger(topic); },
-            nb::arg("topic"))
-        .def(
+            nb::arg("topic"));
+}
+
+void bind_producers(nb::class_<LogObject>& type) {
+    type.def(
             "open_session",
             [](LogObject& self, u64 session, u64 topic, std::string_view producer, u64 epoch) {
                 return self.log.topics().open_session(session, topic, producer, epoch);
@@ -219,7 +223,9 @@ void bind_topics(nb::class_<LogObject>& type) {
             nb::arg("session"), nb::arg("topic"), nb::arg("producer"), nb::arg("epoch"))
         .def(
             "close_session",
-            [](LogObject& self, u64 session) { self.log.topics().close_session(session); },
+            [](LogObject& self, u64 session) {
+                self.log.topics().close_session(session, self.log.time());
+            },
             nb::arg("session"))
         .def(
             "sequences",
@@ -229,10 +235,25 @@ void bind_topics(nb::class_<LogObject>& type) {
             nb::arg("topic"))
         .def(
             "set_sequence",
-            [](LogObject& self, u64 topic, std::string_view producer, std::int64_t sequence) {
-                self.log.topics().get(topic).producer(producer).last = sequence;
+            [](LogObject& self, u64 topic, std::string_view producer, std::int64_t sequence,
+               u64 time) {
+                Producer& known = self.log.topics().get(topic).producer(producer);
+                known.last = sequence;
+                known.time = time;
             },
-            nb::arg("topic"), nb::arg("producer"), nb::arg("sequence"))
+            nb::arg("topic"), nb::arg("producer"), nb::arg("sequence"), nb::arg("time") = 0)
+        .def(
+            "sequence_times",
+            [](LogObject& self, u64 topic) {
+                return TopicTable::sequence_times(self.log.topics().get(topic));
+            },
+            nb::arg("topic"))
+        .def(
+            "forget_older",
+            [](LogObject& self, u64 topic, u64 time) {
+                return TopicTable::forget_older(self.log.topics().get(topic), time);
+            },
+            nb::arg("topic"), nb::arg("time"))
         .def(
             "forget_sequence",
             [](LogObject& self, u64 topic, std::string_view producer) {
@@ -252,6 +273,8 @@ void bind_frames(nb::class_<LogObject>& type) {
         .def("step", &next_event)
         .def("accept", [](LogObject& self) { return self.log.accept(); })
         .def("append", &append, nb::arg("topic"), nb::arg("entries"))
+        .def(
+            "set_time", [](LogObject& self, u64 time) { self.log.set_time(time); }, nb::arg("time"))
         .def(
             "adopt",
             [](LogObject& self, u64 topic, u64 source) {
@@ -299,6 +322,7 @@ void bind_log(nb::module_& module) {
         .def_prop_ro("time", [](LogObject& self) { return self.log.time(); })
         .def_prop_ro("pending_bytes", [](LogObject& self) { return self.log.pending_bytes(); });
     bind_topics(type);
+    bind_producers(type);
     bind_frames(type);
     module.def("ledger_header", &ledger_header, nb::arg("kind"), nb::arg("ledger"),
                nb::arg("incarnation"));

@@ -137,6 +137,10 @@ void bind_writer(nb::module_& module) {
              nb::arg("generation"));
     module.def("arm_fault", &arm_named_fault, nb::arg("op"), nb::arg("countdown") = 1,
                nb::arg("error") = EIO, nb::arg("times") = 1);
+    nb::list plan;
+    for (const RoundStep step : kRoundPlan)
+        plan.append(nb::str(step_name(step).data(), step_name(step).size()));
+    module.attr("ROUND_PLAN") = nb::tuple(plan);
     module.def("disarm_fault", &disarm_fault);
     module.def("faults_fired", &faults_fired);
     module.def("at", &pass, nb::arg("point"));

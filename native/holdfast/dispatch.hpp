@@ -314,6 +314,10 @@ class Dispatch {
         undelivered_.erase(0, target);
     }
 
+    // The state knows of a reset behind which [first, end) may have been delivered before: by an earlier life of the
+    // broker, by another owner, or here. Until it is delivered again it counts as delivered before the reset alone.
+    void expect(u64 first, u64 end) { undelivered_.insert(first, end); }
+
     // Was it delivered before a backward reset, and not since? Then an acknowledgement of it is an old one.
     bool undelivered(u64 ordinal) const { return undelivered_.contains(ordinal); }
     const RunSet& undelivered() const { return undelivered_; }

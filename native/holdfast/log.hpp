@@ -111,6 +111,18 @@ class Log {
 
     void seal_ledger(u64 topic_id) { seal(topics_.get(topic_id)); }
 
+    // Log time goes back: it was pushed ahead by a clock that was wrong. Belongs to an event that is accepted.
+    void set_time(u64 time) {
+        require_event("set_time");
+        if (time > time_)
+            throw Error(Code::misuse, "log time is repaired backward only: it is " +
+                                          std::to_string(time_) + ", not before " +
+                                          std::to_string(time));
+        time_ = time;
+        changed_ = true;
+        topics_.limit_times(time);
+    }
+
     // The source's only ledger becomes the topic's next; both have no open one after it.
     Adopted adopt(u64 topic_id, u64 source_id) {
         require_event("adopt");
@@ -141,7 +153,8 @@ class Log {
         open_ = true;
         redo_ = redo;
         position_ = {view, index};
-        time_ = std::max(time_, reader_.time());
+        time_before_ = time_;
+        time_ = frame_time_ = std::max(time_, reader_.time());
         ++frame_number_;
         applied_.clear();
         accepted_.clear();
@@ -207,7 +220,11 @@ class Log {
             topic->touched =
                 0;  // it may stand in the list twice, where a ledger was sealed between
         }
-        if (next_d_ > first_d_) applied_.first_d = first_d_;
+        if (next_d_ > first_d_)
+            applied_.first_d = first_d_;
+        else
+            time_ =
+                time_before_;  // the journal does not keep this frame: a restart knows nothing of it
         applied_.last_d = next_d_ - 1;
         open_ = false;
         if (applied_.first_d != 0 && !redo_) add_frame_block();
@@ -315,6 +332,7 @@ class Log {
                 append_entry(topic, entry, row.size);
                 if (!redo_) topic.traffic.add(row.size);
                 ++out.count;
+                producer.time = time_;
                 if (row.span > 0) producer.last = row.sequence + (row.span - 1);
             }
             entry += row.size;
@@ -368,7 +386,8 @@ class Log {
 
     // -- the journal --------------------------------------------------------------------------------
 
-    // The accepted events as one block. Its bytes are summed and copied piece by piece, while they are in the cache.
+    // The accepted events as one block. The frame has the time that its events were applied at, for the redo; the block
+    // has log time behind them, which a repair may have set back. Its bytes are summed and copied piece by piece, while they are in the cache.
     void add_frame_block() {
         u64 size = sizeof(FramePosition) + sizeof(FrameHeader);
         for (const Bytes& each : accepted_) size += each.size();
@@ -377,7 +396,7 @@ class Log {
         FrameBlockHead head{{kBlockMagic, kFrameBlock, kFullChecksum, static_cast<u32>(size),
                              first_d_, time_, 0, 0},
                             position_,
-                            {kFrameMagic, kFrameVersion, 0, accepted_count_, time_}};
+                            {kFrameMagic, kFrameVersion, 0, accepted_count_, frame_time_}};
         u32 crc = crc32c(header_crc(head.block), &head.position,
                          sizeof head.position + sizeof head.frame);
         for (const Bytes& each : accepted_) {
@@ -403,6 +422,8 @@ class Log {
     std::unique_ptr<Portion> portion_;  // of the frame being applied
     u64 next_d_;
     u64 time_;
+    u64 time_before_ = 0;  // the frame that is being applied
+    u64 frame_time_ = 0;   // at its beginning
 
     FrameReader reader_;
     FramePosition position_{};

@@ -8,6 +8,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ namespace holdfast {
 
 struct Producer {
     std::int64_t last = -1;  // the highest sequence that was published; -1: none is known
+    u64 time = 0;            // log time of its last publish, or of the end of its last session
     u64 epoch = 0;           // the highest of its open sessions
     u32 sessions = 0;
 };
@@ -142,7 +144,7 @@ class TopicTable {
         return producer.last;
     }
 
-    void close_session(u64 session) {
+    void close_session(u64 session, u64 time = 0) {
         const auto found = sessions_.find(session);
         if (found == sessions_.end()) return;
         Topic& topic = get(found->second.topic);
@@ -150,6 +152,7 @@ class TopicTable {
         sessions_.erase(found);
         if (--producer->second.sessions > 0) return;
         producer->second.epoch = 0;
+        producer->second.time = std::max(producer->second.time, time);
         if (producer->second.last < 0) topic.producers.erase(producer);
     }
 
@@ -169,6 +172,32 @@ class TopicTable {
         }
         std::sort(out.begin(), out.end());
         return out;
+    }
+
+    // As sequences(), each with the log time of its last use.
+    static std::vector<std::tuple<std::string, std::int64_t, u64>> sequence_times(
+        const Topic& topic) {
+        std::vector<std::tuple<std::string, std::int64_t, u64>> out;
+        for (const auto& [name, producer] : topic.producers) {
+            if (producer.last >= 0) out.emplace_back(name, producer.last, producer.time);
+        }
+        std::sort(out.begin(), out.end());
+        return out;
+    }
+
+    // Forget producers without a session that were last used before a time. Local ingest forgets its own.
+    static u64 forget_older(Topic& topic, u64 time) {
+        return std::erase_if(topic.producers, [time](const auto& each) {
+            return each.second.sessions == 0 && each.second.time < time &&
+                   !always_deduplicated(each.first);
+        });
+    }
+
+    // No time is later than this.
+    void limit_times(u64 time) {
+        for (auto& [id, topic] : topics_)
+            for (auto& [name, producer] : topic.producers)
+                producer.time = std::min(producer.time, time);
     }
 
     static bool forget_sequence(Topic& topic, std::string_view name) {

@@ -1,6 +1,6 @@
 // The writer: a thread that makes rounds durable, and reports through an eventfd.
 //
-//   a round:  journal written → its sync begun → ledgers written → journal synced → reported
+//   a round:  the steps of round_plan.hpp, then it is reported; the journal's sync is begun when it is written
 //
 // It takes all that waits as soon as something urgent does; what is not urgent waits 10 ms at most. What fails stays in
 // memory: the writer reports it and stands still until resume(). A failed sync is never tried again on the same file, so
@@ -24,6 +24,7 @@
 
 #include "clock.hpp"
 #include "forks.hpp"
+#include "round_plan.hpp"
 #include "round_queue.hpp"
 #include "writer_ledgers.hpp"
 
@@ -270,13 +271,21 @@ class Writer : private ForkAware {
     // -- a round --------------------------------------------------------------------------------------
 
     IoFailure write_round(const FramePosition& stable) {
-        if (!journal_written_) {
-            if (IoFailure failure = write_journal(stable)) return failure;
-        }
-        IoFailure ledger_failure = write_ledgers();
-        // The journal does not wait for a ledger that has no room.
-        if (!journal_synced_) {
-            if (IoFailure failure = sync_journal()) return failure;
+        IoFailure ledger_failure;
+        for (const RoundStep step : kRoundPlan) {
+            IoFailure failure;
+            switch (step) {
+                case RoundStep::journal_write:
+                    if (!journal_written_) failure = write_journal(stable);
+                    break;
+                case RoundStep::ledger_write:  // the journal does not wait for one that has no room
+                    ledger_failure = write_ledgers();
+                    break;
+                case RoundStep::journal_sync:
+                    if (!journal_synced_) failure = sync_journal();
+                    break;
+            }
+            if (failure) return failure;
         }
         return ledger_failure;
     }

@@ -245,15 +245,14 @@ static void test_filtered() {
     };
     const Applied applied = run(log, frame(events, 50));
     CHECK(applied.first_d == 1 && applied.last_d == 4 && applied.published.size() == 3);
-    CHECK(run(log, frame({event(21, 1, "")}, 60)).first_d ==
-          0);  // nothing durable: only the time goes on
-    const Applied last = run(log, frame({event(20, 1, "two")}, 55), 3);
+    CHECK(run(log, frame({event(21, 1, "")}, 60)).first_d == 0);  // not kept: no time goes on
+    const Applied last = run(log, frame({event(20, 1, "two")}, 45), 3);
     CHECK(last.first_d == 5 && last.last_d == 5);
     const Taken round = take(log);
     const auto frames = frames_of(round.journal, 1);
     CHECK(frames.size() == 2);
     CHECK(frames[0].frame == frame({events[0], events[2], events[5], events[6]}, 50));
-    CHECK(frames[1].frame == frame({event(20, 1, "two")}, 60) && frames[1].first_d == 5 &&
+    CHECK(frames[1].frame == frame({event(20, 1, "two")}, 50) && frames[1].first_d == 5 &&
           frames[1].index == 3);
     CHECK((round.entries() == std::vector<std::string>{"e", "f"}));
 }
@@ -426,7 +425,43 @@ static void test_sizes() {
     for (std::size_t i = 0; i < 50; ++i) CHECK(round.entries(i) == sent[round.writes[i].first]);
 }
 
+// Log time moves with frames that leave something in the journal, and with no others; a repair sets it back.
+static void test_time() {
+    Log log;
+    with_topic(log, true);
+    run(log, frame({event(20, 1, "kept")}, 10));
+    CHECK(log.time() == 10);
+    CHECK(run(log, frame({event(21, 1, "refused")}, 99), 2).first_d == 0 && log.time() == 10);
+    CHECK(run(log, frame({publish(8, 1, 0, "p", {{0, 1, "no topic"}})}, 99), 3).first_d == 0);
+    CHECK(log.time() == 10);
+    run(log, frame({publish(1, 1, 0, "p", {{0, 1, "new"}})}, 20), 4);
+    CHECK(log.time() == 20);
+    CHECK(run(log, frame({publish(1, 1, 0, "p", {{0, 1, "again"}})}, 99), 5).first_d == 0);
+    CHECK(log.time() == 20);
+    run(log, frame({event(21, 1, "refused"), event(20, 1, "kept")}, 30), 6);
+    CHECK(log.time() == 30);
+    run(log, frame({event(20, 1, "kept")}, 5), 7);
+    CHECK(log.time() == 30);
+    const std::string repair = frame({event(20, 1, "repair")}, 31);
+    log.begin(bytes_of(repair), 9, 8, false);
+    log.step();
+    CHECK_ERROR(Code::misuse, log.set_time(32), "backward only");
+    log.set_time(12);
+    log.accept();
+    CHECK(!log.step());
+    log.finish(true);
+    CHECK(log.time() == 12);
+    const auto known = TopicTable::sequence_times(log.topics().get(1));
+    CHECK(known.size() == 1 && std::get<2>(known[0]) == 12);
+    CHECK(TopicTable::forget_older(log.topics().get(1), 100) == 0);  // its session is open
+    log.topics().close_session(1, 13);
+    CHECK(TopicTable::forget_older(log.topics().get(1), 13) == 0);
+    CHECK(TopicTable::forget_older(log.topics().get(1), 14) == 1);
+    CHECK(TopicTable::sequences(log.topics().get(1)).empty());
+}
+
 int main() {
+    test_time();
     test_publish();
     test_duplicates();
     test_always_deduplicated();

@@ -388,8 +388,8 @@ LOG = (
         "frame-time",
         "the journal keeps the frame's own time, not the log time",
         "log.hpp",
-        "{kFrameMagic, kFrameVersion, 0, accepted_count_, time_}",
-        "{kFrameMagic, kFrameVersion, 0, accepted_count_, MUTANT ? reader_.time() : time_}",
+        "{kFrameMagic, kFrameVersion, 0, accepted_count_, frame_time_}",
+        "{kFrameMagic, kFrameVersion, 0, accepted_count_, MUTANT ? reader_.time() : frame_time_}",
         "test_log",
     ),
     Mutant(
@@ -407,6 +407,22 @@ LOG = (
         'if (left / sizeof(PublishRow) < header.count) fail(at + 24, "counts more entries than fit");',
         "",
         "test_frame",
+    ),
+    Mutant(
+        "time-of-every-frame",
+        "log time moves with frames that the journal does not keep",
+        "log.hpp",
+        "time_ = time_before_;",
+        "if (!MUTANT) time_ = time_before_;",
+        "test_log",
+    ),
+    Mutant(
+        "forgets-the-attached",
+        "a producer is forgotten by age although its session is open",
+        "log_topics.hpp",
+        "return each.second.sessions == 0 && each.second.time < time",
+        "return (MUTANT || each.second.sessions == 0) && each.second.time < time",
+        "test_log",
     ),
 )
 """Of the log and its writer."""

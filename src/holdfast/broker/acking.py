@@ -1,8 +1,12 @@
 """Acknowledgements on their way: a turn's become one event, and what is under way is not delivered again.
 
 An acknowledgement is judged three times: here, against the reset number that its message was delivered under
-and, after a backward reset, against what was delivered since; and when its event is applied, against the
-reset number once more, so that one that a reset has overtaken in the order changes nothing (**I58**).
+and, after a reset, against what was delivered since; and when its event is applied, against the reset number
+once more, so that one that a reset has overtaken in the order changes nothing (**I58**).
+
+A message knows the number that it was delivered under, so that is exact. A network client knows only the
+number of its session, and acknowledges what earlier sessions have received: those are also asked whether the
+entry was delivered since the reset.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Any
 from holdfast._core import Batch, Dispatch, TopicMessage, group_acks
 from holdfast.broker.dispatch_types import Cursor, Submit
 from holdfast.broker.events import Ack
-from holdfast.errors import HoldfastError, Outdated
+from holdfast.errors import HoldfastError, Misuse, Outdated
 from holdfast.ledger.acks import pack_bits
 from holdfast.ledger.revision import RevisionController
 
@@ -65,10 +69,10 @@ class Acking:
         """Acknowledge messages as they were delivered, whole entries and parts of batches."""
         ranges, parts, outdated = group_acks(messages, self._revision.reset_number)
         turn = self._collect()
-        filtered = self._ranges(turn, ranges)
+        self._take(turn, ranges)
         for ordinal, size, acked in parts:
-            filtered += self._part(turn, ordinal, size, acked)
-        return self._answer(turn, receipt, outdated + filtered)
+            self._leave_open(turn, ordinal, _left(size, acked))
+        return self._answer(turn, receipt, outdated)
 
     def ranges(self, ranges: Ranges, reset_number: int, receipt: bool) -> Receipt | None:
         """Acknowledge whole entries by their ordinals; ranges are half-open, in order and apart."""
@@ -79,16 +83,31 @@ class Acking:
 
     def part(self, ordinal: int, size: int, acked: int, reset_number: int, receipt: bool) -> Receipt | None:
         """Acknowledge some messages of a batch of `size`: those in the mask `acked`."""
+        require_part(self._cursor.name, ordinal, size, acked)
         if reset_number != self._revision.reset_number:
             return self._answer(None, receipt, acked.bit_count())
         turn = self._collect()
-        return self._answer(turn, receipt, self._part(turn, ordinal, size, acked))
+        if self._table.undelivered(ordinal):
+            return self._answer(turn, receipt, acked.bit_count())
+        self._leave_open(turn, ordinal, _left(size, acked))
+        return self._answer(turn, receipt, 0)
 
     def cumulative(
-        self, ordinal: int, reset_number: int, receipt: bool, index: int = -1, size: int = 1
+        self,
+        ordinal: int,
+        reset_number: int,
+        receipt: bool,
+        index: int = -1,
+        size: int = 1,
+        exact: bool = False,
     ) -> Receipt | None:
-        """Acknowledge an entry and all before it; with `index`, of a batch only up to that message."""
-        if reset_number != self._revision.reset_number or self._table.undelivered(ordinal):
+        """Acknowledge an entry and all before it; with `index`, of a batch only up to that message.
+
+        `exact`: the number is the one that the message was delivered under, and not that of a session.
+        """
+        require_index(self._cursor.name, ordinal, size, index)
+        void = not exact and self._table.undelivered(ordinal)
+        if void or reset_number != self._revision.reset_number:
             return self._answer(None, receipt, 1)
         turn = self._collect()
         whole = index < 0 or index + 1 >= size
@@ -98,7 +117,7 @@ class Acking:
             turn.high = max(turn.high, to)
             self._table.release(min(self._cursor.acks.acked_to, to), to)
         if not whole:
-            self._part(turn, ordinal, size, (2 << index) - 1)
+            self._leave_open(turn, ordinal, _left(size, (2 << index) - 1))
         return self._answer(turn, receipt, 0)
 
     def all_but(self, ordinal: int, still_open: int, reset_number: int, receipt: bool) -> Receipt | None:
@@ -106,12 +125,19 @@ class Acking:
         if reset_number != self._revision.reset_number:
             return self._answer(None, receipt, 1)
         turn = self._collect()
-        return self._answer(turn, receipt, self._leave_open(turn, ordinal, still_open, 1))
+        if self._table.undelivered(ordinal):
+            return self._answer(turn, receipt, 1)
+        self._leave_open(turn, ordinal, still_open)
+        return self._answer(turn, receipt, 0)
 
     def narrow(self, ordinal: int, still_open: int) -> asyncio.Future[Any]:
         """Of a batch that was not delivered yet, only these messages are to come. Done when it is durable."""
         bits = [(ordinal, pack_bits(still_open))]
         return self._submit(Ack(self._cursor.id, self._revision.reset_number, bits=bits, receipt=True))
+
+    def leave_out(self, ordinal: int) -> None:
+        """An entry that cannot be read is acknowledged in the place of its consumers."""
+        self._take(self._collect(), [(ordinal, ordinal + 1)])
 
     # -- inside a turn ---------------------------------------------------------------------------------
 
@@ -129,13 +155,17 @@ class Acking:
         filtered = 0
         if self._table.undelivered_entries:
             ranges, filtered = self._table.delivered_of(ranges)
-        if ranges:
-            turn.ranges += ranges
-            turn.high = max(turn.high, ranges[-1][1])
-            self._table.release_many(ranges)
-            if self._open:
-                self._close(ranges)
+        self._take(turn, ranges)
         return filtered
+
+    def _take(self, turn: _Turn, ranges: Ranges) -> None:
+        if not ranges:
+            return
+        turn.ranges += ranges
+        turn.high = max(turn.high, ranges[-1][1])
+        self._table.release_many(ranges)
+        if self._open:
+            self._close(ranges)
 
     def _close(self, ranges: Ranges) -> None:
         """No part of these is open any more."""
@@ -145,25 +175,18 @@ class Acking:
                 if first <= ordinal < end:
                     self._open.pop(ordinal, None)
 
-    def _part(self, turn: _Turn, ordinal: int, size: int, acked: int) -> int:
-        still_open = ((1 << size) - 1) & ~acked
-        return self._leave_open(turn, ordinal, still_open, acked.bit_count())
-
-    def _leave_open(self, turn: _Turn, ordinal: int, still_open: int, count: int) -> int:
-        """Answers how many were filtered out: all of `count`, or none."""
-        if self._table.undelivered(ordinal):
-            return count
+    def _leave_open(self, turn: _Turn, ordinal: int, still_open: int) -> None:
         left = self._open.get(ordinal)
         if left is None:
             left = self._cursor.acks.bits_in(ordinal, ordinal + 1).get(ordinal)
         left = still_open if left is None else left & still_open
         if left == 0:
             turn.bits.pop(ordinal, None)
-            return self._ranges(turn, [(ordinal, ordinal + 1)])
+            self._take(turn, [(ordinal, ordinal + 1)])
+            return
         self._open[ordinal] = turn.bits[ordinal] = left
         turn.high = max(turn.high, ordinal + 1)
         self._table.shrink(ordinal, left.bit_count())
-        return 0
 
     def _answer(self, turn: _Turn | None, receipt: bool, ineffective: int) -> Receipt | None:
         self._progress()
@@ -267,6 +290,33 @@ class Acking:
     def forget(self) -> None:
         """A reset: what was open is no longer so."""
         self._open.clear()
+
+
+BATCH_MOST = 1 << 20
+"""Messages in a batch: a mask for more is a mistake, or worse."""
+
+
+def require_index(subscription: str, ordinal: int, size: int, index: int) -> None:
+    """Raises Misuse where a batch has no such message; −1: the whole entry."""
+    if not -1 <= index < max(1, size) or size > BATCH_MOST:
+        raise Misuse(
+            f"entry {ordinal} is a batch of {size} messages, and has none of index {index}; nothing was "
+            f"acknowledged on subscription {subscription}"
+        )
+
+
+def require_part(subscription: str, ordinal: int, size: int, acked: int) -> None:
+    """Raises Misuse where a mask names messages that a batch does not have."""
+    if not 1 <= size <= BATCH_MOST or not 0 <= acked < 1 << size:
+        raise Misuse(
+            f"entry {ordinal} is a batch of {size} messages, and the mask names {acked.bit_length()}; "
+            f"nothing was acknowledged on subscription {subscription}"
+        )
+
+
+def _left(size: int, acked: int) -> int:
+    """The mask of a batch's messages that stay open."""
+    return ((1 << size) - 1) & ~acked
 
 
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

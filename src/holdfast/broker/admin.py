@@ -21,6 +21,7 @@ from holdfast.broker.events import (
     TenantCreate,
     TenantDelete,
     TenantUpdate,
+    TimeRepair,
     TopicDelete,
     TopicTerminate,
     TopicTruncate,
@@ -325,6 +326,16 @@ class Admin:
     async def snapshot(self) -> None:
         """Write a snapshot now: the next start has nothing to do again."""
         await self._broker.store.snapshot()
+
+    async def repair_time(self) -> float:
+        """Set log time back to this machine's clock; by how many seconds it was ahead.
+
+        Look at the clock first: log time only ever goes back by this, and ages of messages follow it.
+        """
+        ahead_s = self._broker.log_time_ahead_s
+        if ahead_s > 0:
+            await self._submit(TimeRepair(self._broker.clock.now_ns()))
+        return ahead_s
 
     # -- inside ----------------------------------------------------------------------------------------
 

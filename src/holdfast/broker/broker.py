@@ -168,6 +168,7 @@ class Broker:
             nack_first_s=options.nack_first_s,
             nack_most_s=options.nack_most_s,
             unacked_max=options.unacked_max,
+            skip_damaged=options.skip_damaged,
         )
         self._volatile = 0
         self.watchers: list[Callable[[Applied], None]] = []
@@ -341,7 +342,13 @@ class Broker:
             stable=str(self.engine.stable),
             pending_bytes=self.machine.log.pending_bytes,
             store=self.store.stats(),
+            log_time_ahead_s=self.log_time_ahead_s,
         )
+
+    @property
+    def log_time_ahead_s(self) -> float:
+        """How far log time is ahead of the clock: so long it stands still."""
+        return max(0, self.machine.log.time - self.clock.now_ns()) / 1e9
 
     def metrics(self) -> str:
         """Metrics in the Prometheus text format."""
@@ -389,7 +396,10 @@ class Broker:
         if name not in topic.state.subscriptions:
             with contextlib.suppress(Exists):  # somebody was quicker
                 await self.create_subscription(topic, name, start)
-        return topic.state.subscriptions[name]
+        found = topic.state.subscriptions.get(name)
+        if found is None:
+            raise NotFound(f"the subscription {name!r} of {topic.name} was deleted meanwhile; open it again")
+        return found
 
     async def create_subscription(self, topic: Topic, name: str, start: Start) -> None:
         await self.engine.submit(SubscriptionCreate(topic.state.id, name, await self.place(topic, start)))
@@ -410,9 +420,13 @@ class Broker:
         await self.engine.room()
 
     def dispatcher(self, topic: Topic, subscription: SubscriptionState) -> Dispatcher:
-        """The one that serves a subscription here."""
+        """The one that serves a subscription here. Raises NotFound where the subscription was deleted."""
         dispatcher = topic.dispatchers.get(subscription.id)
         if dispatcher is None:
+            if self.machine.state.subscriptions.get(subscription.id) is not subscription:
+                raise NotFound(
+                    f"subscription {subscription.name!r} of {topic.name} was deleted; open it again"
+                )
             dispatcher = Dispatcher(
                 topic, subscription, self.engine.submit, self.clock, self.random, self._dispatch
             )
@@ -424,6 +438,10 @@ class Broker:
         if name is not None and name in topic.volatile:
             return topic.volatile[name]
         place = await self.place(topic, start)
+        if topic.state.id not in self.topics:
+            raise NotFound(f"{topic.name} was deleted meanwhile; open it again")
+        if name is not None and name in topic.volatile:
+            return topic.volatile[name]  # another was quicker
         self._volatile -= 1
         subscription = VolatileSubscription(topic, self._volatile, name or f"reader-{-self._volatile}", place)
         dispatcher = Dispatcher(
@@ -479,7 +497,7 @@ class Broker:
 
     async def expire(self, topic: Topic, subscription: SubscriptionState, older_than_s: float) -> None:
         """Advance a subscription past what is older."""
-        to = await topic.ordinal_at(self.clock.now_ns() - int(older_than_s * 1e9))
+        to = await topic.ordinal_at(self.engine.log_clock.now_ns() - int(older_than_s * 1e9))
         if to > subscription.acks.acked_to:
             await self.dispatcher(topic, subscription).advance(to=to)
 
@@ -524,6 +542,8 @@ class Broker:
                     dispatcher.close(Closed("the subscription was deleted"))
             case TopicGone():
                 gone = self.topics.pop(notice.topic, None)
+                self._housekeeping.gone(notice.topic)
+                self.unshown.pop(notice.topic, None)
                 if gone is not None:
                     self._close_dispatchers(gone, Closed(f"{gone.name} was deleted"))
                 if self.publications is not None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from holdfast._core import Batch, TopicMessage
+from holdfast.broker.dispatch_types import require_options
 from holdfast.broker.events import ConsumerJoin, ConsumerLeave
 from holdfast.errors import Closed, Misuse, Timeout
 from holdfast.ledger.ids import MessageId
@@ -42,6 +43,8 @@ class Inbox:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._taken = 0
         self._end: Exception | None = None
+        self._damage: Exception | None = None
+        """Why nothing comes, until something does."""
         self._flow: tuple[Dispatcher, int] | None = None
         self.is_active = True
 
@@ -53,11 +56,13 @@ class Inbox:
     # -- what the dispatcher calls ---------------------------------------------------------------------
 
     def deliver(self, batch: Batch) -> None:
+        self._damage = None
         self._batches.append(batch)
         self._wake()
 
     def cleared(self, reset_number: int) -> None:
         """A reset: what was not taken yet is of the past; its permits are given back."""
+        self._damage = None
         self._batches.clear()
         self._current = iter(())
         self._ahead = None
@@ -68,6 +73,10 @@ class Inbox:
 
     def active(self, active: bool) -> None:
         self.is_active = active
+
+    def failed(self, error: Exception) -> None:
+        self._damage = error
+        self._wake()
 
     def closed(self, reason: Exception) -> None:
         self._end = reason
@@ -111,9 +120,12 @@ class Inbox:
 
         Raises:
             Closed: nothing will come any more.
+            Corrupt: what should come next is damaged on the disk.
         """
         if self._end is not None:
             raise self._end
+        if self._damage is not None:
+            raise type(self._damage)(str(self._damage))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:
@@ -188,6 +200,8 @@ class Receiver(ABC):
         Raises:
             Timeout: none came in that many seconds.
             Closed: the broker or the topic has gone.
+            Corrupt: what should come next is damaged on the disk; the text names file and position. `seek` or
+                `admin.skip` lead past it, and `skip_damaged` leaves such entries out.
         """
         if count < 1:
             raise Misuse(f"receive_many({count}); ask for 1 or more")
@@ -208,6 +222,32 @@ class Receiver(ABC):
                 yield await self.receive()
             except Closed:
                 return
+
+    def _require_closed(self) -> None:
+        if self._dispatcher is not None:
+            raise Misuse(f"this {type(self).__name__.lower()} of {self._topic_name} is open already")
+
+    def _take_place(
+        self,
+        dispatcher: Dispatcher,
+        name: str,
+        priority: int,
+        type_: SubscriptionType,
+        ack_timeout_s: float | None,
+    ) -> None:
+        """Become a consumer of the dispatcher; if that fails, leave nothing there."""
+        try:
+            id_ = dispatcher.add_consumer(self._inbox, name, priority, type_, ack_timeout_s=ack_timeout_s)
+            try:
+                self._inbox.attach(dispatcher, id_)
+            except BaseException:
+                dispatcher.remove_consumer(id_)
+                raise
+        except BaseException:
+            assert self._topic is not None
+            self._broker.abandoned(self._topic, dispatcher)
+            raise
+        self._dispatcher, self._id = dispatcher, id_
 
     def _attached(self) -> Self:
         if self._dispatcher is None:
@@ -284,23 +324,29 @@ class Consumer(Receiver):
 
         Raises:
             Busy: it is exclusive and has a consumer.
-            Misuse: it has consumers of another type.
+            Misuse: it has consumers of another type, an option is out of its range, or this consumer is open.
         """
+        self._require_closed()
+        require_options(self._priority, self._ack_timeout)
         broker = self._broker
         self._topic = topic = await broker.ensure_topic(self._topic_name)
         self.name = self.name or f"consumer-{broker.random.token(4).hex()}"
-        if self._durable:
-            subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
-            event = ConsumerJoin(subscription.id, self.name, self.type, self._priority, broker.group.member)
-            joined = await broker.enter(event, ConsumerLeave)
-            self._session = joined.session
-            self._dispatcher = broker.dispatcher(topic, subscription)
-        else:
-            self._dispatcher = await broker.volatile_dispatcher(topic, self.subscription, self._start)
-        self._id = self._dispatcher.add_consumer(
-            self._inbox, self.name, self._priority, self.type, ack_timeout_s=self._ack_timeout
-        )
-        self._inbox.attach(self._dispatcher, self._id)
+        if not self._durable:
+            self._attach(await broker.volatile_dispatcher(topic, self.subscription, self._start))
+            return
+        subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
+        event = ConsumerJoin(subscription.id, self.name, self.type, self._priority, broker.group.member)
+        joined = await broker.enter(event, ConsumerLeave)
+        try:
+            self._attach(broker.dispatcher(topic, subscription))
+        except BaseException:  # else its session stays: an exclusive subscription would be busy for ever
+            if broker.engine.is_open:
+                broker.engine.submit(ConsumerLeave(joined.session))
+            raise
+        self._session = joined.session
+
+    def _attach(self, dispatcher: Dispatcher) -> None:
+        self._take_place(dispatcher, self.name, self._priority, self.type, self._ack_timeout)
 
     async def close(self) -> None:
         if self._dispatcher is None:
@@ -373,11 +419,11 @@ class Reader(Receiver):
         self._start: Start = start
 
     async def open(self) -> None:
+        self._require_closed()
         self._topic = topic = await self._broker.ensure_topic(self._topic_name)
-        self._dispatcher = await self._broker.volatile_dispatcher(topic, None, self._start)
-        self._next = self._dispatcher.read_position
-        self._id = self._dispatcher.add_consumer(self._inbox, "reader", 0, "exclusive")
-        self._inbox.attach(self._dispatcher, self._id)
+        dispatcher = await self._broker.volatile_dispatcher(topic, None, self._start)
+        self._next = dispatcher.read_position
+        self._take_place(dispatcher, "reader", 0, "exclusive", None)
 
     async def close(self) -> None:
         if self._dispatcher is None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from holdfast._core import Batch, Entries
 from holdfast.broker.events import Event
+from holdfast.errors import Misuse
 from holdfast.ledger.acks import AckState
 from holdfast.ledger.revision import Revision
 
@@ -16,6 +17,27 @@ SubscriptionType = Literal["exclusive", "failover", "shared"]
 
 Submit: TypeAlias = Callable[[Event], "asyncio.Future[Any]"]
 """Puts an event into the one order; the future has its outcome when it is stable."""
+
+
+ACK_TIMEOUT_MOST_S = 1e9
+"""The longest: it is counted in ns."""
+PRIORITY_MOST = (1 << 31) - 1
+"""The tables keep 32 bits of it."""
+
+
+def require_options(priority: Any, ack_timeout_s: float | None) -> None:
+    """Check what a consumer asks for before anything is changed for it.
+
+    Raises:
+        Misuse: an option is out of its range.
+    """
+    if not isinstance(priority, int) or not -PRIORITY_MOST <= priority <= PRIORITY_MOST:
+        raise Misuse(f"a priority of {priority!r}; use a whole number of at most {PRIORITY_MOST}, 0 is usual")
+    if ack_timeout_s is not None and not 0 < ack_timeout_s <= ACK_TIMEOUT_MOST_S:
+        raise Misuse(
+            f"an ack timeout of {ack_timeout_s} s; use more than 0 and at most {ACK_TIMEOUT_MOST_S:.0f}, or "
+            "None for no timeout"
+        )
 
 
 class TopicReader(Protocol):
@@ -42,6 +64,10 @@ class Cursor(Protocol):
     @property
     def reset_number(self) -> int: ...
     @property
+    def target(self) -> int: ...
+    @property
+    def reach(self) -> int: ...
+    @property
     def owner_epoch(self) -> int: ...
     @property
     def acks(self) -> AckState: ...
@@ -58,6 +84,9 @@ class Sink(Protocol):
 
     def active(self, active: bool) -> None:
         """Of an exclusive or failover subscription: it is the one that is served, or is no longer."""
+
+    def failed(self, error: Exception) -> None:
+        """What should come next is damaged on the disk. It is tried again; a seek or a skip leads past it."""
 
     def closed(self, reason: Exception) -> None:
         """Nothing more will come."""
@@ -90,6 +119,8 @@ class DispatchOptions:
     retry_first_s: float = 0.1
     """After a read that failed; doubles up to `retry_most_s`."""
     retry_most_s: float = 10.0
+    skip_damaged: bool = False
+    """An entry that is damaged is acknowledged, left out and counted. Else consumers get the error."""
     stuck_after_s: float = 30.0
     """A backlog without any progress for so long is reported as stuck."""
 
@@ -188,3 +219,5 @@ class DispatcherStats:
     last_error: str
     """Of the last read that failed; empty while reading succeeds."""
     diagnosis: Diagnosis
+    entries_damaged: int = 0
+    """Left out because they were damaged on the disk (`skip_damaged`)."""

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from holdfast._core import Batch, Dispatch, Entries, TopicMessage
 from holdfast.broker.acking import Acking, Ranges, Receipt
+from holdfast.broker.attached import Attached
 from holdfast.broker.dispatch_types import (
     ConsumerStats,
     Cursor,
@@ -26,6 +27,7 @@ from holdfast.broker.dispatch_types import (
     Submit,
     SubscriptionType,
     TopicReader,
+    require_options,
 )
 from holdfast.broker.reading import Reading, Runs, Throttle
 from holdfast.broker.redelivery import Redelivery
@@ -50,31 +52,6 @@ __all__ = [
 ]
 
 
-class _Consumer:
-    """One that is attached."""
-
-    __slots__ = (
-        "ack_timeout_ns",
-        "handed_bytes",
-        "handed_messages",
-        "id",
-        "is_active",
-        "name",
-        "priority",
-        "sink",
-    )
-
-    def __init__(self, id: int, sink: Sink, name: str, priority: int, ack_timeout_s: float | None) -> None:  # noqa: A002
-        self.id = id
-        self.sink = sink
-        self.name = name
-        self.priority = priority
-        self.ack_timeout_ns = 0 if ack_timeout_s is None else max(1, int(ack_timeout_s * 1e9))
-        self.is_active = False
-        self.handed_messages = 0
-        self.handed_bytes = 0
-
-
 class Dispatcher:
     """Serves one subscription: reads what its consumers may be given, and keeps account of it.
 
@@ -94,6 +71,7 @@ class Dispatcher:
         ...     def deliver(self, batch): print([message.data for message in batch])
         ...     def cleared(self, reset_number): print("cleared", reset_number)
         ...     def active(self, active): pass
+        ...     def failed(self, error): pass
         ...     def closed(self, reason): pass
         >>> async def main() -> None:
         ...     topic = Three()
@@ -127,7 +105,7 @@ class Dispatcher:
         self._cursor = subscription
         self._clock = clock
         self._type: SubscriptionType | None = None
-        self._consumers: dict[int, _Consumer] = {}
+        self._consumers: dict[int, Attached] = {}
         self._closed: Exception | None = None
         self._table = Dispatch(self.options.turn_entries)
         self._table.unacked_max = self.options.unacked_max
@@ -149,6 +127,7 @@ class Dispatcher:
             self._hand,
             clock,
             self.options,
+            self._damaged,
             throttle,
         )
         self._resetting.serve(self._acking, self._reading)
@@ -180,12 +159,15 @@ class Dispatcher:
     ) -> int:
         """Attach a consumer; it gets nothing before it gives permits. Lower numbers are better priorities.
 
+        If it fails, the consumer is not attached, whatever the reason.
+
         Raises:
-            Misuse: the subscription has consumers of another type.
+            Misuse: the subscription has consumers of another type, or an option is out of its range.
             Busy: it is exclusive and has a consumer.
             Closed: it is not served any more.
         """
         self._require_open()
+        require_options(priority, ack_timeout_s)
         if self._consumers and type != self._type:
             raise Misuse(
                 f"subscription {self._cursor.name} has {self._type} consumers; a {type} one cannot join them"
@@ -195,15 +177,24 @@ class Dispatcher:
         self._type = type
         self._table.single = type != "shared"
         before = self._table.active
-        consumer = _Consumer(self._table.add(priority), sink, name, priority, ack_timeout_s)
+        id_ = self._table.add(priority)
+        try:
+            self._enrol(Attached(id_, sink, name, priority, ack_timeout_s), before)
+        except BaseException:
+            if self._consumers.get(id_) is None:
+                self._table.remove(id_)
+            self.remove_consumer(id_)
+            raise
+        return id_
+
+    def _enrol(self, consumer: Attached, before: int) -> None:
         self._consumers[consumer.id] = consumer
         self._redelivery.watch(consumer)
-        if type == "shared":
+        if self._type == "shared":
             consumer.is_active = True
         else:
             self._choose_active(before, consumer)
         self._progress()
-        return consumer.id
 
     def remove_consumer(self, consumer: int) -> None:
         """It goes. What it held comes again, to others, and counts as delivered once more."""
@@ -248,7 +239,7 @@ class Dispatcher:
             self._table.remove(each.id)
             each.sink.closed(reason)
 
-    def _choose_active(self, before: int, joined: _Consumer | None) -> None:
+    def _choose_active(self, before: int, joined: Attached | None) -> None:
         """Exclusive, failover: best priority, then who joined first. What the old one held comes again."""
         active = self._table.active
         old = self._consumers.get(before)
@@ -301,17 +292,29 @@ class Dispatcher:
         Raises:
             Misuse: the subscription is shared: its messages have no order.
         """
-        return self.ack_up_to(
-            message.ordinal, message.reset_number, receipt, message.batch_index, message.batch_size
+        self._require_order()
+        return self._acking.cumulative(
+            message.ordinal,
+            message.reset_number,
+            receipt,
+            message.batch_index,
+            message.batch_size,
+            exact=True,
         )
 
     def ack_up_to(
         self, ordinal: int, reset_number: int, receipt: bool = False, index: int = -1, size: int = 1
     ) -> Receipt | None:
-        """As `ack_cumulative`, by ordinal; with `index`, up to that message of a batch of `size`."""
+        """As `ack_cumulative`, by ordinal; with `index`, up to that message of a batch of `size`.
+
+        The number is that of a session: what was not delivered since the last reset is not acknowledged.
+        """
+        self._require_order()
+        return self._acking.cumulative(ordinal, reset_number, receipt, index, size)
+
+    def _require_order(self) -> None:
         if self._type == "shared":
             raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
-        return self._acking.cumulative(ordinal, reset_number, receipt, index, size)
 
     # -- what comes again ------------------------------------------------------------------------------
 
@@ -421,7 +424,7 @@ class Dispatcher:
         for each in [*self._consumers.values()]:
             self._clear(each)
 
-    def _clear(self, consumer: _Consumer) -> None:
+    def _clear(self, consumer: Attached) -> None:
         """What it has and did not take is of the past: it begins with no permits."""
         if consumer.id in self._consumers:
             self._table.drop_permits(consumer.id)
@@ -454,7 +457,7 @@ class Dispatcher:
                 consumer.handed_bytes += size
                 self._deliver(consumer, batch)
 
-    def _deliver(self, consumer: _Consumer, batch: Batch) -> None:
+    def _deliver(self, consumer: Attached, batch: Batch) -> None:
         """A sink that fails has not taken what it was given: it is as good as gone."""
         try:
             consumer.sink.deliver(batch)
@@ -463,6 +466,12 @@ class Dispatcher:
                 {"message": f"consumer {consumer.name} of {self._cursor.name} failed", "exception": error}
             )
             self.remove_consumer(consumer.id)
+
+    def _damaged(self, error: Exception) -> None:
+        """What should come next cannot be read: those who wait for it are told."""
+        for each in [*self._consumers.values()]:
+            if each.is_active:
+                each.sink.failed(error)
 
     def _progress(self) -> None:
         self._progress_ns = self._clock.monotonic_ns()
@@ -531,6 +540,7 @@ class Dispatcher:
             acks_outdated=self._acking.outdated,
             last_error=reading.last_error,
             diagnosis=self._diagnose(consumers),
+            entries_damaged=reading.damaged,
         )
 
     def _consumer_stats(self) -> tuple[ConsumerStats, ...]:

@@ -8,7 +8,7 @@
 
 What the engine promises upward: an outcome is told only when a crash cannot take it back (**I60**); outcomes
 are told in the order of their events (**I61**); after the engine has ended, every request that was not
-answered gets the reason (**I62**).
+answered gets the reason (**I62**); publishers that wait for room leave in the order of their calls (**I64**).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias
 
 from holdfast._core import Frame
 from holdfast.broker.events import Event
+from holdfast.broker.log_time import LogClock
 from holdfast.broker.machine import Applied, Machine
 from holdfast.errors import Closed, Full, HoldfastError
 from holdfast.group import BEGINNING, Clock, Group, Listener, Member, Position, View
@@ -79,6 +80,19 @@ class _Inflight:
         self.began_ns = began_ns
 
 
+class _Place:
+    """A place in the queue of publishers that wait for room."""
+
+    __slots__ = ("woken",)
+
+    def __init__(self) -> None:
+        self.woken: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        if self.woken is not None and not self.woken.done():
+            self.woken.set_result(None)
+
+
 class Engine(Listener):
     """Turns requests into frames and answers them when they are stable.
 
@@ -100,6 +114,8 @@ class Engine(Listener):
         self._store = store
         self._group = group
         self._clock = clock
+        self.log_clock = LogClock(clock)
+        """The time of frames, and of whatever is compared with log time."""
         self._observer = observer
         self._unclean = unclean
         self._transfer = transfer
@@ -111,7 +127,8 @@ class Engine(Listener):
         self._unheld: deque[tuple[int, Position]] = deque()
         self._durable_d = machine.log.next_d - 1
         self._under_way = 0
-        self._room: list[asyncio.Future[None]] = []
+        self._room: deque[_Place] = deque()
+        """Publishers that wait, in the order of their calls. The first leaves first, and nobody passes it."""
         self._backlog: list[Missed] | None = None
         """What is delivered while the state of the cut is still on its way."""
         self._catching_up: asyncio.Task[None] | None = None
@@ -203,16 +220,30 @@ class Engine(Listener):
 
     @property
     def behind(self) -> bool:
-        """So much is under way that whoever publishes should wait in `room`."""
-        return self._under_way > UNDER_WAY_BYTES
+        """So much is under way, or about to be, that publishers should wait in `room`."""
+        coming = self._frame.size if self._futures else 0
+        return self._under_way + coming > UNDER_WAY_BYTES
 
     async def room(self) -> None:
-        """Wait while the disk is behind: whoever publishes without waiting for receipts waits here."""
-        while self._ended is None and self._under_way > UNDER_WAY_BYTES:
-            future = asyncio.get_running_loop().create_future()
-            self._room.append(future)
-            await future
+        """Wait while the disk is behind.
+
+        Calls return in the order in which they were made (**I64**). A caller that publishes before its next
+        `await` therefore publishes in that order, too.
+        """
+        if self._ended is None and (self._room or self.behind):
+            await self._wait_in_room()
         self._require_open()
+
+    async def _wait_in_room(self) -> None:
+        place = _Place()
+        self._room.append(place)
+        try:
+            while self._ended is None and (self._room[0] is not place or self.behind):
+                place.woken = asyncio.get_running_loop().create_future()
+                await place.woken
+        finally:
+            self._room.remove(place)
+            self._wake_first()
 
     def refuse(self, reason: HoldfastError) -> None:
         """Take nothing more; what was submitted goes on to its end. What came between would not: its group is
@@ -252,7 +283,7 @@ class Engine(Listener):
         if not self._futures:
             return
         futures, self._futures = self._futures, []
-        frame = self._frame.take(self._clock.now_ns())
+        frame = self._frame.take(self.log_clock.now_ns())
         self._sent.append(futures)
         self._under_way += len(frame)
         try:
@@ -262,6 +293,7 @@ class Engine(Listener):
             self._under_way -= len(frame)
             for future in futures:
                 _fail(future, error)
+            self._wake_first()
 
     # -- what the group calls --------------------------------------------------------------------------
 
@@ -309,7 +341,8 @@ class Engine(Listener):
         self._futures = []
         for future in waiting:
             _fail(future, reason)
-        self._release_room()
+        for place in self._room:
+            place.wake()
         self._observer.ended(reason)
 
     @property
@@ -324,11 +357,10 @@ class Engine(Listener):
     def _inflight_futures(self) -> Iterable[asyncio.Future[Any]]:
         return (future for frame in self._inflight for future in frame.futures)
 
-    def _release_room(self) -> None:
-        room, self._room = self._room, []
-        for future in room:
-            if not future.done():
-                future.set_result(None)
+    def _wake_first(self) -> None:
+        """Let the first in `room` look whether it may go; it wakes the next one when it has gone."""
+        if self._room and not self.behind:
+            self._room[0].wake()
 
     # -- applying --------------------------------------------------------------------------------------
 
@@ -368,8 +400,7 @@ class Engine(Listener):
                     _fail(future, outcome)
                 else:
                     future.set_result(outcome)
-        if self._room and self._under_way <= UNDER_WAY_BYTES:
-            self._release_room()
+        self._wake_first()
 
     def _hold(self) -> None:
         """Say how far this member holds everything: what it applied and its disk has."""
@@ -382,7 +413,16 @@ class Engine(Listener):
     async def _catch_up(self, cut: View) -> None:
         """Apply what was missed, then what was delivered meanwhile: in one go, so nothing overtakes it."""
         assert self._transfer is not None
-        missed = await self._transfer(self.position, cut)
+        try:
+            missed = list(await self._transfer(self.position, cut))
+        except Exception as error:  # else this member would wait for ever, without a word
+            self.end(
+                Closed(
+                    f"this broker could not fetch what it missed after {self.position}, up to view {cut.id}: "
+                    f"{type(error).__name__}: {error}; open it again"
+                )
+            )
+            return
         waiting, self._backlog = self._backlog or [], None
         for item in (*missed, *waiting):
             if not isinstance(item, View):

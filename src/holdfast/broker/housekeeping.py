@@ -11,14 +11,18 @@ import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker.events import Event, LedgerRoll, SinkForget, StageDrop
+from holdfast.broker.events import DeduplicationExpire, Event, LedgerRoll, SinkForget, StageDrop
 from holdfast.broker.limits import limits, trim_event
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
+    from holdfast.broker.state import SubscriptionState
     from holdfast.broker.topic import Topic
 
+
+INGEST = "holdfast.ingest."
+"""Names of local ingest: they are forgotten with their segment."""
 
 TOPICS_A_TURN = 20
 """How many are looked at before others have the loop."""
@@ -30,6 +34,8 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._under_way: set[tuple[str, int]] = set()
+        self._holding: dict[int, SubscriptionState] = {}
+        """By topic: a subscription that needs the front ledger. While it does, nobody else is asked."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -52,12 +58,36 @@ class Housekeeping:
     def acknowledged(self, topic: Topic) -> None:
         """Somebody acknowledged: is a whole ledger done with?"""
         front = topic.state.ledgers.front
-        if front is None or not front.sealed or front.end > topic.state.acked_to:
+        if front is None or not front.sealed or self._is_held(topic, front.end):
             return
         event = trim_event(self._broker, topic)
-        now, inherited = self._broker.clock.now_ns(), self._broker.machine.state.inherited(topic.state)
+        now, inherited = (
+            self._broker.engine.log_clock.now_ns(),
+            self._broker.machine.state.inherited(topic.state),
+        )
         if topic.state.trimmable(now, event.retention_bytes, event.retention_ns, inherited):
             self._once("trim", topic.state.id, event)
+
+    def _is_held(self, topic: Topic, end: int) -> bool:
+        """Does a subscription need anything below? The one that did last is asked first, then all of them.
+
+        So an acknowledgement costs the same however many subscriptions stand still.
+        """
+        known = self._holding.get(topic.state.id)
+        if known is not None:
+            attached = topic.state.subscriptions.get(known.name) is known
+            if attached and known.acks.acked_to < end:
+                return True
+            del self._holding[topic.state.id]
+        for each in topic.state.subscriptions.values():
+            if each.acks.acked_to < end:
+                self._holding[topic.state.id] = each
+                return True
+        return False
+
+    def gone(self, topic: int) -> None:
+        """The topic was deleted."""
+        self._holding.pop(topic, None)
 
     def show_all(self, state: str) -> None:
         """Tell readers of the files of every topic that has anything to read."""
@@ -103,20 +133,35 @@ class Housekeeping:
     async def _look_at(self, topic: Topic) -> None:
         state, info, policies = topic.state, topic.state.ledgers.last, limits(self._broker, topic)
         if info is not None and not info.sealed:
-            age_s = (self._broker.clock.now_ns() - info.opened_time) / 1e9
+            age_s = (self._broker.engine.log_clock.now_ns() - info.opened_time) / 1e9
             if age_s >= policies.roll_age_s:
                 self._once("roll", state.id, LedgerRoll(state.id, info.id))
         if policies.ttl_s is not None:
             for subscription in list(state.subscriptions.values()):
                 if topic.backlog(subscription):
                     await self._broker.expire(topic, subscription, policies.ttl_s)
+        self._forget_producers(topic)
         self.acknowledged(topic)
         if state.id in self._broker.unshown:
             self._broker.show(topic)
 
+    def _forget_producers(self, topic: Topic) -> None:
+        """Of a topic that deduplicates: names that nobody has used for long."""
+        id, now = topic.state.id, self._broker.engine.log_clock.now_ns()  # noqa: A001
+        oldest = now - int(self._broker.options.deduplication_age_s * 1e9)
+        attached = {each.name for each in topic.state.producers.values()}
+        for name, _, time in self._broker.machine.log.sequence_times(id):
+            if time < oldest and name not in attached and not name.startswith(INGEST):
+                self._once("forget", id, DeduplicationExpire(id, oldest))
+                break
+
     def _old(self) -> Iterable[Event]:
         """Stages that nobody came back to, and sinks that have not committed for long."""
-        now, state, options = self._broker.clock.now_ns(), self._broker.machine.state, self._broker.options
+        now, state, options = (
+            self._broker.engine.log_clock.now_ns(),
+            self._broker.machine.state,
+            self._broker.options,
+        )
         oldest = now - int(options.stage_age_s * 1e9)
         for stage in list(state.stages.values()):
             if stage.time < oldest:

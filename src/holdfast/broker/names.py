@@ -1,4 +1,8 @@
-"""The names of topics, subscriptions and producers: what may be in one, and what it is in full."""
+"""The names of topics, subscriptions and producers: what may be in one, and what it is in full.
+
+Events are judged by these rules when they are applied. So the rules are ranges of code points, written here:
+`str.isprintable` and `\\w` follow the Unicode tables of the Python version, and members could disagree (I49).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,12 @@ from holdfast.errors import Misuse, Unsupported
 NAME_BYTES_MAX = 1024
 """The longest name. Names stand in events and snapshots again and again."""
 
-_PART = re.compile(r"[\w.=:-]+")  # what Pulsar allows in a tenant or a namespace
+_NEVER = "\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+"""Control characters, line separators, marks that turn the direction of text, and halves of surrogates."""
+
+_NAME = re.compile(f"[^{_NEVER}]+")
+_PART = re.compile(f"(?:[A-Za-z0-9_.=:-]|(?![{_NEVER}])[^\x00-\x9f])+")
+"""What Pulsar allows in a tenant or a namespace, and whatever is not ASCII."""
 
 
 class TopicName(NamedTuple):
@@ -106,7 +115,7 @@ def checked_name(name: str, of: str) -> str:
     Raises:
         Misuse: it is empty, too long, or has control characters in it.
     """
-    if not name or not name.isprintable():
+    if not _NAME.fullmatch(name):
         raise Misuse(f"{name!r} cannot name {of}: use one or more characters that can be printed")
     if len(name.encode()) > NAME_BYTES_MAX:
         raise Misuse(f"a name of {len(name.encode())} bytes for {of}; {NAME_BYTES_MAX} are possible")

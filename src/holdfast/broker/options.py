@@ -36,6 +36,11 @@ class BrokerOptions:
     """Topics can be made only in namespaces that were. A server wants that; embedded, names are free."""
     deduplication: bool = False
     """For topics that say nothing themselves."""
+    deduplication_age_s: float = 7 * 24 * 3600.0
+    """A producer's name that nobody has used for so long is forgotten: its sequence may begin anew."""
+    skip_damaged: bool = False
+    """What consumers get of an entry that is damaged on the disk. By default an error with file and position;
+    with this, the entry is acknowledged, left out and counted."""
     roll_bytes: int = 256 << 20
     """A ledger that has grown so large is sealed, and the next one opened."""
     roll_entries: int = 1 << 20
@@ -71,7 +76,13 @@ class BrokerOptions:
 
 
 VISITING: Mapping[str, Any] = MappingProxyType(
-    {"retention_bytes": -1, "retention_s": -1.0, "stage_age_s": 1e9, "sink_age_s": 1e9}
+    {
+        "retention_bytes": -1,
+        "retention_s": -1.0,
+        "stage_age_s": 1e9,
+        "sink_age_s": 1e9,
+        "deduplication_age_s": 1e9,
+    }
 )
 """For whoever opens a directory for a moment: how long things are kept says the broker that has it for good,
 and that one drops them. What a topic or its namespace says itself is in the directory, and holds here."""

@@ -66,6 +66,8 @@ class TopicPart(_Struct, frozen=True, tag="topic"):
     producers: list[Producer]
     waiting: list[Producer]
     schemas: list[bytes] = msgspec.field(default_factory=list)
+    sequence_times: list[int] | None = None
+    """When each of `sequences` was last used; None: not known, they count from the snapshot on."""
 
 
 class SubscriptionPart(_Struct, frozen=True, tag="subscription"):
@@ -80,6 +82,8 @@ class SubscriptionPart(_Struct, frozen=True, tag="subscription"):
     fenced: bytes
     consumers: list[Consumer]
     acks: tuple[int, bytes, list[tuple[int, bytes]]]
+    target: int = 0
+    reach: int = 0
 
 
 class StagePart(_Struct, frozen=True, tag="stage"):
@@ -126,6 +130,7 @@ def broker_part(state: BrokerState) -> BrokerPart:
 
 
 def topic_part(state: BrokerState, topic: TopicState) -> TopicPart:
+    known = state.log.sequence_times(topic.id)
     return TopicPart(
         topic.id,
         topic.name,
@@ -136,10 +141,11 @@ def topic_part(state: BrokerState, topic: TopicState) -> TopicPart:
         topic.epoch,
         topic.ledgers.end,
         list(topic.ledgers),
-        state.log.sequences(topic.id),
+        [(name, sequence) for name, sequence, _ in known],
         [producer for _, producer in sorted(topic.producers.items())],
         topic.waiting,
         topic.schemas,
+        [time for _, _, time in known],
     )
 
 
@@ -156,6 +162,8 @@ def subscription_part(subscription: SubscriptionState) -> SubscriptionPart:
         subscription.fenced,
         list(subscription.consumers.values()),
         subscription.acks.pack(),
+        subscription.target,
+        subscription.reach,
     )
 
 
@@ -230,7 +238,7 @@ def unpack(parts: Iterable[bytes]) -> BrokerState:
         for part in decoded[1:]:
             _load(state, part)
         state.check()
-    except (AssertionError, KeyError, HoldfastError) as error:
+    except (AssertionError, KeyError, ValueError, HoldfastError) as error:
         raise Corrupt(f"the snapshot's parts do not fit together: {error!r}; run holdfast doctor") from error
     return state
 
@@ -239,7 +247,7 @@ def _decode(number: int, part: bytes) -> AnyPart:
     try:
         decoded: AnyPart = _decoder.decode(part)
         return decoded
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise Corrupt(
             f"part {number} of the snapshot does not decode: {error}; it is damaged, or from a newer program"
         ) from error
@@ -289,8 +297,9 @@ def _load_topic(state: BrokerState, part: TopicPart) -> None:
         state.log.open_ledger(topic.id, last.id, last.first, last.entries, last.size)
     if topic.terminated:
         state.log.set_topic(topic.id, closed=True)
-    for name, sequence in part.sequences:
-        state.log.set_sequence(topic.id, name, sequence)
+    times = part.sequence_times or [state.log.time] * len(part.sequences)
+    for (name, sequence), time in zip(part.sequences, times, strict=True):
+        state.log.set_sequence(topic.id, name, sequence, time)
     for producer in part.producers:
         topic.producers[producer.session] = producer
         state.log.open_session(producer.session, topic.id, producer.name, producer.epoch)
@@ -306,6 +315,7 @@ def _load_subscription(state: BrokerState, part: SubscriptionPart) -> None:
     subscription.token = part.token
     subscription.answer = part.answer
     subscription.fenced = part.fenced
+    subscription.target, subscription.reach = part.target, part.reach
     subscription.consumers = {each.session: each for each in part.consumers}
     state.subscriptions[subscription.id] = subscription
     state.topics[subscription.topic].subscriptions[subscription.name] = subscription

@@ -51,6 +51,8 @@ class Producer:
         self._epoch = 0
         self._topic = 0
         self._sequence = 0
+        self._order = asyncio.Lock()
+        """Held from the first run of a call to its last: overlapping calls are not mixed (**I64**)."""
         self._posted: set[asyncio.Future[Any]] = set()
         self._failed: HoldfastError | None = None
         self.name = name or ""
@@ -72,7 +74,10 @@ class Producer:
 
         Raises:
             Busy: the topic has an exclusive producer, or this name is taken by one that lives.
+            Misuse: this producer is open already.
         """
+        if self._session:
+            raise Misuse(f"the producer {self.name} on {self._topic_name} is open already")
         broker = self._broker
         topic = await broker.ensure_topic(self._topic_name)
         self.name = self._wanted_name or f"{broker.options.cluster}-{broker.random.token(6).hex()}"
@@ -113,9 +118,9 @@ class Producer:
             Fenced: another producer has taken over; open a new one.
             Closed: the broker has stopped. Whether the message was stored is not known.
         """
-        future = await self._publish(
-            cut_run([data], 0, self._topic_name), key, properties, event_time, ordering_key, sequence
-        )
+        run = cut_run([data], 0, self._topic_name)
+        async with self._order:
+            future = await self._publish(run, key, properties, event_time, ordering_key, sequence)
         published = await future
         return MessageId(-1, -1) if published.duplicates else published.first
 
@@ -197,11 +202,12 @@ class Producer:
     ) -> list[tuple[asyncio.Future[Any], int]]:
         runs: list[tuple[asyncio.Future[Any], int]] = []
         start = 0
-        while start < len(data):
-            run = cut_run(data, start, self._topic_name)
-            at = None if sequence is None else sequence + start
-            runs.append((await self._publish(run, key, properties, event_time, None, at), len(run)))
-            start += len(run)
+        async with self._order:
+            while start < len(data):
+                run = cut_run(data, start, self._topic_name)
+                at = None if sequence is None else sequence + start
+                runs.append((await self._publish(run, key, properties, event_time, None, at), len(run)))
+                start += len(run)
         return runs
 
     async def _publish(
@@ -213,9 +219,9 @@ class Producer:
         ordering_key: bytes | None,
         sequence: int | None,
     ) -> asyncio.Future[Any]:
-        if self._session == 0:
-            raise Closed(f"the producer {self.name or '(unnamed)'} on {self._topic_name} is not open")
+        self._require_open()
         await self._broker.admit(sum(map(len, run)))
+        self._require_open()  # it may have been closed while this waited
         if sequence is None:
             sequence = self._sequence
         future = self._broker.engine.publish(
@@ -236,6 +242,10 @@ class Producer:
         if self._batch > 1:
             future.add_done_callback(lambda done: self._count(done, len(run)))
         return future
+
+    def _require_open(self) -> None:
+        if self._session == 0:
+            raise Closed(f"the producer {self.name or '(unnamed)'} on {self._topic_name} is not open")
 
     def _count(self, future: asyncio.Future[Any], messages: int) -> None:
         """The core counts entries: these hold more than one message."""

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from holdfast._core import Dispatch, Entries
 from holdfast.broker.acking import Acking
 from holdfast.broker.dispatch_types import Cursor, DispatchOptions, TopicReader
-from holdfast.errors import CursorModifying, HoldfastError, NotFound
+from holdfast.errors import Corrupt, CursorModifying, HoldfastError, NotFound
 from holdfast.group import Clock
 from holdfast.ledger.revision import Revision, RevisionController
 
@@ -66,6 +66,7 @@ class Reading:
         hand: Callable[[Entries, Runs | None], None],
         clock: Clock,
         options: DispatchOptions,
+        damage: Callable[[Exception], None],
         throttle: Throttle | None = None,
     ) -> None:
         self._topic = topic
@@ -76,7 +77,12 @@ class Reading:
         self._hand = hand
         self._clock = clock
         self._options = options
+        self._damage = damage
         self._throttle = throttle
+        self._one_by_one = False
+        """Something in the last run was damaged: which entry is found by reading single ones."""
+        self.damaged = 0
+        """Entries that were left out."""
         self.position = max(cursor.acks.acked_to, topic.first)
         """Where the next sequential read begins."""
         self._current: dict[Kind, Read] = {}
@@ -127,6 +133,7 @@ class Reading:
         self._current.clear()
         self._left_behind.update(dict.fromkeys(self._tasks.values()))
         self._tasks.clear()
+        self._forget_failure()
 
     def stop(self) -> None:
         """No more reads; those in flight are of no use to anybody."""
@@ -180,7 +187,8 @@ class Reading:
             try:
                 entries = await self._topic.read(read.start, read.count, self._options.read_bytes)
             except (HoldfastError, OSError) as error:
-                self._failed(read, error)
+                if self._failed(read, error):
+                    continue
                 break
             await self._complete(read, entries)
             await asyncio.sleep(0)  # other subscriptions have a turn
@@ -191,7 +199,7 @@ class Reading:
                 self.pump()  # the other kind may have waited for this one
 
     def _begin(self, kind: Kind) -> Read | None:
-        wanted = min(self._table.wanted_entries, self._options.read_entries)
+        wanted = min(self._table.wanted_entries, 1 if self._one_by_one else self._options.read_entries)
         if self._stopped or wanted == 0:
             return None
         try:
@@ -237,6 +245,7 @@ class Reading:
     async def _complete(self, read: Read, entries: Entries) -> None:
         self._retry_s = 0.0
         self.last_error = ""
+        self._one_by_one = False
         if self._revision.is_outdated(read.revision):
             self._drop(read, entries)
             return
@@ -262,17 +271,42 @@ class Reading:
         self.half_dropped += read.moved is not None
         self.released += len(entries)
 
-    def _failed(self, read: Read, error: HoldfastError | OSError) -> None:
+    def _failed(self, read: Read, error: HoldfastError | OSError) -> bool:
+        """True: go on at once."""
         if self._revision.is_outdated(read.revision):
             self.dropped += 1
-            return  # it does not matter any more, and what it was to read is taken care of
+            return False  # it does not matter any more, and what it was to read is taken care of
         self._table.put_back(read.runs)
         read.runs = []
         if isinstance(error, NotFound) and read.start < self._topic.first:
-            return  # trimmed meanwhile: the next read begins behind it
+            return False  # trimmed meanwhile: the next read begins behind it
+        if isinstance(error, Corrupt) and read.count > 1:
+            self._one_by_one = True
+            return True
+        if isinstance(error, Corrupt) and self._options.skip_damaged:
+            self._skip(read)
+            return True
+        if isinstance(error, Corrupt):
+            self._damage(error)
         self.last_error = str(error)
         self._retry_s = min(max(2 * self._retry_s, self._options.retry_first_s), self._options.retry_most_s)
         self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._try_again)
+        return False
+
+    def _skip(self, read: Read) -> None:
+        """Its only entry is damaged: it is as acknowledged as one can be that nobody has seen."""
+        self.damaged += 1
+        self._one_by_one = False
+        if read.kind == "sequential":
+            self.position = max(self.position, read.start + 1)
+        self._acking.leave_out(read.start)
+
+    def _forget_failure(self) -> None:
+        """The position is another: what could not be read there does not hold up what is here."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        self._retry_s, self.last_error, self._one_by_one = 0.0, "", False
 
     def _try_again(self) -> None:
         self._retry = None

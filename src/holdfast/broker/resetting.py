@@ -63,6 +63,12 @@ class Resetting:
         """What else changes with the position."""
         self._acking = acking
         self._reading = reading
+        self._expect()
+
+    def _expect(self) -> None:
+        """What may have been delivered before the last reset, by whichever life or owner (**I58**)."""
+        cursor = self._cursor
+        self._table.expect(max(cursor.target, cursor.acks.acked_to), cursor.reach)
 
     # -- what callers ask for --------------------------------------------------------------------------
 
@@ -213,6 +219,7 @@ class Resetting:
         """As if nothing from there on had ever been delivered."""
         self._reading.leave_behind()
         self._table.reset(target)
+        self._expect()
         self._acking.forget()
         self._reading.position = target
         self._forwarded = target

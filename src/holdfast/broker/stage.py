@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,6 +54,8 @@ class Stage:
         self.id = id
         self._parts: dict[int, Staged] = {}
         self._closed = False
+        self._order = asyncio.Lock()
+        """Each append says how many entries there are: overlapping calls would say the same."""
 
     async def append(
         self,
@@ -68,24 +71,28 @@ class Stage:
         Raises:
             NoSpace: the disk is full; the stage is as it was.
         """
-        self._require_open()
         broker = self._broker
-        where = (await broker.ensure_topic(topic)).state.id
-        start = 0
-        while start < len(data):
-            run = cut_run(data, start, topic)
-            start += len(run)
-            await broker.admit(sum(map(len, run)))
-            before = self._parts.get(where)
-            at = 0 if before is None else before.count
-            now_ms = broker.clock.now_ns() // 1_000_000
-            entries = encode_messages(run, "stage", at, now_ms, key=key, properties=properties, batch=batch)
-            self._parts[where] = await broker.engine.submit(StageAppend(self.id, where, at, entries))
+        async with self._order:
+            self._require_open()
+            where = (await broker.ensure_topic(topic)).state.id
+            start = 0
+            while start < len(data):
+                run = cut_run(data, start, topic)
+                start += len(run)
+                await broker.admit(sum(map(len, run)))
+                before = self._parts.get(where)
+                at = 0 if before is None else before.count
+                now_ms = broker.clock.now_ns() // 1_000_000
+                entries = encode_messages(
+                    run, "stage", at, now_ms, key=key, properties=properties, batch=batch
+                )
+                self._parts[where] = await broker.engine.submit(StageAppend(self.id, where, at, entries))
 
     async def close(self) -> StageReceipt:
         """Nothing more is added. The receipt for `Broker.sink_commit`."""
-        self._require_open()
-        self._closed = True
+        async with self._order:  # what is being appended belongs to the receipt
+            self._require_open()
+            self._closed = True
         parts = ((topic, staged.count, staged.digest) for topic, staged in sorted(self._parts.items()))
         return StageReceipt(self.id, tuple(parts))
 

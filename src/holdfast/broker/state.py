@@ -183,6 +183,11 @@ class SubscriptionState(Part):
         self.properties: dict[str, str] = {}
         self.reset_number = 0
         """How many resets there were. An acknowledgement of another number is void."""
+        self.target = 0
+        self.reach = 0
+        """Of the last reset: where it led, and the topic's end at that moment. What lies between may have
+        been delivered before. An acknowledgement of it is void until the entry is delivered again (**I58**),
+        also after a restart and at another owner."""
         self.owner_epoch = owner_epoch
         """Rises with every view and every reset that was given up: reads of before are dropped."""
         self.token = b""

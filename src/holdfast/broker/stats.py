@@ -75,3 +75,5 @@ class BrokerStats:
     pending_bytes: int
     """Waiting for the disk."""
     store: StoreStats
+    log_time_ahead_s: float = 0.0
+    """Log time was pushed ahead of the clock by so much: ages stand still until the clock has caught up."""

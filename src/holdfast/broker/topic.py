@@ -13,6 +13,7 @@ from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
 if TYPE_CHECKING:
     from holdfast.broker.dispatcher import Dispatcher
     from holdfast.broker.state import SubscriptionState, TopicState
+    from holdfast.ledger.ledgers import LedgerInfo
 
 
 class LedgerReader(Protocol):
@@ -113,7 +114,11 @@ class Topic:
         if not self.first <= ordinal < self.visible:
             raise NotFound(f"{self.name} has nothing at {ordinal}: it shows [{self.first}, {self.visible})")
         info = self.state.ledgers.at(ordinal)
-        return max(await self._store.time(info.file, ordinal - info.first), info.opened_time)
+        return await self._time(info, ordinal - info.first)
+
+    async def _time(self, info: LedgerInfo, entry: int) -> int:
+        """At most its ledger's: adopted files are older, and a wrong clock may have written some."""
+        return min(max(await self._store.time(info.file, entry), info.opened_time), info.last_time)
 
     # -- positions -------------------------------------------------------------------------------------
 
@@ -148,7 +153,7 @@ class Topic:
             low, high = 0, min(info.end, self.visible) - info.first
             while low < high:
                 middle = (low + high) // 2
-                if max(await self._store.time(info.file, middle), info.opened_time) < time_ns:
+                if await self._time(info, middle) < time_ns:
                     low = middle + 1
                 else:
                     high = middle

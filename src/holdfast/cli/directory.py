@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli.output import plural, print_json, size_words
 from holdfast.cli.parsing import Subparsers, bare_command
 from holdfast.cli.progress import progress
+from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
     from holdfast.ledger.backup import Copied
@@ -66,6 +67,24 @@ def tell(copied: Copied, options: argparse.Namespace, done: str) -> int:
 def is_directory(name: str) -> bool:
     """A queue's name has no slash: whatever has one, or is a directory here, is meant as one."""
     return "/" in name or name in (".", "..") or Path(name).is_dir()
+
+
+def repair_time(path: str, json: bool) -> int:
+    """The answer of `holdfast doctor DIR --repair-time`."""
+    from holdfast.broker import Broker
+    from holdfast.broker.options import VISITING
+
+    if not (Path(path) / "holdfast").exists():
+        raise NotFound(f"{path} is not a directory of a broker: it has no file named holdfast")
+    with Broker.open(path, **VISITING) as broker:
+        ahead_s = broker.admin.repair_time()
+    if json:
+        print_json({"directory": path, "was_ahead_s": ahead_s})
+    elif ahead_s > 0:
+        print(f"log time was {ahead_s:,.0f} s ahead of this machine's clock, and is set back")
+    else:
+        print("log time is not ahead of this machine's clock: nothing to repair")
+    return 0
 
 
 def examine(path: str, json: bool) -> int:

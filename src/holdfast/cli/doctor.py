@@ -28,6 +28,8 @@ With DIR: is a data directory sound, which no broker has open? Every block of
 every file is read and checked; nothing is changed. What the next start deals
 with by itself is a note; a fault is something confirmed that is damaged or
 missing, with its file and place. If a queue has the same name, write ./DIR.
+A note tells if log time is ahead of this machine's clock, as a wrong clock
+leaves it: --repair-time opens the directory and sets it back.
 
 The exit status is 0 if all is sound, 1 if something is wrong. A dead process
 is nothing wrong: whoever needs it cleans up after it."""
@@ -42,13 +44,20 @@ def add(nouns: Subparsers) -> None:
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="a queue, or a data directory")
     parser.add_argument("--recover", action="store_true", help="then recover what the dead left in NAME")
+    parser.add_argument(
+        "--repair-time", action="store_true", help="of DIR: set log time back to this machine's clock"
+    )
 
 
 def doctor(options: argparse.Namespace) -> int:
     if options.name is not None and means_directory(options):
         if options.recover:
             raise Usage("--recover is for queues: a broker recovers its directory when it opens it")
+        if options.repair_time:
+            return directory.repair_time(options.name, options.json)
         return directory.examine(options.name, options.json)
+    if options.repair_time:
+        raise Usage("--repair-time needs a data directory DIR")
     if options.name is not None:
         return examine_queue(options)
     if options.recover:

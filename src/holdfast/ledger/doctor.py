@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,10 @@ class Finding:
         return f"{where}: {self.what}; {self.advice}"
 
 
+AHEAD_S = 120.0
+"""Log time that is so far ahead of the clock was pushed there by a clock that was wrong."""
+
+
 @dataclass
 class Examination:
     """What was found in a directory. Sizes in bytes."""
@@ -78,6 +84,8 @@ class Examination:
     journal_rounds: int = 0
     """Behind the snapshot."""
     spares: int = 0
+    log_time_ns: int = 0
+    """Of the last event, since the epoch."""
     ledgers: int = 0
     entries: int = 0
     ledger_bytes: int = 0
@@ -112,11 +120,11 @@ def examine(path: str | Path) -> Examination:
     return asyncio.run(examine_disk(SystemDisk(path), str(path)))
 
 
-async def examine_disk(disk: Disk, name: str = "") -> Examination:
-    """The same on any disk."""
+async def examine_disk(disk: Disk, name: str = "", now_ns: int | None = None) -> Examination:
+    """The same on any disk, at any time."""
     lock = await disk.lock(LOCK)
     try:
-        doctor = _Doctor(disk, Examination(name))
+        doctor = _Doctor(disk, Examination(name), time.time_ns() if now_ns is None else now_ns)
         await doctor.look()
         return doctor.found
     finally:
@@ -124,9 +132,10 @@ async def examine_disk(disk: Disk, name: str = "") -> Examination:
 
 
 class _Doctor:
-    def __init__(self, disk: Disk, found: Examination) -> None:
+    def __init__(self, disk: Disk, found: Examination, now_ns: int) -> None:
         self.disk = disk
         self.found = found
+        self.now_ns = now_ns
         self.incarnation = bytes(16)
 
     def tell(self, file: str, offset: int | None, what: str, advice: str, grave: bool = True) -> None:
@@ -147,6 +156,7 @@ class _Doctor:
         self.found.snapshot_d = base.meta.d
         clean = await self._journal(base)
         self.found.clean = base.meta.clean and clean
+        self._time(base)
         await self._ledgers(base)
 
     # -- the parts -------------------------------------------------------------------------------------
@@ -205,6 +215,8 @@ class _Doctor:
         try:
             async for each in scan.rounds():
                 self.found.journal_rounds += bool(each.frames)
+                if each.frames:
+                    self.found.log_time_ns = each.frames[-1].time_ns
             ending = await scan.ending()
         except (Corrupt, LayoutMismatch) as error:
             self.tell(JOURNAL, None, str(error), RESTORE)
@@ -217,6 +229,20 @@ class _Doctor:
             what = "the end of the last write is not whole: nothing in it was confirmed"
             self.note(path, int(offset), what, "it is wiped at the next start")
         return ending.outcome is End.CLEAN and ending.last_d == meta.d
+
+    def _time(self, base: recovery.Base) -> None:
+        """Is log time ahead of the clock? Then ages stand still until the clock has caught up."""
+        if self.found.last_d <= base.meta.d:
+            self.found.log_time_ns = base.meta.time_ns
+        ahead_s = (self.found.log_time_ns - self.now_ns) / 1e9
+        if ahead_s > AHEAD_S:
+            until = datetime.fromtimestamp(self.found.log_time_ns // 1_000_000_000, UTC).isoformat()
+            what = f"log time is {ahead_s:,.0f} s ahead of this machine's clock, at {until}"
+            advice = (
+                "until then nothing expires, rolls or is trimmed by age; if this clock is right, run "
+                "holdfast doctor DIR --repair-time"
+            )
+            self.note(FORMAT, None, what, advice)
 
     async def _ledgers(self, base: recovery.Base) -> None:
         extents = base.meta.extents()

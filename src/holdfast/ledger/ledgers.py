@@ -159,6 +159,11 @@ class LedgerTable:
         if self._infos:
             self._infos[-1].sealed = True
 
+    def limit_times(self, time: int) -> None:
+        """Log time was set back: no ledger was opened, or ends, later than that."""
+        for info in self._infos:
+            info.opened_time, info.last_time = min(info.opened_time, time), min(info.last_time, time)
+
     def adopt(self, ledger: int, file: int, entries: int, size: int, time: int) -> None:
         """Entries that were written elsewhere are the next ledger, sealed."""
         self.seal()

@@ -221,7 +221,7 @@ def read_table_file(path: Path) -> TopicTable:
         if isinstance(block, str) or block[0] != BlockKind.PART:
             raise msgspec.DecodeError(f"its block is wrong ({block})")
         return msgspec.msgpack.decode(data[BLOCK_HEADER : BLOCK_HEADER + block[3]], type=TopicTable)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise Corrupt(f"{path} does not decode: {error}; {WRITTEN_ANEW}") from error
 
 

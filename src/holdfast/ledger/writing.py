@@ -1,8 +1,10 @@
 """Who makes rounds durable: the core's thread on real files, or a task on any disk. One interface, one suite.
 
 ```
- a round:  journal written ─► journal synced ─► ledgers written ─► reported
+ a round:  the steps of `_core.ROUND_PLAN`, in their order ─► reported
 ```
+
+The plan stands in one place (`native/holdfast/round_plan.hpp`), and both writers execute it.
 
 Nothing is reported durable before its journal was synced and its ledgers were written (I33). What fails stays
 in memory: the writer says so and stands still until `resume`. A failed sync is never tried again on the same
@@ -200,12 +202,14 @@ class SimWriter:
         self._flush = False
 
         self._round: Round | None = None
-        self._journal_done = False
+        self._journal_written = self._journal_synced = False
         self._writes_done = 0
         self._failure: tuple[str, int, str] | None = None
 
         self._journal: File | None = None
         self._offset = 0
+        self._space = 0
+        """Of the round that is being written, in the journal."""
         self._next: tuple[File, int] | None = None
         self._calls = 0
         self._left: list[File] = []
@@ -327,7 +331,8 @@ class SimWriter:
 
     async def _take(self) -> None:
         self._round = self._log.take_round()
-        self._journal_done, self._writes_done = False, 0
+        self._journal_written = self._journal_synced = self._round is not None and not self._round.first_d
+        self._writes_done = 0
         if self._round is not None and not self._round.urgent and self._mode != "always":
             with contextlib.suppress(TimeoutError):  # until something else comes
                 async with asyncio.timeout(PATIENCE_S):
@@ -342,19 +347,39 @@ class SimWriter:
         self._journals = self._calls
 
     async def _write_round(self, found: Round) -> None:
-        if found.first_d and not self._journal_done:
-            await self._write_journal(found)
-        self._journal_done = True
-        self._journal_d = max(self._journal_d, found.settled_d)
-        async with self._idle:
-            writes = found.writes
-            while self._writes_done < len(writes):
-                await self._write_ledger(*writes[self._writes_done])
-                self._writes_done += 1
+        # Not the exception itself: its traceback would keep the round, and its bytes, as long as this frame.
+        ledger_failure: tuple[str, int, str] | None = None
+        for step in _core.ROUND_PLAN:
+            match step:
+                case "journal_write":
+                    if not self._journal_written:
+                        await self._write_journal(found)
+                case "ledger_write":  # the journal does not wait for one that has no room
+                    ledger_failure = await self._write_ledgers(found)
+                case "journal_sync":
+                    if not self._journal_synced:
+                        await self._sync_journal(found)
+                case _:
+                    raise AssertionError(f"the plan has a step that this writer does not know: {step}")
+        if self._journal_synced:
+            self._journal_d = max(self._journal_d, found.settled_d)
+        if ledger_failure is not None:
+            raise _Failure(*ledger_failure)
         self._durable_d = found.settled_d
         self._rounds += 1
         self._round = None
         at("round_done")
+
+    async def _write_ledgers(self, found: Round) -> tuple[str, int, str] | None:
+        async with self._idle:
+            writes = found.writes
+            while self._writes_done < len(writes):
+                try:
+                    await self._write_ledger(*writes[self._writes_done])
+                except _Failure as failure:
+                    return failure.what
+                self._writes_done += 1
+        return None
 
     async def _write_journal(self, found: Round) -> None:
         where = f"the journal at offset {self._offset}"
@@ -366,6 +391,10 @@ class SimWriter:
             await write_all(self._journal, self._offset, data)
         except OSError as error:
             raise _Failure("journal_write", error.errno or errno.EIO, where) from None
+        self._journal_written, self._space = True, len(data)
+
+    async def _sync_journal(self, found: Round) -> None:
+        assert self._journal is not None
         if self._mode == "os":
             if self._sync_at_ns is None:
                 self._sync_at_ns = self._clock.monotonic_ns() + round(OS_SYNC_S * 1e9)
@@ -373,10 +402,13 @@ class SimWriter:
             try:
                 await self._journal.sync()
             except OSError as error:
+                self._journal_written = False  # all of it goes to the next journal
+                where = f"the journal at offset {self._offset}"
                 raise _Failure("journal_sync", error.errno or errno.EIO, where) from None
             self._synced_d = found.last_d
-        self._offset += len(data)
-        self._journal_bytes += len(data)
+        self._offset += self._space
+        self._journal_bytes += self._space
+        self._journal_synced = True
 
     async def _write_ledger(
         self, ledger: int, offset: int, data: bytes, index_offset: int, index: bytes

@@ -8,6 +8,7 @@ number; what it had is then gone on both sides.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PERMITS_MAX = (1 << 31) - 1
 """Nobody can mean more."""
+
+LOG = logging.getLogger("holdfast.server")
 
 
 class WireConsumer:
@@ -64,6 +67,7 @@ class WireConsumer:
         """Its number at the dispatcher."""
         self._attached = False
         self._told_of_end = False
+        self._told_of_damage = ""
         self._answered = False
         self._is_active: bool | None = None
 
@@ -132,6 +136,12 @@ class WireConsumer:
             self._is_active = active
             if self._answered:
                 self.connection.send(commands.active_consumer_change(self.id, active))
+
+    def failed(self, error: Exception) -> None:
+        """The protocol has no word for it: it stands in the log once, and in the stats."""
+        if str(error) != self._told_of_damage:
+            self._told_of_damage = str(error)
+            LOG.error("consumer %s of %s cannot go on: %s", self.name, self.subscription, error)
 
     def closed(self, reason: Exception) -> None:
         self.expel()

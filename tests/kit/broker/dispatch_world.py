@@ -145,6 +145,7 @@ class Inbox:
         self.messages: list[TopicMessage] = []
         self.cleared_at: list[int] = []
         self.active_told: list[bool] = []
+        self.failures: list[Exception] = []
         self.end: Exception | None = None
 
     def deliver(self, batch: Batch) -> None:
@@ -159,6 +160,9 @@ class Inbox:
 
     def active(self, active: bool) -> None:
         self.active_told.append(active)
+
+    def failed(self, error: Exception) -> None:
+        self.failures.append(error)
 
     def closed(self, reason: Exception) -> None:
         self.end = reason

@@ -429,6 +429,47 @@ class Bench:
         if receipt:
             of.ack(keys, held.message.reset_number, receipt=True)
 
+    async def ack_as_session(self, held: Held, receipt: bool) -> None:
+        """As a network client does: with the number that its session was told, whenever it received this.
+
+        Where order counts, this one and all before it.
+        """
+        assert self.broker is not None
+        of, message, number = (
+            self.subscriptions[held.where],
+            held.message,
+            self._stats(held.where).reset_number,
+        )
+        topic = self.admin._topic(held.where[0])
+        dispatcher = self.broker.dispatcher(topic, topic.state.subscriptions[held.where[1]])
+        cumulative, counts = of.type != "shared", of.takes_word_of_a_session(held.key.ordinal)
+        keys = of.keys_to(held.key) if cumulative else {held.key}
+        changes = any(key.ordinal >= of.topic.first for key in keys - of.acked)  # else it was trimmed
+        if counts:
+            of.ack(keys, number, receipt=False)
+        ordinal, index, size = message.ordinal, message.batch_index, message.batch_size
+        if cumulative:
+            done = dispatcher.ack_up_to(ordinal, number, receipt, index, size)
+        elif index < 0:
+            done = dispatcher.ack_ranges([(ordinal, ordinal + 1)], number, receipt)
+        else:
+            done = dispatcher.ack_part(ordinal, size, 1 << index, number, receipt)
+        if done is None:
+            return
+        try:
+            await done
+        except Outdated:
+            if counts:
+                raise
+            return
+        if changes and not counts:
+            raise Wrong(
+                f"{held.where}: {held.key} was received before reset {number}, and is acknowledged; "
+                f"it reaches to {of.reach}, since then were handed out {sorted(of.seen)}"
+            )
+        if counts:
+            of.ack(keys, number, receipt=True)
+
     def nack(self, each: Attached, held: Held, delay_s: float) -> None:
         now_ns = self.world.clock.monotonic_ns()
         self.subscriptions[each.where].nacked(

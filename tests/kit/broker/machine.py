@@ -222,6 +222,12 @@ class BrokerMachine(RuleBasedStateMachine):
         if chosen and self.bench.subscriptions[each.where].type != "shared":
             self.run(self.bench.ack_cumulative(each, chosen[0], receipt))
 
+    @precondition(lambda self: bool(self.bench.held))
+    @rule(what=some, receipt=st.booleans())
+    def ack_as_session(self, what: int, receipt: bool) -> None:
+        """Whatever was received at any time, with the number of today."""
+        self.run(self.bench.ack_as_session(self.bench.held[what % len(self.bench.held)], receipt))
+
     @precondition(anybody)
     @rule(which=some, what=some, delay_s=st.sampled_from([0.0, 0.003]))
     def nack(self, which: int, what: int, delay_s: float) -> None:
@@ -304,20 +310,22 @@ class BrokerMachine(RuleBasedStateMachine):
         else:
             self.run(self.bench.roll(topic) if how == "roll" else self.bench.trim(topic))
 
-    @rule(queue=st.sampled_from([0, 2, 100]), which=some, mask=masks)
-    def restart(self, queue: int, which: int, mask: int) -> None:
+    @rule(queue=st.sampled_from([0, 2, 100]), which=some, mask=masks, late=st.booleans())
+    def restart(self, queue: int, which: int, mask: int, late: bool) -> None:
         self.run(self.take_and_ack(self.one(which), mask, receipt=which % 3 == 0))
         self.run(self.bench.restart())
-        self.come_back(queue)
+        self.come_back(queue, which if late else None)
 
-    @rule(queue=st.sampled_from([0, 2, 100]), which=some, mask=masks, power=st.booleans())
-    def crash(self, queue: int, which: int, mask: int, power: bool) -> None:
+    @rule(queue=st.sampled_from([0, 2, 100]), which=some, mask=masks, power=st.booleans(), late=st.booleans())
+    def crash(self, queue: int, which: int, mask: int, power: bool, late: bool) -> None:
         self.run(self.take_and_ack(self.one(which), mask, receipt=which % 3 == 0))
         self.bench.crash(power)
-        self.come_back(queue)
+        self.come_back(queue, which if late else None)
 
-    def come_back(self, queue: int) -> None:
-        """Clients connect again."""
+    def come_back(self, queue: int, late: int | None = None) -> None:
+        """Clients connect again; with `late`, one acknowledges first what it received in an earlier life."""
+        if late is not None and self.bench.held:
+            self.run(self.bench.ack_as_session(self.bench.held[late % len(self.bench.held)], late % 2 == 0))
         self.run(self.connect_all([queue] * len(CONSUMERS)) if queue else None)
 
     @rule(

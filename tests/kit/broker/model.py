@@ -148,6 +148,8 @@ class Subscription:
     doubtful: set[Key] = field(default_factory=set)
     """Acknowledged without a receipt: a crash may take it back."""
     reset_number: int = 0
+    reach: int = 0
+    """Where the topic ended at the last reset: what is below may have been received before it."""
     resetting: int | None = None
     """The target of a reset that was asked for and has not been reported."""
     clients: dict[str, Client] = field(default_factory=dict)
@@ -201,6 +203,10 @@ class Subscription:
                 if receipt:
                     self.late.pop(ordinal, None)
 
+    def takes_word_of_a_session(self, ordinal: int) -> bool:
+        """A session knows the last reset's number, not whether it was given an entry before or since."""
+        return self.reset_number == 0 or ordinal >= self.reach or ordinal in self.seen
+
     def keys_to(self, key: Key) -> set[Key]:
         """The message and all before it."""
         return {each for each in self.keys_below(key.ordinal + 1) if each <= key}
@@ -218,6 +224,7 @@ class Subscription:
 
     def reset(self, target: int) -> None:
         self.reset_number += 1
+        self.reach = self.topic.end
         self.resetting = None
         self.acked = {key for at in range(target) for key in self.topic.entries[at].keys(at)}
         self.doubtful.clear()

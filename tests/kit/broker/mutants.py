@@ -77,7 +77,13 @@ def seek_reports_success_and_does_nothing(patch: Patch) -> None:
 @mutant
 def cumulative_treated_as_individual(patch: Patch) -> None:
     def one(
-        self: Acking, ordinal: int, reset_number: int, receipt: bool, index: int = -1, size: int = 1
+        self: Acking,
+        ordinal: int,
+        reset_number: int,
+        receipt: bool,
+        index: int = -1,
+        size: int = 1,
+        **_: bool,
     ) -> object:
         if index < 0:
             return self.ranges([(ordinal, ordinal + 1)], reset_number, receipt)
@@ -134,10 +140,16 @@ def a_reset_is_undone_by_a_later_mark_delete(patch: Patch) -> None:
     cumulative = Acking.cumulative
 
     def late(
-        self: Acking, ordinal: int, reset_number: int, receipt: bool, index: int = -1, size: int = 1
+        self: Acking,
+        ordinal: int,
+        reset_number: int,
+        receipt: bool,
+        index: int = -1,
+        size: int = 1,
+        exact: bool = False,
     ) -> object:
         if reset_number == self._revision.reset_number:
-            return cumulative(self, ordinal, reset_number, receipt, index, size)
+            return cumulative(self, ordinal, reset_number, receipt, index, size, exact)
         turn = self._collect()
         turn.cumulative = max(turn.cumulative, ordinal + 1)
         turn.high = max(turn.high, ordinal + 1)
@@ -244,7 +256,7 @@ def trim_forgets_a_subscription(patch: Patch) -> None:
 @mutant
 def part_of_a_batch_acknowledges_all_of_it(patch: Patch) -> None:
     patch.setattr(
-        Acking, "_part", lambda self, turn, ordinal, size, acked: self._ranges(turn, [(ordinal, ordinal + 1)])
+        Acking, "_leave_open", lambda self, turn, ordinal, _: self._take(turn, [(ordinal, ordinal + 1)])
     )
 
 
@@ -348,3 +360,17 @@ def reads_of_an_older_revision_are_used(patch: Patch) -> None:
 
     patch.setattr(RevisionController, "is_outdated", is_outdated)
     patch.setattr(Reading, "leave_behind", lambda self: None)
+
+
+@mutant
+def reset_known_in_memory_alone(patch: Patch) -> None:
+    """A restart forgets what was received before the reset."""
+    apply = Reset.apply
+
+    def forgetful(self: Reset, state: BrokerState, context: Context) -> object:
+        outcome = apply(self, state, context)
+        subscription = state.require_subscription(self.subscription)
+        subscription.target = subscription.reach = 0
+        return outcome
+
+    patch.setattr(Reset, "apply", forgetful)

@@ -11,6 +11,7 @@ from holdfast.broker.events import (
     Advance,
     ConsumerJoin,
     ConsumerLeave,
+    DeduplicationExpire,
     DeduplicationForget,
     Event,
     Fence,
@@ -34,6 +35,7 @@ from holdfast.broker.events import (
     TenantCreate,
     TenantDelete,
     TenantUpdate,
+    TimeRepair,
     TopicCreate,
     TopicDelete,
     TopicTerminate,
@@ -160,8 +162,11 @@ class Storm:
             LedgerTrim(topic),
             PolicySet(topic, policies, rng.choice([None, ["deduplication"], ["retention_s"]])),
             DeduplicationForget(topic, rng.choice("pqr")),
+            DeduplicationExpire(topic, max(0, self.rig.time - rng.choice([0, 2000, 1 << 35]))),
             SchemaAdd(topic, rng.choice([b"a", b"b", b"c"])),
         ]
+        if rng.random() < 0.02:
+            return TimeRepair(max(0, self.rig.machine.log.time - rng.choice([0, 500, 5000])))
         if rng.random() < 0.1:
             choices = [TopicDelete(topic, rng.random() < 0.5), TopicTerminate(topic), TopicTruncate(topic)]
         return rng.choice(choices)

@@ -82,6 +82,7 @@ def test_numbers_of_kinds_are_for_ever() -> None:
         40: "ProducerOpen",
         41: "ProducerClose",
         42: "DeduplicationForget",
+        43: "DeduplicationExpire",
         50: "ConsumerJoin",
         51: "ConsumerLeave",
         60: "StageOpen",
@@ -96,6 +97,7 @@ def test_numbers_of_kinds_are_for_ever() -> None:
         74: "NamespaceUpdate",
         75: "NamespaceDelete",
         80: "SchemaAdd",
+        90: "TimeRepair",
     }
 
 

@@ -12,6 +12,7 @@ from holdfast.broker.events.advance import Advance
 from holdfast.broker.events.base import Context, Event, decode, kinds
 from holdfast.broker.events.consumer_join import ConsumerJoin
 from holdfast.broker.events.consumer_leave import ConsumerLeave
+from holdfast.broker.events.deduplication_expire import DeduplicationExpire
 from holdfast.broker.events.deduplication_forget import DeduplicationForget
 from holdfast.broker.events.fence import Fence
 from holdfast.broker.events.ledger_roll import LedgerRoll
@@ -58,6 +59,7 @@ from holdfast.broker.events.subscription_delete import SubscriptionDelete
 from holdfast.broker.events.tenant_create import TenantCreate
 from holdfast.broker.events.tenant_delete import TenantDelete
 from holdfast.broker.events.tenant_update import TenantUpdate
+from holdfast.broker.events.time_repair import TimeRepair
 from holdfast.broker.events.topic_create import TopicCreate
 from holdfast.broker.events.topic_delete import TopicDelete
 from holdfast.broker.events.topic_terminate import TopicTerminate
@@ -73,6 +75,7 @@ __all__ = [
     "ConsumerJoined",
     "ConsumerLeave",
     "Context",
+    "DeduplicationExpire",
     "DeduplicationForget",
     "Done",
     "Event",
@@ -109,6 +112,7 @@ __all__ = [
     "TenantCreate",
     "TenantDelete",
     "TenantUpdate",
+    "TimeRepair",
     "TopicCreate",
     "TopicCreated",
     "TopicDelete",

@@ -76,7 +76,7 @@ class Event(msgspec.Struct, array_like=True, frozen=True):
             body = _encoder.encode(self)
             if self.guarded:
                 _decoders[self.kind].decode(body)
-        except (msgspec.MsgspecError, OverflowError, TypeError) as error:
+        except (msgspec.MsgspecError, OverflowError, TypeError, UnicodeError) as error:
             raise Misuse(f"this is no {type(self).__name__}: {error}") from error
         return body
 
@@ -124,6 +124,6 @@ def decode(kind: int, version: int, body: bytes) -> Event:
         raise Unsupported(f"an event of {what} is from a newer program; update this one")
     try:
         decoded: Event = _decoders[kind].decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise Corrupt(f"the body of a {event.__name__} does not decode: {error}") from error
     return decoded

@@ -38,6 +38,7 @@ class Reset(Event, frozen=True):
         target = min(max(self.target, ledgers.first), ledgers.end)
         subscription.acks.reset(target)
         subscription.reset_number += 1
+        subscription.target, subscription.reach = target, ledgers.end
         return revised(state, context, subscription, self.token)
 
 

@@ -1,0 +1,310 @@
+"""Months in virtual time: names, sessions, subscriptions and topics come and go, and nothing piles up.
+
+Judged by counts and slopes, never by time: the snapshot's bytes, the objects in memory, what the tables hold,
+and how many calls an acknowledgement takes.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.events import Ack, DeduplicationExpire
+from holdfast.broker.housekeeping import Housekeeping
+from tests.kit.broker.events import Publish, Rig
+from tests.kit.broker.worlds import SimWorld
+
+DAY_S = 24 * 3600.0
+A_DAY = 6
+"""Producers of a day, each under a name of its own."""
+AGE_DAYS = 7
+
+
+@pytest.fixture(autouse=True)
+def slow_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store looks at its room some times a second: for months that would be all that is done."""
+    monkeypatch.setattr("holdfast.ledger.running.TICK_S", 3600.0)
+
+
+@pytest.fixture
+def world() -> Iterator[SimWorld]:
+    made = SimWorld(housekeeping_s=6 * 3600.0, snapshot_s=1e9, deduplication_age_s=AGE_DAYS * DAY_S)
+    yield made
+    made.close(None)
+
+
+def snapshot_bytes(broker: Broker) -> int:
+    return sum(map(len, broker.machine.capture().parts))
+
+
+def objects() -> int:
+    gc.collect()
+    return len(gc.get_objects())
+
+
+def require_flat(values: list[int], what: str, share: float = 0.02) -> None:
+    """The second half is not above the first by more than a share."""
+    half = len(values) // 2
+    first, second = max(values[:half]), max(values[half:])
+    assert second <= first * (1 + share), f"{what} grows: {values}"
+
+
+# -- names ---------------------------------------------------------------------------------------------
+
+
+def names_over_days(world: SimWorld, days: int) -> tuple[list[int], list[int]]:
+    """Known names and the snapshot's bytes at the end of each day."""
+    broker = world.run(world.open())
+    names: list[int] = []
+    sizes: list[int] = []
+
+    async def day(number: int) -> None:
+        for each in range(A_DAY):
+            async with broker.producer("t", name=f"sensor-{number:04d}-{each}") as p:
+                await p.send(b"x", sequence=number)
+        await broker.clock.sleep(DAY_S)
+
+    policies = {"deduplication": True, "retention_s": DAY_S, "retention_bytes": 0}  # ledgers come and go, too
+    world.run(broker.admin.create_topic("t", **policies))
+    (topic,) = broker.topics.values()
+    for number in range(days):
+        world.run(day(number))
+        names.append(len(broker.machine.log.sequences(topic.state.id)))
+        sizes.append(snapshot_bytes(broker))
+    broker.machine.check()
+    return names[AGE_DAYS + 2 :], sizes[AGE_DAYS + 2 :]
+
+
+def test_names_of_producers_are_forgotten_by_age(world: SimWorld) -> None:
+    names, sizes = names_over_days(world, days=40)
+    assert max(names) <= (AGE_DAYS + 2) * A_DAY
+    require_flat(names, "the number of names")
+    require_flat(sizes, "the snapshot")
+
+
+def test_names_that_stay_are_noticed(world: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault, brought back."""
+    monkeypatch.setattr(Housekeeping, "_forget_producers", lambda *_: None)
+    with pytest.raises(AssertionError, match=r"grows|<="):
+        test_names_of_producers_are_forgotten_by_age(world)
+
+
+def test_a_name_in_use_is_kept(world: SimWorld) -> None:
+    """A producer that is attached, and one that published lately, find their sequences."""
+    broker = world.run(world.open())
+
+    async def work() -> None:
+        await broker.admin.create_topic("t", deduplication=True)
+        quiet = broker.producer("t", name="quiet")
+        await quiet.open()
+        await quiet.send(b"x", sequence=41)
+        for number in range(20):
+            async with broker.producer("t", name="daily") as p:
+                assert p.last_sequence == number - 1
+                await p.send(b"x", sequence=number)
+            await broker.clock.sleep(DAY_S)
+        assert (await quiet.send(b"again", sequence=41)).ledger == -1
+        await quiet.close()
+        async with broker.producer("t", name="quiet") as p:  # its age begins when it leaves
+            assert p.last_sequence == 41
+        await broker.clock.sleep((AGE_DAYS + 1) * DAY_S)
+        async with broker.producer("t", name="quiet") as p:
+            assert p.last_sequence == -1
+
+    world.run(work())
+
+
+def test_an_expiry_is_decided_when_it_is_applied() -> None:
+    rig = Rig()
+    topic = rig.topic(deduplication=True)
+    old = rig.producer(topic, "old").session
+    rig.do(Publish(topic.id, old, [b"a"], producer="old"))
+    before = rig.time
+    rig.time += 10**12
+    new = rig.producer(topic, "new").session
+    rig.do(Publish(topic.id, new, [b"a"], producer="new"))
+    assert rig.do(DeduplicationExpire(topic.id, before + 10**9)).changed is False  # both are attached
+    rig.enter()
+    assert rig.do(DeduplicationExpire(topic.id, rig.machine.log.time)).changed is False
+    rig.time += 10**12
+    rig.do(Publish(topic.id, rig.producer(topic, "new").session, [b"b"], producer="new", sequence=5))
+    assert rig.do(DeduplicationExpire(topic.id, rig.time - 10**9)).changed is True
+    assert [name for name, _ in rig.machine.log.sequences(topic.id)] == ["new"]
+    assert rig.restarted().digest() == rig.machine.digest()
+    assert rig.restarted(rig.machine.capture().parts, len(rig.journal)).digest() == rig.machine.digest()
+
+
+# -- sessions, subscriptions, topics ---------------------------------------------------------------------
+
+
+async def churn(broker: Broker, number: int) -> None:
+    """All that comes and goes in a day."""
+    name = f"topic-{number % 3}"
+    async with broker.producer(name) as p:
+        await p.send_many([b"x"] * 5)
+    for type_ in ("exclusive", "failover", "shared"):
+        kind: Any = type_
+        subscription = f"{type_}-{number}"
+        async with broker.consumer(name, subscription, type=kind, start="earliest") as c:
+            message = await c.receive(timeout=5)
+            c.nack(message, 0.0)
+            await c.ack(await c.receive(timeout=5), receipt=True)
+            await c.seek("earliest")
+        await broker.admin.delete_subscription(name, subscription)
+    async with broker.consumer(name, f"volatile-{number}", durable=False, start="earliest") as c:
+        await c.receive(timeout=5)
+    async with broker.reader(name) as r:
+        await r.read(timeout=5)
+    stage = await broker.stage()
+    await stage.append(name, [b"staged"])
+    if number % 2:
+        await broker.sink_commit("nightly", number, [await stage.close()])
+    else:
+        await stage.drop()
+    await broker.admin.delete_topic(name, force=True)
+
+
+def held(broker: Broker) -> dict[str, int]:
+    """What the tables hold: all of it belongs to something that is there."""
+    state = broker.machine.state
+    return {
+        "topics": len(broker.topics),
+        "states": len(state.topics) + len(state.subscriptions) + len(state.stages) + len(state.sessions),
+        "dispatchers": sum(len(topic.dispatchers) + len(topic.volatile) for topic in broker.topics.values()),
+        "unshown": len(broker.unshown),
+        "waiting": len(broker._waiting),
+        "holding": len(broker._housekeeping._holding),
+        "under way": len(broker._housekeeping._under_way),
+        "room": len(broker.engine._room),
+        "inflight": len(broker.engine._inflight) + len(broker.engine._unheld) + len(broker.engine._sent),
+    }
+
+
+def test_what_comes_and_goes_leaves_nothing(world: SimWorld) -> None:
+    broker = world.run(world.open())
+    sizes: list[int] = []
+    counts: list[int] = []
+    tables: list[dict[str, int]] = []
+
+    async def day(number: int) -> None:
+        await churn(broker, number)
+        await broker.clock.sleep(DAY_S)
+
+    for number in range(40):
+        world.run(day(number))
+        if number >= 10:
+            sizes.append(snapshot_bytes(broker))
+            counts.append(objects())
+            tables.append(held(broker))
+    require_flat(sizes, "the snapshot", 0.05)
+    require_flat(counts, "the number of objects", 0.01)
+    assert all(each == tables[0] for each in tables), tables
+    broker.machine.check()
+
+
+# -- cost ------------------------------------------------------------------------------------------------
+
+
+def calls(work: Callable[[], Any]) -> int:
+    """Python calls that it takes, resumed generators included."""
+    count = 0
+
+    def seen(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(seen)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def calls_of_acks(world: SimWorld, idle: int) -> int:
+    """Of a hundred acknowledgements on one subscription, beside so many that stand still."""
+    broker = world.run(world.open())
+
+    async def begin() -> None:
+        await broker.admin.create_topic("t", roll_entries=10)
+        for number in range(idle):
+            await broker.admin.create_subscription("t", f"idle-{number}", start="earliest")
+        await broker.admin.create_subscription("t", "busy", start="earliest")
+        async with broker.producer("t") as p:
+            for _ in range(20):
+                await p.send_many([b"x"] * 10)
+
+    world.run(begin())
+    (topic,) = broker.topics.values()
+    busy = topic.state.subscriptions["busy"]
+
+    async def acknowledge() -> None:
+        for ordinal in range(100):
+            await broker.engine.submit(Ack(busy.id, 0, ranges=[(ordinal, ordinal + 1)], receipt=True))
+
+    work: Coroutine[Any, Any, None] = acknowledge()
+    found = calls(lambda: world.run(work))
+    assert busy.acks.acked_to == 100
+    assert topic.first == 0
+    return found
+
+
+def few_and_many() -> tuple[int, int]:
+    found = []
+    for idle in (5, 500):
+        world = SimWorld()
+        found.append(calls_of_acks(world, idle))
+        world.close(None)
+    return found[0], found[1]
+
+
+def test_an_acknowledgement_costs_the_same_beside_idle_subscriptions() -> None:
+    few, many = few_and_many()
+    assert many < few * 1.1, f"{few} calls beside 5 subscriptions, {many} beside 500"
+
+
+def test_a_look_at_all_subscriptions_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault, brought back: each acknowledgement asks every subscription."""
+    monkeypatch.setattr(Housekeeping, "_is_held", lambda self, topic, end: end > topic.state.acked_to)
+    few, many = few_and_many()
+    assert many > few * 1.5
+
+
+def test_the_last_one_lets_go() -> None:
+    """Whoever was remembered as needing the front ledger moves on, or goes: then it is trimmed."""
+    world = SimWorld()
+    broker = world.run(world.open())
+
+    async def work() -> None:
+        await broker.admin.create_topic("t", roll_entries=5)
+        for name in ("a", "b", "c"):
+            await broker.admin.create_subscription("t", name, start="earliest")
+        async with broker.producer("t") as p:
+            for _ in range(4):
+                await p.send_many([b"x"] * 5)
+        (topic,) = broker.topics.values()
+        await broker.admin.clear("t", "b")
+        assert topic.first == 0
+        await broker.admin.clear("t", "a")
+        assert topic.first == 0
+        await broker.admin.delete_subscription("t", "c")
+        await broker.admin.create_subscription("t", "c")  # the same name, another subscription
+        async with broker.producer("t") as p:
+            await p.send_many([b"x"] * 5)
+        await broker.admin.clear("t", "a")
+        await broker.clock.sleep(1)
+        assert topic.first == 20
+        await broker.admin.clear("t", "b")
+        assert topic.first == 20
+        await broker.admin.clear("t", "c")
+        await broker.clock.sleep(1)
+        assert topic.first == 25
+
+    world.run(work())
+    world.close(None)

@@ -1,0 +1,116 @@
+"""What cannot be is refused with a clear error, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.broker import Broker
+from holdfast.broker.engine import Engine
+from holdfast.broker.machine import Machine
+from holdfast.errors import Closed, HoldfastError, Misuse
+from holdfast.group import LocalGroup, Position, SystemClock, View
+from tests.kit.broker.brokers import on_broker
+
+HALF = "half \ud800"
+
+
+def test_text_that_is_none(tmp_path: Path) -> None:
+    """Half of a surrogate pair cannot be written in UTF-8."""
+
+    async def work(broker: Broker) -> None:
+        async with broker.producer("t") as p:
+            bad: list[dict[str, Any]] = [
+                {"key": HALF},
+                {"properties": {"a": HALF}},
+                {"properties": {HALF: "a"}},
+            ]
+            for options in bad:
+                with pytest.raises(Misuse, match="surrogate"):
+                    await p.send(b"x", **options)
+                with pytest.raises(Misuse, match="surrogate"):
+                    await p.send_many([b"x"], **options)
+                stage = await broker.stage()
+                with pytest.raises(Misuse, match="surrogate"):
+                    await stage.append("t", [b"x"], **options)
+            assert str(await p.send(b"good", key="k\U0001f600")) == "1:0"
+        for attempt in (
+            lambda: broker.producer("t", name=HALF).open(),
+            lambda: broker.consumer("t", HALF).open(),
+            lambda: broker.consumer("t", "s", name=HALF).open(),
+            lambda: broker.admin.create_topic(HALF),
+            lambda: broker.admin.create_tenant(HALF),
+            lambda: broker.admin.create_namespace(f"public/{HALF}"),
+            lambda: broker.admin.create_subscription("t", HALF),
+            lambda: broker.sink_commit(HALF, 1, []),
+        ):
+            with pytest.raises(Misuse):
+                await attempt()
+        assert not broker.machine.state.sessions
+
+    on_broker(tmp_path, work)
+
+
+def test_an_index_that_a_batch_does_not_have(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_subscription("t", "s", start="earliest")
+        async with broker.producer("t", batch=3) as p:
+            await p.send_many([b"a", b"b", b"c"])
+        (topic,) = broker.topics.values()
+        dispatcher = broker.dispatcher(topic, topic.state.subscriptions["s"])
+        for index in (3, 70, -2, 1 << 40):
+            with pytest.raises(Misuse, match="has none of index"):
+                dispatcher.ack_up_to(0, 0, True, index, 3)
+        for size, mask in ((3, 0b1000), (0, 1), (1 << 30, 1), (3, -1)):
+            with pytest.raises(Misuse, match="the mask names"):
+                dispatcher.ack_part(0, size, mask, 0, True)
+        with pytest.raises(Misuse, match="has none of index"):
+            dispatcher.ack_up_to(0, 0, True, 5, 1 << 40)
+        assert dispatcher.backlog == 1
+        receipt = dispatcher.ack_up_to(0, 0, True, 2, 3)
+        assert receipt is not None
+        await receipt
+        assert dispatcher.backlog == 0
+
+    on_broker(tmp_path, work)
+
+
+class Nobody:
+    """A store and an observer that do nothing."""
+
+    def __init__(self) -> None:
+        self.ends: list[HoldfastError] = []
+
+    def applied(self) -> None: ...
+    def set_stable(self, position: Position) -> None: ...
+    async def flush(self) -> None: ...
+    def settled(self, applied: object) -> None: ...
+    def ended(self, reason: HoldfastError) -> None:
+        self.ends.append(reason)
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), HoldfastError("refused"), ValueError("nonsense")])
+def test_a_state_transfer_that_fails_ends_the_member(error: Exception) -> None:
+    """Else it would keep all that is delivered, and wait without a word."""
+
+    async def transfer(after: Position, cut: View) -> Any:
+        raise error
+
+    async def main() -> None:
+        nobody, group = Nobody(), LocalGroup()
+        engine = Engine(Machine(), nobody, group, SystemClock(), nobody, transfer=transfer)
+        await group.start(engine)
+        async with asyncio.timeout(5):
+            while engine.ended is None:
+                await asyncio.sleep(0)
+        assert isinstance(engine.ended, Closed)
+        assert "could not fetch what it missed" in str(engine.ended)
+        assert str(error) in str(engine.ended)
+        assert nobody.ends == [engine.ended]
+        with pytest.raises(Closed, match="could not fetch"):
+            await engine.room()
+
+    asyncio.run(main())

@@ -1,0 +1,201 @@
+"""A consumer, reader or producer that fails to open leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.broker import Broker
+from holdfast.broker.consumer import Consumer, Inbox
+from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.events import ConsumerJoin, ConsumerLeave, SubscriptionDelete
+from holdfast.errors import Busy, Misuse, NotFound
+from tests.kit.broker.brokers import on_broker
+from tests.kit.broker.ghosts import must_be_free
+
+BAD: dict[str, dict[str, Any]] = {
+    "no number": {"ack_timeout": float("nan")},
+    "without end": {"ack_timeout": float("inf")},
+    "below zero": {"ack_timeout": -1.0},
+    "zero": {"ack_timeout": 0.0},
+    "a century": {"ack_timeout": 4e9},
+    "low priority": {"priority": 1 << 31},
+    "high priority": {"priority": -(1 << 40)},
+    "no priority": {"priority": "first"},
+}
+TYPES = ("exclusive", "failover", "shared")
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_refused_option_leaves_no_ghost(tmp_path: Path, type_: Any, durable: bool) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("orders")
+        for options in BAD.values():
+            consumer = broker.consumer("orders", "billing", type=type_, durable=durable, **options)
+            with pytest.raises(Misuse):
+                await consumer.open()
+            await must_be_free(broker, type_, durable)
+
+    on_broker(tmp_path, work)
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_failure_behind_the_join_leaves_no_ghost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type_: Any, durable: bool
+) -> None:
+    """Wherever it fails: before it has a place in the tables, and behind it."""
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("a failure of the test")
+
+    async def work(broker: Broker) -> None:
+        for where, name in ((Dispatcher, "_enrol"), (Inbox, "attach"), (Inbox, "active")):
+            with monkeypatch.context() as patch:
+                patch.setattr(where, name, fails)
+                consumer = broker.consumer("orders", "billing", type=type_, durable=durable)
+                if where is Inbox and name == "active" and type_ == "shared":
+                    continue  # all of them are served: none is told so
+                with pytest.raises(RuntimeError):
+                    await consumer.open()
+            await must_be_free(broker, type_, durable)
+
+    on_broker(tmp_path, work)
+
+
+def test_a_consumer_beside_others_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a failover subscription, the one that is served goes on."""
+
+    async def work(broker: Broker) -> None:
+        async with broker.consumer("orders", "billing", type="failover", priority=1) as c:
+            with monkeypatch.context() as patch:
+                patch.setattr(Inbox, "attach", lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    await broker.consumer("orders", "billing", type="failover", priority=0).open()
+            async with broker.producer("orders") as p:
+                await p.send(b"nails")
+            assert (await c.receive(timeout=1)).data == b"nails"
+            assert c.active
+            dispatch = broker.admin.subscription_stats("orders", "billing").dispatch
+            assert dispatch is not None
+            assert len(dispatch.consumers) == 1
+
+    on_broker(tmp_path, work)
+
+
+def test_a_reader_that_fails_leaves_no_dispatcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("orders")
+        (topic,) = broker.topics.values()
+        monkeypatch.setattr(Inbox, "attach", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await broker.reader("orders").open()
+        assert not topic.dispatchers
+        assert broker.metrics()
+
+    on_broker(tmp_path, work)
+
+
+def test_a_subscription_that_goes_while_it_is_joined(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_subscription("orders", "billing")
+        (topic,) = broker.topics.values()
+        subscription = topic.state.subscriptions["billing"]
+        opening = asyncio.ensure_future(broker.consumer("orders", "billing").open())
+        await asyncio.sleep(0)  # its event is in the frame
+        deleted = broker.engine.submit(SubscriptionDelete(subscription.id, force=True))
+        with pytest.raises(NotFound):
+            await opening
+        await deleted
+        assert not topic.dispatchers
+        assert broker.metrics()
+
+    on_broker(tmp_path, work)
+
+
+def test_two_that_open_a_volatile_subscription_at_once_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Broker.place
+
+    async def slowly(self: Broker, topic: Any, to: Any) -> int:
+        await asyncio.sleep(0)
+        return await place(self, topic, to)
+
+    async def work(broker: Broker) -> None:
+        monkeypatch.setattr(Broker, "place", slowly)
+        await broker.admin.create_topic("orders")
+        (topic,) = broker.topics.values()
+        both = [broker.consumer("orders", "v", type="shared", durable=False) for _ in range(2)]
+        await asyncio.gather(*(each.open() for each in both))
+        assert len(topic.dispatchers) == 1
+        for each in both:
+            await each.close()
+        assert not topic.dispatchers
+        assert not topic.volatile
+
+    on_broker(tmp_path, work)
+
+
+def test_nobody_opens_twice(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with broker.consumer("orders", "billing", type="shared") as c, broker.producer("orders") as p:
+            sessions = len(broker.machine.state.sessions)
+            with pytest.raises(Misuse, match="is open"):
+                await c.open()
+            with pytest.raises(Misuse, match="is open"):
+                await p.open()
+            assert len(broker.machine.state.sessions) == sessions
+            async with broker.reader("orders") as r:
+                with pytest.raises(Misuse, match="is open"):
+                    await r.open()
+        await must_be_free(broker, "exclusive", durable=True)
+
+    on_broker(tmp_path, work)
+
+
+def test_a_busy_subscription_stays_as_it_is(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with broker.consumer("orders", "billing") as c:
+            with pytest.raises(Busy):
+                await broker.consumer("orders", "billing").open()
+            async with broker.producer("orders") as p:
+                await p.send(b"nails")
+            await c.ack(await c.receive(timeout=1), receipt=True)
+        await must_be_free(broker, "failover", durable=True)
+
+    on_broker(tmp_path, work)
+
+
+# -- the faults, brought back ---------------------------------------------------------------------------
+
+
+async def open_without_undoing(self: Consumer) -> None:
+    """A mutant: the join stays when what follows it fails."""
+    broker = self._broker
+    self._topic = topic = await broker.ensure_topic(self._topic_name)
+    subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
+    event = ConsumerJoin(subscription.id, "ghost", self.type, self._priority, broker.group.member)
+    self._session = (await broker.enter(event, ConsumerLeave)).session
+    self._attach(broker.dispatcher(topic, subscription))
+
+
+def add_without_undoing(self: Dispatcher, *_: Any, **__: Any) -> int:
+    """A mutant: it has its place in the tables before the rest of it is made, and that fails."""
+    self._table.add(0)
+    raise RuntimeError("a failure of the test")
+
+
+def test_the_faults_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Consumer, "open", open_without_undoing)
+        with pytest.raises(AssertionError, match="sessions without a consumer"):
+            test_a_failure_behind_the_join_leaves_no_ghost(tmp_path / "1", patch, "exclusive", durable=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Dispatcher, "add_consumer", add_without_undoing)
+        with pytest.raises(KeyError):  # the stats look for a consumer that is not there
+            test_a_failure_behind_the_join_leaves_no_ghost(tmp_path / "2", patch, "shared", durable=True)
