@@ -91,7 +91,7 @@ class DispatchOptions:
     """After a read that failed; doubles up to `retry_most_s`."""
     retry_most_s: float = 10.0
     stuck_after_s: float = 30.0
-    """A backlog without any progress for so long is reported as stuck."""
+    """A backlog without any progress for so long is reported as stuck, if there are consumers."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Diagnosis:
     idle_s: float
     """How long ago something was delivered, acknowledged or moved."""
     stuck: bool
-    """There is a backlog, and it has been idle for too long."""
+    """There are consumers and a backlog, and it has been idle for too long."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ HELP = {
     ),
     "holdfast_subscription_stuck": (
         "gauge",
-        "1 while there is a backlog and nothing was delivered or acknowledged for long.",
+        "1 while consumers are attached and nothing of the backlog moves; 0 while they are offline.",
     ),
     "holdfast_up": ("gauge", "1 while the broker can confirm what is asked of it."),
     "holdfast_events_total": ("counter", "Durable events, over all restarts."),

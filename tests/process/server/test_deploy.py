@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import pytest
 from holdfast.wire.config import Config
 from holdfast.wire.settings import FILE_VARIABLE, leaves
 from tests.kit import ROOT
+from tests.kit.broker.offline import page_of
 from tests.kit.command import COMMAND
 from tests.kit.served import served
 
@@ -157,7 +159,7 @@ def test_the_containers_health_is_the_servers(tmp_path: Path) -> None:
 @PROMTOOL
 def test_prometheus_takes_the_alerts() -> None:
     status, told = run("promtool", "check", "rules", DEPLOY / "alerts.yml")
-    assert (status, "SUCCESS: 9 rules found" in told) == (0, True), told
+    assert (status, "SUCCESS: 10 rules found" in told) == (0, True), told
 
 
 HERE = '{cluster="a",topic="t",subscription="s"}'
@@ -173,6 +175,7 @@ WELL: dict[str, str] = {
     'pulsar_storage_write_latency_le_1000{cluster="a"}': "0+1x120",
     'pulsar_storage_write_latency_overflow{cluster="a"}': "0x120",
     'pulsar_storage_write_latency_count{cluster="a"}': "0+1000x120",
+    'holdfast_ingest_queues_waiting{cluster="a"}': "0 1 1 0x117",
     'process_open_fds{job="holdfast"}': "30x120",
     'process_max_fds{job="holdfast"}': "1000x120",
 }
@@ -184,6 +187,7 @@ ILL: dict[str, dict[str, str]] = {
     "SubscriptionStuck": {f"holdfast_subscription_stuck{HERE}": "0x60 1x60"},
     "BacklogGrows": {f"pulsar_subscription_back_log{HERE}": "100000+10x120"},
     "PublishesRefused": {'holdfast_publishes_refused_total{cluster="a"}': "3x117 4 5 6"},
+    "IngestStands": {'holdfast_ingest_queues_waiting{cluster="a"}': "0x60 1x60"},
     "DiskFillsUp": {'holdfast_disk_free_bytes{cluster="a"}': "9e10-6e8x120"},
     "WritesSlow": {'pulsar_storage_write_latency_overflow{cluster="a"}': "0+20x120"},
     "FilesAlmostUsedUp": {'process_open_fds{job="holdfast"}': "30x60 900x60"},
@@ -207,6 +211,23 @@ def test_each_alert_is_heard_when_it_should_be_and_only_then(tmp_path: Path) -> 
         cases.append({"interval": "1m", "input_series": series, "promql_expr_test": [expected]})
     test = {"rule_files": [str(DEPLOY / "alerts.yml")], "evaluation_interval": "1m", "tests": cases}
     (tmp_path / "test.yml").write_text(json.dumps(test))  # JSON is YAML
+    status, told = run("promtool", "test", "rules", tmp_path / "test.yml")
+    assert status == 0, told
+
+
+@PROMTOOL
+@pytest.mark.parametrize("attached", [False, True])
+def test_consumers_that_are_offline_raise_no_alert(attached: bool, tmp_path: Path) -> None:
+    """The page of a real broker, for two hours: a backlog, and nothing has moved."""
+    page = asyncio.run(page_of(tmp_path / "data", attached))
+    lines = [line.rpartition(" ") for line in page.splitlines() if line.startswith(("holdfast_", "pulsar_"))]
+    series = [{"series": name, "values": f"{float(value)}x120"} for name, _, value in lines]
+    heard = {"expr": 'group by (alertname) (ALERTS{alertstate="firing"})', "eval_time": "2h"}
+    if attached:
+        heard["exp_samples"] = [{"labels": '{alertname="SubscriptionStuck"}', "value": 1}]  # type: ignore[assignment]
+    case = {"interval": "1m", "input_series": series, "promql_expr_test": [heard]}
+    test = {"rule_files": [str(DEPLOY / "alerts.yml")], "evaluation_interval": "1m", "tests": [case]}
+    (tmp_path / "test.yml").write_text(json.dumps(test))
     status, told = run("promtool", "test", "rules", tmp_path / "test.yml")
     assert status == 0, told
 
