@@ -157,6 +157,11 @@ class Dispatcher:
     # -- consumers -------------------------------------------------------------------------------------
 
     @property
+    def subscription(self) -> tuple[int, str]:
+        """Id and name of what it serves."""
+        return self._cursor.id, self._cursor.name
+
+    @property
     def consumers(self) -> int:
         """How many are attached."""
         return len(self._consumers)
@@ -485,6 +490,11 @@ class Dispatcher:
         return max(0, acks.count(topic.visible) - acks.count(topic.first))
 
     @property
+    def partial_batches(self) -> int:
+        """Batches of which some messages are acknowledged."""
+        return self._cursor.acks.partial_count
+
+    @property
     def handed(self) -> Handed:
         """What consumers were given since it was made, those that have gone included."""
         return Handed(self._handed_messages, self._handed_bytes)
@@ -533,23 +543,25 @@ class Dispatcher:
             diagnosis=self._diagnose(consumers),
         )
 
+    def consumer_stats(self, consumer: int) -> ConsumerStats | None:
+        """A look at one consumer, however many there are; None: it has left."""
+        return self._stats_of(self._table.consumer(consumer)) if consumer in self._consumers else None
+
     def _consumer_stats(self) -> tuple[ConsumerStats, ...]:
-        found = []
-        for row in self._table.consumers():
-            consumer = self._consumers[row[0]]
-            oldest = self._table.oldest_ns(consumer.id)
-            found.append(
-                ConsumerStats(
-                    consumer.id,
-                    consumer.name,
-                    consumer.priority,
-                    consumer.is_active,
-                    *row[1:],
-                    oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
-                    delivered_bytes=consumer.handed_bytes,
-                )
-            )
-        return tuple(found)
+        return tuple(self._stats_of(row) for row in self._table.consumers())
+
+    def _stats_of(self, row: tuple[int, int, int, int, int, int, int]) -> ConsumerStats:
+        consumer = self._consumers[row[0]]
+        oldest = self._table.oldest_ns(consumer.id)
+        return ConsumerStats(
+            consumer.id,
+            consumer.name,
+            consumer.priority,
+            consumer.is_active,
+            *row[1:],
+            oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
+            delivered_bytes=consumer.handed_bytes,
+        )
 
     def _diagnose(self, consumers: tuple[ConsumerStats, ...]) -> Diagnosis:
         window, read, due = self.revision.window, self._reading.oldest(), self._table.next_due

@@ -104,6 +104,14 @@ class Topic:
             total += info.size * (info.end - max(info.first, ordinal)) // info.entries
         return total
 
+    async def messages_at(self, ordinal: int) -> int:
+        """How many messages an entry has: more than one, if it is a batch.
+
+        Raises:
+            NotFound: nothing to see there.
+        """
+        return (await self.read(ordinal, 1, 1)).messages(0)
+
     async def time_at(self, ordinal: int) -> int:
         """When an entry was published, in log time.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import Message
 
@@ -15,16 +16,21 @@ from holdfast.errors import (
     Denied,
     Exists,
     Fenced,
+    LimitReached,
     Misuse,
     NoQuorum,
     NoSpace,
     NotFound,
     Terminated,
     Timeout,
+    TooManyConnections,
     Unsupported,
 )
 from holdfast.ledger.ids import MessageId
 from holdfast.wire.proto import pulsar_pb2 as pb
+
+if TYPE_CHECKING:
+    from holdfast.wire.connection import Connection
 
 NO_REQUEST = (1 << 64) - 1
 """In the place of a request's number where nobody has asked."""
@@ -48,12 +54,14 @@ _CODES: dict[type[Exception], pb.ServerError] = {
     Denied: pb.AuthorizationError,
     Exists: pb.MetadataError,
     Fenced: pb.ProducerFenced,
+    LimitReached: pb.NotAllowedError,
     Misuse: pb.NotAllowedError,
     NoQuorum: pb.ServiceNotReady,
     NoSpace: pb.ProducerBlockedQuotaExceededException,
     NotFound: pb.TopicNotFound,
     Terminated: pb.TopicTerminatedError,
     Timeout: pb.ServiceNotReady,
+    TooManyConnections: pb.TooManyRequests,
     Unsupported: pb.NotAllowedError,
 }
 
@@ -76,6 +84,27 @@ def frame(command: pb.BaseCommand) -> bytes:
     return frame_command(command.SerializeToString())
 
 
+def with_body(kind: pb.BaseCommand.Type, body: bytes) -> bytes:
+    """A command of this type around a body that is encoded already.
+
+    Example:
+        >>> body = pb.CommandSuccess(request_id=7).SerializeToString()
+        >>> pb.BaseCommand.FromString(with_body(pb.BaseCommand.SUCCESS, body)).success.request_id
+        7
+    """
+    head = pb.BaseCommand(type=kind).SerializeToString()
+    return head + _varint(kind << 3 | 2) + _varint(len(body)) + body  # a command's type is its field's number
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
 def require_text(message: Message) -> None:
     """Protobuf hands text that is none over as bytes, where everybody expects text.
 
@@ -90,6 +119,21 @@ def require_text(message: Message) -> None:
         elif field.type == field.TYPE_MESSAGE:
             for each in value if field.is_repeated else (value,):
                 require_text(each)
+
+
+def require_properties(connection: Connection, given: Sequence[pb.KeyValue], of: str) -> int:
+    """The bytes of names and values that a client gives to a session or a subscription.
+
+    Raises:
+        LimitReached: too many.
+    """
+    size = sum(each.ByteSize() for each in given)
+    most = connection.options.properties_bytes_max
+    if size > most:
+        raise LimitReached(
+            f"properties of {of}: {size} bytes; at most {most} are possible (limits.properties_bytes)"
+        )
+    return size
 
 
 # -- positions ----------------------------------------------------------------------------------------

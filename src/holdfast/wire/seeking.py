@@ -39,7 +39,9 @@ async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
         each.expel(keep=True)
     await dispatcher.reset(target, broker.options.reset_timeout_s)
     if open_ and target < topic.visible:  # into a batch: what stands before is not wanted
-        await dispatcher.narrow(target, open_)
+        open_ &= (1 << await topic.messages_at(target)) - 1  # the client's mask may be longer than the batch
+        if open_:
+            await dispatcher.narrow(target, open_)
     connection.consumers.answer(command.consumer_id, commands.success(command.request_id))
     return None
 

@@ -20,9 +20,19 @@ from holdfast.ledger.ids import MessageId
 from holdfast.wire import commands
 from holdfast.wire.commands import refusal
 from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.wire.quota import properties_size
 
 if TYPE_CHECKING:
     from holdfast.wire.connection import Connection
+
+SESSION_BYTES = 4096
+"""What a producer or a consumer takes, about, beside its properties."""
+
+MASK_BITS = 1024
+"""A mask of so many messages is kept unseen: batches have that many by default."""
+
+CHECKS_MAX = 4
+"""Longer masks of one consumer that are compared with their batches at once; each is in memory."""
 
 PERMITS_MAX = (1 << 31) - 1
 """Nobody can mean more."""
@@ -66,6 +76,8 @@ class WireConsumer:
         self._told_of_end = False
         self._answered = False
         self._is_active: bool | None = None
+        self._checking = 0
+        """Masks of acknowledgements that are being compared with their batches."""
 
     # -- joining and leaving ---------------------------------------------------------------------------
 
@@ -74,11 +86,15 @@ class WireConsumer:
 
         Raises:
             Busy: the subscription is exclusive, and somebody has it.
+            TooManyConnections: there is no memory for another consumer.
             Misuse: it has consumers of another type.
         """
+        budget, size = self.connection.server.budget, SESSION_BYTES + properties_size(self.metadata)
+        budget.admit(size, "a consumer")
         self.ticket = self.dispatcher.add_consumer(self, self.name, self.priority, self.type)
         self._attached = True
-        self.connection.server.attached.setdefault(self.dispatcher, []).append(self)
+        budget.hold(self, size)
+        self.connection.server.attached.setdefault(self.dispatcher, {})[self] = None
 
     def answered(self) -> None:
         """The client knows that it has joined: it can be told more."""
@@ -93,12 +109,12 @@ class WireConsumer:
             return
         self._attached = False
         server, broker = self.connection.server, self.connection.broker
+        server.budget.hold(self, 0)
         self.dispatcher.remove_consumer(self.ticket)
         if self.session and broker.engine.ended is None:
             broker.engine.submit(ConsumerLeave(self.session))
-        others = server.attached.get(self.dispatcher, [])
-        if self in others:
-            others.remove(self)
+        others = server.attached.get(self.dispatcher, {})
+        others.pop(self, None)
         if not others:
             server.attached.pop(self.dispatcher, None)
         if self.session == 0:
@@ -208,8 +224,33 @@ class WireConsumer:
         return futures
 
     def _ack_part(self, ordinal: int, still_open: int, receipt: bool) -> asyncio.Future[None] | None:
-        """Of a batch, these messages stay open. Its size is not known here: clients do not tell, or lie."""
-        return self.dispatcher.ack_all_but(ordinal, still_open, self.reset_number, receipt)
+        """Of a batch, these messages stay open. Its size is not known here: clients do not tell, or lie.
+
+        So a long mask is compared with the batch before it becomes durable. What is not kept has no effect:
+        the batch comes again as a whole.
+        """
+        if self.dispatcher.partial_batches >= self.connection.options.partial_batches_max:
+            return None
+        if still_open.bit_length() <= MASK_BITS:
+            return self.dispatcher.ack_all_but(ordinal, still_open, self.reset_number, receipt)
+        if self._checking >= CHECKS_MAX:
+            return None
+        self._checking += 1
+        task = self.connection.loop.create_task(self._ack_checked(ordinal, still_open, receipt))
+        task.add_done_callback(self._checked)
+        return task
+
+    async def _ack_checked(self, ordinal: int, still_open: int, receipt: bool) -> None:
+        size = await self.topic.messages_at(ordinal)
+        known = still_open & ((1 << size) - 1)
+        done = self.dispatcher.ack_all_but(ordinal, known, self.reset_number, receipt)
+        if done is not None:
+            await done
+
+    def _checked(self, task: asyncio.Task[None]) -> None:
+        self._checking -= 1
+        if not task.cancelled():
+            task.exception()  # who does not wait for it is not warned of it
 
     def _acknowledged(
         self, request: int, refused: HoldfastError | None, outcomes: Sequence[BaseException | None]
@@ -264,8 +305,7 @@ class WireConsumer:
 
     def stats(self) -> ConsumerStats | None:
         """As its dispatcher sees it."""
-        every = self.dispatcher.stats().consumers
-        return next((each for each in every if each.id == self.ticket), None)
+        return self.dispatcher.consumer_stats(self.ticket)
 
     def mark_delete(self) -> MessageId:
         """The last message below which everything is acknowledged; entry −1: none of its ledger."""

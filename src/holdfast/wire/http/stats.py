@@ -144,7 +144,7 @@ class Looks:
 
     def _attached(self, dispatcher: Dispatcher) -> list[WireConsumer]:
         wire = self._server.wire
-        return [] if wire is None else wire.attached.get(dispatcher, [])
+        return [] if wire is None else [*wire.attached.get(dispatcher, ())]
 
     def _consumer(
         self, subscription: int, stats: ConsumerStats, wire: WireConsumer | None, limit: int

@@ -1,0 +1,215 @@
+"""The tests of what clients cost can fail: each mistake brings an old fault back, and is noticed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.topic import Topic
+from holdfast.errors import Closed
+from holdfast.wire.budget import Budget
+from holdfast.wire.connection import Connection
+from holdfast.wire.listing import Listing, Listings
+from holdfast.wire.logs import Refusals
+from holdfast.wire.pace import Pace
+from holdfast.wire.quota import Gauge, Quota
+from holdfast.wire.sink import WireConsumer
+from holdfast.wire.turns import Pending
+from tests.unit.server import test_cost as tests
+from tests.unit.server import test_quota as quota
+
+Patch = pytest.MonkeyPatch
+
+
+def answers_without_a_reader(patch: Patch) -> None:
+    """Every request that was read is carried out, whether its answer can be written or not."""
+    patch.setattr(Pending, "ready", property(lambda self: bool(self._waiting)))
+
+
+def all_at_once(patch: Patch) -> None:
+    """A connection begins all of its requests before another has its turn."""
+
+    def add(self: Pending, request: Any, message: Any) -> None:
+        self._waiting.append((request, message))
+        self._large = None
+        self.begin()
+
+    patch.setattr(Pending, "add", add)
+
+
+def a_list_each_time(patch: Patch) -> None:
+    """Every request looks at all names."""
+
+    def of(self: Listings, namespace: str) -> Listing:
+        prefix = f"persistent://{namespace}/"
+        return Listing(sorted(name for name in self._broker.machine.state.names if name.startswith(prefix)))
+
+    patch.setattr(Listings, "of", of)
+
+
+def lists_of_old(patch: Patch) -> None:
+    """What was encoded once is told for ever."""
+    real = Listings.of
+    patch.setattr(Listings, "of", functools.cache(real))
+
+
+def stats_of_all(patch: Patch) -> None:
+    """Who asks for one consumer looks at every one."""
+
+    def stats(self: WireConsumer) -> Any:
+        every = self.dispatcher.stats().consumers
+        return next((each for each in every if each.id == self.ticket), None)
+
+    patch.setattr(WireConsumer, "stats", stats)
+
+
+def readers_are_looked_for(patch: Patch) -> None:
+    """A reader that leaves is looked for among all."""
+
+    def abandoned(self: Broker, topic: Any, dispatcher: Any) -> None:
+        if dispatcher.consumers:
+            return
+        for id_, each in list(topic.dispatchers.items()):
+            if each is dispatcher and id_ < 0:
+                topic.forget(id_)
+                dispatcher.close(Closed("its last consumer has left"))
+        for name, each in list(topic.volatile.items()):
+            if each is dispatcher:
+                del topic.volatile[name]
+
+    patch.setattr(Broker, "abandoned", abandoned)
+
+
+def half_frames_stay(patch: Patch) -> None:
+    """The reader of a closed connection waits for the garbage collector."""
+    real = Connection._ended
+
+    def ended(self: Connection) -> None:
+        reader = self.reader
+        real(self)
+        self.reader = reader
+
+    patch.setattr(Connection, "_ended", ended)
+
+
+def nobody_counts(patch: Patch) -> None:
+    patch.setattr(Budget, "hold", lambda self, holder, size, close=None: None)
+
+
+def nobody_is_refused(patch: Patch) -> None:
+    patch.setattr(Budget, "admit", lambda self, size, what: None)
+
+
+def any_pace_will_do(patch: Patch) -> None:
+    patch.setattr(Pace, "late", lambda self, now, moved: False)
+
+
+def pauses_count(patch: Patch) -> None:
+    """The time in which a connection is not read counts against its client."""
+    real = Pace.rest
+    patch.setattr(Pace, "rest", lambda self, seconds: real(self, min(seconds, 0.0)))
+
+
+def every_refusal_is_said(patch: Patch) -> None:
+    real = Refusals.say
+
+    def say(self: Refusals, text: str, why: object, **fields: Any) -> bool:
+        self._left = 9.0
+        return real(self, text, why, **fields)
+
+    patch.setattr(Refusals, "say", say)
+
+
+def refusals_are_silent(patch: Patch) -> None:
+    patch.setattr(Refusals, "say", lambda self, text, why, **fields: False)
+
+
+def no_quota(patch: Patch) -> None:
+    patch.setattr(Quota, "_guard", lambda self, event: None)
+
+
+def what_comes_does_not_count(patch: Patch) -> None:
+    """Only what is there is counted: many at once are let in."""
+    real = Gauge.take
+
+    def take(self: Gauge, name: Any, size: int = 1) -> Any:
+        self._coming = 0
+        return real(self, name, size)
+
+    patch.setattr(Gauge, "take", take)
+
+
+def what_is_deleted_counts(patch: Patch) -> None:
+    patch.setattr(Quota, "_settled", lambda self, applied: None)
+
+
+def masks_are_believed(patch: Patch) -> None:
+    patch.setattr("holdfast.wire.sink.MASK_BITS", 1 << 30)
+
+
+def long_masks_are_dropped(patch: Patch) -> None:
+    patch.setattr("holdfast.wire.sink.CHECKS_MAX", 0)
+
+
+def a_seek_believes_masks(patch: Patch) -> None:
+    async def any_size(self: Topic, ordinal: int) -> int:
+        return 1 << 24
+
+    patch.setattr(Topic, "messages_at", any_size)
+
+
+def any_number_of_parts(patch: Patch) -> None:
+    patch.setattr(Dispatcher, "partial_batches", 0)
+
+
+NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
+    (answers_without_a_reader, tests.test_no_answers_are_computed_for_a_client_that_does_not_read, {}),
+    (all_at_once, tests.test_requests_of_one_connection_let_those_of_others_pass, {}),
+    (a_list_each_time, tests.test_a_list_that_is_asked_for_again_costs_no_look_at_the_topics, {}),
+    (lists_of_old, tests.test_a_list_follows_what_is_created_and_deleted, {"patterned": False}),
+    (stats_of_all, tests.test_the_stats_of_each_consumer_look_at_one, {}),
+    (readers_are_looked_for, tests.test_consumers_that_leave_together_cost_each_the_same, {"durable": False}),
+    (half_frames_stay, tests.test_a_closed_connection_holds_no_half_frame, {}),
+    (nobody_counts, tests.test_half_frames_have_a_limit_for_all_connections, {}),
+    (nobody_is_refused, tests.test_a_client_cannot_have_the_memory_of_all_by_its_sessions, {}),
+    (any_pace_will_do, tests.test_a_byte_now_and_then_does_not_keep_a_frame_open, {}),
+    (any_pace_will_do, tests.test_a_client_that_reads_a_byte_now_and_then_is_closed, {}),
+    (pauses_count, tests.test_a_slow_client_that_keeps_pace_is_not_closed, {}),
+    (every_refusal_is_said, tests.test_refusals_are_logged_with_their_reason_and_throttled, {}),
+    (refusals_are_silent, tests.test_refusals_are_logged_with_their_reason_and_throttled, {}),
+    *(
+        (no_quota, quota.test_so_many_and_no_more, {"setting": setting, "make": make, "there": there})
+        for setting, make, there in quota.COUNTS
+    ),
+    (no_quota, quota.test_properties_and_schemas_have_a_size, {}),
+    (no_quota, quota.test_names_properties_and_schemas_have_a_limit_in_all, {}),
+    (what_comes_does_not_count, quota.test_many_at_once_are_counted_exactly, {}),
+    (what_is_deleted_counts, quota.test_names_properties_and_schemas_have_a_limit_in_all, {}),
+    (masks_are_believed, quota.test_a_false_mask_is_not_kept, {"size": 100}),
+    (long_masks_are_dropped, quota.test_a_true_mask_of_a_large_batch_is_kept, {}),
+    (a_seek_believes_masks, quota.test_a_seek_with_a_false_mask_keeps_nothing, {}),
+    (any_number_of_parts, quota.test_so_many_batches_are_acknowledged_in_part, {}),
+]
+
+
+@pytest.mark.parametrize(("mutant", "test", "given"), NOTICED, ids=lambda each: getattr(each, "__name__", ""))
+def test_it_is_noticed(
+    mutant: Callable[[Patch], None],
+    test: Callable[..., None],
+    given: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(tests.until, "__defaults__", (1.0,))
+    monkeypatch.setattr("tests.kit.server.wire_raw.PATIENCE_S", 1.0)
+    mutant(monkeypatch)
+    more = {"monkeypatch": monkeypatch, "caplog": caplog}
+    wanted = inspect.signature(test).parameters
+    with pytest.raises((AssertionError, TimeoutError, LookupError, ValueError)):
+        test(**given, **{name: each for name, each in more.items() if name in wanted})
