@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.broker.broker import Broker
+from holdfast.broker.dispatch_types import DispatchOptions
 from holdfast.broker.dispatcher import Dispatcher
 from holdfast.broker.topic import Topic
 from holdfast.errors import Closed
@@ -21,6 +22,7 @@ from holdfast.wire.pace import Pace
 from holdfast.wire.quota import Gauge, Quota
 from holdfast.wire.sink import WireConsumer
 from holdfast.wire.turns import Pending
+from holdfast.wire.watching import Subject, Watching
 from tests.unit.server import test_cost as tests
 from tests.unit.server import test_quota as quota
 
@@ -168,6 +170,29 @@ def any_number_of_parts(patch: Patch) -> None:
     patch.setattr(Dispatcher, "partial_batches", 0)
 
 
+def large_reads(patch: Patch) -> None:
+    """As it was: 4 MB are read for a client that reads nothing."""
+    real = DispatchOptions.__init__
+
+    def init(self: DispatchOptions, **options: Any) -> None:
+        real(self, **{"read_bytes": 4 << 20, **options})
+
+    patch.setattr(DispatchOptions, "__init__", init)
+
+
+def lists_are_free(patch: Patch) -> None:
+    patch.setattr(Watching, "_hold", lambda self, subject: None)
+
+
+def changes_for_each(patch: Patch) -> None:
+    """Every watch works out by itself what has changed."""
+
+    def since(self: Subject, before: frozenset[str]) -> tuple[list[str], list[str]]:
+        return sorted(self.topics - before), sorted(before - self.topics)
+
+    patch.setattr(Subject, "since", since)
+
+
 NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
     (answers_without_a_reader, tests.test_no_answers_are_computed_for_a_client_that_does_not_read, {}),
     (all_at_once, tests.test_requests_of_one_connection_let_those_of_others_pass, {}),
@@ -178,6 +203,13 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
     (half_frames_stay, tests.test_a_closed_connection_holds_no_half_frame, {}),
     (nobody_counts, tests.test_half_frames_have_a_limit_for_all_connections, {}),
     (nobody_is_refused, tests.test_a_client_cannot_have_the_memory_of_all_by_its_sessions, {}),
+    (
+        large_reads,
+        tests.test_a_reader_that_does_not_read_costs_its_buffer_and_one_read,
+        {"durable": False},
+    ),
+    (lists_are_free, tests.test_watched_lists_count_for_what_is_held, {}),
+    (changes_for_each, tests.test_who_watches_the_same_is_told_the_same, {}),
     (any_pace_will_do, tests.test_a_byte_now_and_then_does_not_keep_a_frame_open, {}),
     (any_pace_will_do, tests.test_a_client_that_reads_a_byte_now_and_then_is_closed, {}),
     (pauses_count, tests.test_a_slow_client_that_keeps_pace_is_not_closed, {}),

@@ -74,8 +74,9 @@ class DispatchOptions:
 
     read_entries: int = 1000
     """At most so many entries in one read."""
-    read_bytes: int = 4 << 20
-    """At most so many bytes in one read, except for one entry that is larger."""
+    read_bytes: int = 512 << 10
+    """At most so many bytes in one read, except for one entry that is larger. A client that does not read is
+    sent one read more than its write buffer takes: this is what an idle reader costs."""
     turn_entries: int = 20
     """Shared: so many entries go to one consumer before it is the next one's turn."""
     unacked_max: int = 0

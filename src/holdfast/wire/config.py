@@ -218,7 +218,7 @@ class Limits:
     show that it lives."""
     volatile_s: float = 60.0
     """How long the place of a reader that has sought waits for it to connect again."""
-    write_bytes: int = 1 << 20
+    write_bytes: int = 512 << 10
     """What may wait to be sent on one connection; then its consumers get no more."""
     http_body_bytes: int = 1 << 20
     """The largest body of an HTTP request."""

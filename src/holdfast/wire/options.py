@@ -115,7 +115,7 @@ class ServerOptions:
     """How long a frame may take to arrive; a second more for each 16 KiB that have."""
     budget: Budget | None = None
     """For what is held for clients; None: one of its own. HTTP shares it."""
-    write_buffer_bytes: int = 1 << 20
+    write_buffer_bytes: int = 512 << 10
     """What may wait for a slow client; beyond that its consumers are given nothing and it is not read."""
     volatile_s: float = 60.0
     """How long the position of a reader that has sought waits for it to come back."""

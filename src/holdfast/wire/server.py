@@ -68,14 +68,14 @@ class Server:
         """By session."""
         self.attached: dict[Dispatcher, dict[WireConsumer, None]] = {}
         """The consumers of each subscription, in the order in which they came."""
-        self.watching = Watching(broker)
-        """Who is told of the topics that come and go."""
         self.listings = Listings(broker)
         """The topics of each namespace."""
         self.turns = Turns()
         """Which requests begin when."""
         self.budget = self.options.budget or Budget()
         """What is held for clients, in bytes."""
+        self.watching = Watching(broker, self.budget)
+        """Who is told of the topics that come and go."""
         self.refusals = Refusals(LOG)
         """What clients were refused, for the log."""
         self.buffer = memoryview(bytearray(READ_BYTES))

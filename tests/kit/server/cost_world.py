@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import sys
 import tempfile
 import threading
@@ -81,6 +82,9 @@ class CostWorld:
         self.http = HttpServer(self.broker, self._http, self.server)
         await self.http.start()
         self._parts.push_async_callback(self.http.stop, 0.5)
+        for listener in (*self.server._listeners, *self.http._listeners):
+            for each in listener.sockets:  # inherited: the kernel takes little, as it is not counted
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
 
     async def create(self, names: list[str], subscriptions: tuple[str, ...] = ()) -> None:
         """Topics, all in a few frames; each with these subscriptions."""

@@ -63,7 +63,7 @@ def test_no_answers_are_computed_for_a_client_that_does_not_read() -> None:
 
 def test_requests_of_one_connection_let_those_of_others_pass() -> None:
     """A thousand lists are there when a second client asks: it is answered among the first."""
-    with CostWorld(topics=50) as world:
+    with CostWorld(topics=1) as world:
         greedy, modest = (world.connection(world.raw()) for _ in range(2))
         begun: list[Connection] = []
 
@@ -176,6 +176,45 @@ def test_consumers_that_leave_together_cost_each_the_same(durable: bool) -> None
     assert taken[1] < 1.5 * taken[0]
 
 
+def test_watched_lists_count_for_what_is_held() -> None:
+    """Each pattern once, however many watch it; what nobody watches counts no more."""
+    with CostWorld(topics=100, held_bytes=25_000) as world:
+        raw, other = world.raw(), world.raw()
+
+        def watch(on: Raw, number: int, pattern: str, answer: int = Type.WATCH_TOPIC_LIST_SUCCESS) -> Any:
+            more = {"namespace": "public/default", "topics_pattern": f"public/default/{pattern}"}
+            return on.ask(Type.WATCH_TOPIC_LIST, answer, watcher_id=number, **more)
+
+        watch(raw, 1, "topic-.*")
+        watch(other, 1, "topic-.*")
+        assert world.budget.held == 4096 + 100 * 64
+        watch(raw, 2, ".*")
+        error = watch(raw, 3, ".*1", Type.ERROR)
+        assert (error.error, "limits.held_bytes" in error.message) == (pb.TooManyRequests, True)
+        world.run(world.create(["topic-new"]))
+        assert raw.expect(Type.WATCH_TOPIC_UPDATE).new_topics == [full("topic-new")]
+        until(lambda: world.budget.held == 2 * (4096 + 101 * 64))
+        raw.close()
+        other.close()
+        until(lambda: world.budget.held == 0)
+
+
+def test_who_watches_the_same_is_told_the_same() -> None:
+    """What has changed is worked out once for all of them."""
+    with CostWorld(topics=3) as world:
+        raw = world.raw()
+        for number in range(10):
+            more = {"namespace": "public/default", "topics_pattern": "public/default/.*"}
+            raw.ask(Type.WATCH_TOPIC_LIST, Type.WATCH_TOPIC_LIST_SUCCESS, watcher_id=number, **more)
+        subject = world.server.watching.subjects["public/default"]["public/default/.*"]
+        before = [each.told or frozenset() for each in subject.watches]
+        world.run(world.create(["new"]))
+        for _ in range(10):
+            assert raw.expect(Type.WATCH_TOPIC_UPDATE).new_topics == [full("new")]
+        came = [subject.since(each)[0] for each in before]
+        assert all(each is came[0] for each in came)
+
+
 # -- frames --------------------------------------------------------------------------------------------
 
 
@@ -261,6 +300,29 @@ def test_a_slow_client_that_keeps_pace_is_not_closed() -> None:
 
         world.run(look())
         assert [first._closing, second._closing] == [False, False]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_reader_that_does_not_read_costs_its_buffer_and_one_read(durable: bool) -> None:
+    """I84: however large the backlog and however many permits it gave."""
+    with CostWorld() as world:
+
+        async def fill() -> None:
+            async with world.broker.producer("t") as producer:
+                await producer.send_many([bytes(8 << 10)] * 1000)
+
+        world.run(fill())
+        raw = world.raw(receive_bytes=1 << 16)
+        raw.subscribe("t", durable=durable)
+        raw.flow(1_000_000)
+        connection = world.connection(raw)
+        until(lambda: connection.stalled)
+        world.idle()
+        assert 512 << 10 < held(connection) < 1100 << 10
+        assert world.budget.held >= held(connection)
+        raw.messages(1000)  # and it is given all, when it reads
+        world.idle()
+        assert world.budget.held < 10_000
 
 
 def test_a_client_that_reads_a_byte_now_and_then_is_closed() -> None:
