@@ -18,15 +18,22 @@ from holdfast.wire.budget import Budget
 from holdfast.wire.connection import Connection
 from holdfast.wire.listing import Listing, Listings
 from holdfast.wire.logs import Refusals
-from holdfast.wire.pace import Pace
+from holdfast.wire.pace import Appetite, Pace
+from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.quota import Gauge, Quota
 from holdfast.wire.sink import WireConsumer
 from holdfast.wire.turns import Pending
 from holdfast.wire.watching import Subject, Watching
 from tests.unit.server import test_cost as tests
+from tests.unit.server import test_cost_commands as singles
 from tests.unit.server import test_quota as quota
 
 Patch = pytest.MonkeyPatch
+LOOKUP: dict[str, Any] = {"kind": pb.BaseCommand.LOOKUP, "fields": {"topic": "x" * (129 << 10)}}
+PRODUCER: dict[str, Any] = {
+    "kind": pb.BaseCommand.PRODUCER,
+    "fields": {"topic": "t", "producer_id": 1, "metadata": [{"key": "", "value": ""}] * 1001},
+}
 
 
 def answers_without_a_reader(patch: Patch) -> None:
@@ -193,6 +200,45 @@ def changes_for_each(patch: Patch) -> None:
     patch.setattr(Subject, "since", since)
 
 
+def in_one_go(patch: Patch) -> None:
+    """All ids of a command at once."""
+
+    def redeliver(self: WireConsumer, command: Any) -> None:
+        self._redeliver(command.message_ids)
+
+    patch.setattr(WireConsumer, "redeliver", redeliver)
+
+
+def any_size(patch: Patch) -> None:
+    patch.setattr("holdfast.wire.commands.COMMAND_BYTES_MAX", 1 << 40)
+
+
+def any_number(patch: Patch) -> None:
+    patch.setattr("holdfast.wire.commands.REPEATED_MAX", 1 << 40)
+
+
+def asks_each_time(patch: Patch) -> None:
+    """Whoever wants what another has makes the server ask that one, each time anew."""
+    real = Connection.lives
+
+    async def lives(self: Connection) -> bool:
+        if self._answers:
+            self._ping(self.loop.time())
+        return await real(self)
+
+    patch.setattr(Connection, "lives", lives)
+
+
+def the_last_is_forgotten(patch: Patch) -> None:
+    patch.setattr(
+        Topic, "last_index", property(lambda self: (-1, -1), lambda self, value: None), raising=False
+    )
+
+
+def the_same_appetite(patch: Patch) -> None:
+    patch.setattr(Appetite, "took", lambda self, seconds: None)
+
+
 NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
     (answers_without_a_reader, tests.test_no_answers_are_computed_for_a_client_that_does_not_read, {}),
     (all_at_once, tests.test_requests_of_one_connection_let_those_of_others_pass, {}),
@@ -215,6 +261,12 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
     (pauses_count, tests.test_a_slow_client_that_keeps_pace_is_not_closed, {}),
     (every_refusal_is_said, tests.test_refusals_are_logged_with_their_reason_and_throttled, {}),
     (refusals_are_silent, tests.test_refusals_are_logged_with_their_reason_and_throttled, {}),
+    (in_one_go, singles.test_many_ids_are_redelivered_in_slices, {}),
+    (any_size, singles.test_a_command_that_is_too_large_costs_its_connection, LOOKUP),
+    (any_number, singles.test_a_command_that_is_too_large_costs_its_connection, PRODUCER),
+    (asks_each_time, singles.test_who_is_asked_for_a_sign_of_life_is_asked_once, {}),
+    (the_last_is_forgotten, singles.test_the_last_message_is_read_once, {}),
+    (the_same_appetite, singles.test_less_is_read_of_a_client_whose_commands_take_long, {}),
     *(
         (no_quota, quota.test_so_many_and_no_more, {"setting": setting, "make": make, "there": there})
         for setting, make, there in quota.COUNTS

@@ -296,6 +296,12 @@ class Dispatcher:
         """Acknowledge all messages of a batch but those in the mask: for who does not know its size."""
         return self._acking.all_but(ordinal, still_open, reset_number, receipt)
 
+    def ack_all_but_many(
+        self, parts: Sequence[tuple[int, int]], reset_number: int, receipt: bool = False
+    ) -> Receipt | None:
+        """As `ack_all_but`, for many batches: each with its mask."""
+        return self._acking.all_but_many(parts, reset_number, receipt)
+
     async def narrow(self, ordinal: int, still_open: int) -> None:
         """After a reset into a batch: of this entry only the messages in the mask are to come."""
         await self._acking.narrow(ordinal, still_open)
@@ -491,8 +497,8 @@ class Dispatcher:
 
     @property
     def partial_batches(self) -> int:
-        """Batches of which some messages are acknowledged."""
-        return self._cursor.acks.partial_count
+        """Batches of which some messages are acknowledged, or about to be."""
+        return self._cursor.acks.partial_count + self._acking.parts
 
     @property
     def handed(self) -> Handed:

@@ -43,6 +43,8 @@ class Topic:
         self.volatile: dict[str, Dispatcher] = {}
         """Of subscriptions without a durable cursor, by name."""
         self.traffic = TopicTraffic()
+        self.last_index = (-1, -1)
+        """The last entry, and the index of its last message if it is a batch, as they were asked for last."""
 
     @property
     def first(self) -> int:

@@ -29,7 +29,7 @@ from holdfast.wire.commands import NO_REQUEST, Refused, refusal
 from holdfast.wire.consumers import Consumers
 from holdfast.wire.logs import Log
 from holdfast.wire.options import Action, Credentials, Identity
-from holdfast.wire.pace import Pace
+from holdfast.wire.pace import Appetite, Pace
 from holdfast.wire.producers import Producers
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import REQUESTS, Request
@@ -105,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = 0
         """How much waited to be sent when the client began to be slow."""
         self._peer = ""
+        self._appetite = Appetite(len(server.buffer))
         self._entered = False
         self._showing = False
         self._closing = False
@@ -215,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """One for all connections: what is read is taken out before the next one reads."""
-        return self.server.buffer
+        return self.server.buffer[: self._appetite.bytes]
 
     def buffer_updated(self, count: int) -> None:
         if self._closing:
@@ -224,6 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         self._alive()
         self.producers.admit(count)
         self._take(self.server.buffer[:count])
+        self._appetite.took(self.loop.time() - self._heard)
 
     def _take(self, data: memoryview | bytes) -> None:
         """Carry out everything that is complete."""
@@ -291,10 +293,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _command(self, kind: int, body: bytes) -> None:
         try:
+            commands.require_size(kind, len(body))
             command = pb.BaseCommand.FromString(body)
             commands.require_text(command)
         except (DecodeError, UnicodeDecodeError) as error:
             self.close(Refused(pb.UnknownError, f"a command of type {kind} that cannot be read: {error}"))
+        except Refused as error:
+            self.close(error)
         else:
             self._obey(kind, command)
 
@@ -555,9 +560,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._pauses:
             return True
         answer = self.loop.create_future()
+        if not self._answers:  # else it was asked already
+            self._ping(self.loop.time())
+            self.flush()
         self._answers.append(answer)
-        self._ping(self.loop.time())
-        self.flush()
         try:
             async with asyncio.timeout(self.options.liveness_s):
                 await answer

@@ -53,3 +53,33 @@ class Pace:
     def late(self, now: float, moved: int) -> bool:
         """Is it too slow, having moved so many bytes?"""
         return self.since(now) > self.within_s + moved / SLOWEST_BYTES_S
+
+
+class Appetite:
+    """How much is read of a client at once: less, if it takes long to carry out, so that others have a turn.
+
+    Example:
+        >>> appetite = Appetite(most=256 << 10)
+        >>> appetite.took(0.050)
+        >>> appetite.bytes >> 10
+        128
+        >>> appetite.took(0.0001)
+        >>> appetite.bytes >> 10
+        256
+    """
+
+    TURN_S = 0.002
+    LEAST = 2 << 10
+
+    __slots__ = ("_most", "bytes")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.bytes = most
+
+    def took(self, seconds: float) -> None:
+        """What was read last took so long."""
+        if seconds > self.TURN_S:
+            self.bytes = max(self.LEAST, self.bytes // 2)
+        elif seconds < self.TURN_S / 4:
+            self.bytes = min(self._most, 2 * self.bytes)

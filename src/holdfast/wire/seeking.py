@@ -64,7 +64,8 @@ async def last_message_id(connection: Connection, command: pb.CommandGetLastMess
     last = id_data(topic.last_id())
     if topic.visible > topic.first:
         ordinal = topic.visible - 1
-        entries = await topic.read(ordinal, 1, READ_BYTES)
-        info = parse_entry(entries.entry(0))
-        last = id_data(topic.id_of(ordinal), info.messages - 1 if info.batch else -1)
+        if topic.last_index[0] != ordinal:  # read once, not for each who asks: it can be large
+            info = parse_entry((await topic.read(ordinal, 1, READ_BYTES)).entry(0))
+            topic.last_index = (ordinal, info.messages - 1 if info.batch else -1)
+        last = id_data(topic.id_of(ordinal), topic.last_index[1])
     return commands.last_message_id(command.request_id, last, id_data(consumer.mark_delete()))

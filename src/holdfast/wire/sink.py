@@ -8,7 +8,7 @@ number; what it had is then gone on both sides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._core import AckIds, Batch, encode_deliveries
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 SESSION_BYTES = 4096
 """What a producer or a consumer takes, about, beside its properties."""
 
+SLICE_IDS = 2000
+"""Ids of one command that are carried out before others have a turn."""
+
+_PAUSE = "ids"
+
 MASK_BITS = 1024
 """A mask of so many messages is kept unseen: batches have that many by default."""
 
@@ -36,6 +41,10 @@ CHECKS_MAX = 4
 
 PERMITS_MAX = (1 << 31) - 1
 """Nobody can mean more."""
+
+_SHORT = (1 << MASK_BITS) - 1
+_Part = tuple[int, int, int, int]
+_Places = dict[int, tuple[int, int]]
 
 
 class WireConsumer:
@@ -192,14 +201,42 @@ class WireConsumer:
 
     def _ack_each(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
         places = self._places(ids.ledgers)
-        futures = []
+        futures = list[asyncio.Future[None] | None]()
         ranges = ids.ordinals(places)
         if ranges:
             futures.append(self.dispatcher.ack_ranges(ranges, self.reset_number, receipt))
-        for ledger, entry, _, still_open in ids.parts:
+        parts = ids.parts
+        futures += self._ack_parts(parts[:SLICE_IDS], places, receipt)
+        if len(parts) > SLICE_IDS:
+            self.connection.pause(_PAUSE)
+            rest = self.connection.spawn(self._ack_rest(parts, places, receipt))
+            rest.add_done_callback(lambda _: self.connection.go_on(_PAUSE))
+            futures.append(rest)
+        return futures
+
+    async def _ack_rest(self, parts: Sequence[_Part], places: _Places, receipt: bool) -> None:
+        """The others have a turn between slices; the client is not read meanwhile."""
+        for at in range(SLICE_IDS, len(parts), SLICE_IDS):
+            await asyncio.sleep(0)
+            waiting = self._ack_parts(parts[at : at + SLICE_IDS], places, receipt)
+            await asyncio.gather(*(each for each in waiting if each is not None), return_exceptions=True)
+
+    def _ack_parts(
+        self, parts: Sequence[_Part], places: _Places, receipt: bool
+    ) -> list[asyncio.Future[None] | None]:
+        futures = list[asyncio.Future[None] | None]()
+        short = list[tuple[int, int]]()
+        for ledger, entry, _, still_open in parts:
             place = places.get(ledger)
             if place is not None and entry < place[1]:
-                futures.append(self._ack_part(place[0] + entry, still_open, receipt))
+                if still_open <= _SHORT:
+                    short.append((place[0] + entry, still_open))
+                else:
+                    futures.append(self._ack_part(place[0] + entry, still_open, receipt))
+        room = self.connection.options.partial_batches_max - self.dispatcher.partial_batches
+        if short and room > 0:
+            kept = short[:room]
+            futures.append(self.dispatcher.ack_all_but_many(kept, self.reset_number, receipt))
         return futures
 
     def _ack_up_to(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
@@ -264,7 +301,7 @@ class WireConsumer:
             self.connection.send(commands.ack_response(self.id, request, reason))
         self.look_for_end()
 
-    def _places(self, ledgers: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def _places(self, ledgers: Iterable[int]) -> _Places:
         """Of ledgers: their first ordinal, and how many of their entries can have been delivered."""
         table, visible, places = self.topic.state.ledgers, self.topic.visible, {}
         for ledger in ledgers:
@@ -280,11 +317,26 @@ class WireConsumer:
         if self.type != "shared" or not command.message_ids:
             self.dispatcher.redeliver(self.ticket, None)
             return
+        self._redeliver(command.message_ids[:SLICE_IDS])
+        if len(command.message_ids) > SLICE_IDS:
+            self.connection.pause(_PAUSE)
+            self.connection.spawn(self._redeliver_rest(command.message_ids)).add_done_callback(
+                lambda _: self.connection.go_on(_PAUSE)
+            )
+
+    async def _redeliver_rest(self, ids: Sequence[pb.MessageIdData]) -> None:
+        """The others have a turn between slices; the client is not read meanwhile."""
+        for at in range(SLICE_IDS, len(ids), SLICE_IDS):
+            await asyncio.sleep(0)
+            self._redeliver(ids[at : at + SLICE_IDS])
+
+    def _redeliver(self, ids: Sequence[pb.MessageIdData]) -> None:
+        places = self._places({each.ledgerId for each in ids})
         ordinals = []
-        for data in command.message_ids:
-            info = self.topic.state.ledgers.find(data.ledgerId)
-            if info is not None and data.entryId < info.entries:
-                ordinals.append(info.first + data.entryId)
+        for each in ids:
+            first, count = places.get(each.ledgerId, (0, 0))
+            if each.entryId < count:
+                ordinals.append(first + each.entryId)
         self.dispatcher.redeliver(self.ticket, ordinals)
 
     # -- looking ---------------------------------------------------------------------------------------

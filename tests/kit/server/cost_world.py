@@ -38,11 +38,13 @@ class CostWorld:
         topics: int = 0,
         name_bytes: int = 0,
         limits: Limits | None = None,
+        broker: dict[str, Any] | None = None,
         http: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self._topics = [f"topic-{number:05}-".ljust(name_bytes, "x") for number in range(topics)]
         self._limits = limits
+        self._broker = broker or {}
         self.budget = Budget(options.pop("held_bytes", 512 << 20))
         self._options = ServerOptions(port=0, budget=self.budget, **options)
         self._http = HttpOptions(port=0, budget=self.budget, **(http or {}))
@@ -69,7 +71,8 @@ class CostWorld:
     async def _start(self) -> None:
         directory = self._parts.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
         small: dict[str, Any] = {"reserve_bytes": 1 << 20, "journal_bytes": 1 << 20, "sync": "os"}
-        self.broker = await Broker.start(Path(directory), BrokerOptions(**small, require_namespaces=True))
+        options = BrokerOptions(**small, **self._broker, require_namespaces=True)
+        self.broker = await Broker.start(Path(directory), options)
         self._parts.push_async_callback(self.broker.close)
         await self.create(self._topics)
         if self._limits is not None:
