@@ -10,18 +10,17 @@ NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp)
 PYTHONS := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build test pytest demo lint format explore explore-slice torture declarative bench fuzz fuzz-wire docs lock clean FORCE
+.PHONY: help venv build check test pytest demo lint format explore explore-slice torture nightly declarative bench fuzz fuzz-wire docs lock clean FORCE
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 venv: $(VENV)/.locked ## the virtual environment, with every dependency of requirements.lock
 
+# One at a time: a second `make` waits, and finds it done.
 $(VENV)/.locked: requirements.lock
 	@.ci/prepare $(PYTHON)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
-	@touch $@
+	@flock requirements.lock .ci/environment $(PYTHON) $(VENV)
 
 build: build/.built ## compile the extension and install the package in place
 
@@ -32,14 +31,24 @@ build/sources: FORCE
 	    echo $(sort $(wildcard native/holdfast/* native/bindings/*)) > $@
 
 build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filter-out native/model/%,$(NATIVE))
-	@flock build/sources $(BIN)/pip install --quiet --no-build-isolation --no-deps --no-index --editable .
+	@flock build/sources .ci/progress build "compiling the core and its bindings with $${CXX:-g++}" \
+	    --count '\[\d+/(?P<total>\d+)\] Building CXX object \S*?(?P<name>[\w.]+)\.o' -- \
+	    $(BIN)/pip install --verbose --no-build-isolation --no-deps --no-index --editable .
 	@touch $@
 
-test: ## everything: environment, build, linters, explorer slice, all tests
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+
+check: build/.built ## under a minute: unit, conformance and simulation; no process, compiler or Java
+	@$(PYTEST) -q tests/unit tests/conformance tests/simulation $(ARGS)
+
+test: ## a slice of everything: environment, build, linters, explorer, all folders of tests
 	@.ci/stages venv build lint explore-slice pytest
 
+nightly: ## everything, at any length, with other seeds every night; installs the tools that it needs
+	@.ci/nightly
+
 pytest: build/.built
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(PYTEST) $(ARGS)
 
 demo: build ## a rig, a broker and Spark at work while all of them are being killed
 	@$(BIN)/holdfast demo
@@ -61,12 +70,12 @@ build/model/explore: $(VENV)/.locked FORCE
 	@$(CMAKE) --build build/model
 
 explore-slice: build/model/explore
-	@build/model/explore --slice --json build/model/slice.json
+	@build/model/explore --slice --jobs 2 --json build/model/slice.json
 
 explore: build/model/explore ## exhaust the big model spaces and print their sizes; options with ARGS="..."
 	@build/model/explore --all $(ARGS)
 
-torture: build ## kill storms, as many as you like: ARGS="--kills 100000"
+torture: build ## kill storms, as many as you like: ARGS="--kills 100000", --broker, --server, --sink, --source
 	@$(BIN)/python -m tests.kit.torture $(ARGS)
 
 # What `spark-pipelines` needs beyond the rest; nothing else does, so it is not in requirements.lock.
@@ -78,7 +87,7 @@ declarative: build ## run the declared pipeline of `pipeline init` by spark-pipe
 fuzz: build ## a hostile peer overwrites every word of a queue; options with ARGS="..."
 	@$(BIN)/python -m tests.kit.queue.fuzz $(ARGS)
 
-fuzz-wire: build ## any bytes as the input of a connection, guided by coverage; needs clang; options with ARGS="..."
+fuzz-wire: build ## any bytes as the input of a connection, guided by coverage; needs clang (.ci/nightly-tools)
 	@$(BIN)/python -m tests.kit.server.fuzz_wire $(ARGS)
 
 bench: build ## measure against the peers; options with ARGS="..."

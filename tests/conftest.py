@@ -3,36 +3,88 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast import Misuse, Queue
+from tests.kit import keeping
 from tests.kit.processes import Child, Start
 from tests.kit.spark.session import spark as spark
+from tests.kit.tiers import CHECK, COUNTS, FOLDERS, LIMIT_S, Guard, Stopwatch, folder_of, summary
+
+HEAVY = ("spark", "mutants", "torture")
+ORDER = (*HEAVY, *(folder for folder in FOLDERS if folder not in HEAVY))
+"""What takes longest begins first, so that no process is left alone with it at the end."""
 
 # Every Java lives for seconds here: one that compiles little, with one thread for its memory, is done sooner.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
-COUNTS = "counts"
-"""What a test says at the end of the run: how much it has tried."""
+guard = Guard()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run what is marked nightly, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(keeping, "keeping")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test by its folder, and put what takes longest first."""
+    for item in items:
+        item.add_marker(folder_of(item))
+    if not config.getoption("--nightly"):
+        later = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    items.sort(key=lambda item: ORDER.index(folder_of(item)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Share tests among processes by files, but all of Spark is one piece: it has one Java."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "tests/spark" if file.startswith("tests/spark/") else file
+
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with guard.on() if folder_of(item) in CHECK else contextlib.nullcontext():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that takes longer than its folder allows."""
+    watch = Stopwatch()
+    result = yield
+    limit = LIMIT_S.get(folder_of(item))
+    if limit is not None and (took := watch.seconds()) > limit:
+        pytest.fail(f"took {took:.2f} s; a test in tests/{folder_of(item)} may take {limit} s")
+    return result
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    told = [
-        f"{report.nodeid.partition('::')[2]}: {words}"
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if getattr(report, "when", "") == "call"
-        for name, words in report.user_properties
-        if name == COUNTS
+    reports = [
+        each
+        for each in itertools.chain.from_iterable(terminalreporter.stats.values())
+        if isinstance(each, pytest.TestReport)
     ]
-    if told:
-        terminalreporter.section("counts")
-        terminalreporter.write_line("\n".join(told))
+    for title, lines in summary(reports):
+        terminalreporter.section(title)
+        terminalreporter.write_line("\n".join(lines))
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ namespace model {
 
 namespace {
 
+// In the slice of `make test` are the spaces that kill a mutant (tests/kit/queue/mutants.py), and small ones of
+// what no mutant is about. Larger ones that only combine these have `slice = false`: `make nightly`.
 const std::vector<QueueConfig> kConfigs = {
     // Around the ring.
     {.name = "wrap",
@@ -40,7 +42,8 @@ const std::vector<QueueConfig> kConfigs = {
     {.name = "two-producers-consumer",
      .about = "two producers and a consumer, one death anywhere",
      .programs = {"put put2", "put put", "get settle"},
-     .crashes = 1},
+     .crashes = 1,
+     .slice = false},
     {.name = "two-consumers",
      .about = "two consumers and a producer, two deaths anywhere",
      .programs = {"put put", "get settle", "get settle"},
@@ -98,7 +101,8 @@ const std::vector<QueueConfig> kConfigs = {
     {.name = "many-two",
      .about = "two put_many against each other, one death",
      .programs = {"many2 put", "many2", "get2 all"},
-     .crashes = 1},
+     .crashes = 1,
+     .slice = false},
     {.name = "many-8",
      .about = "put_many of blocks of several sizes",
      .granules = 8,
@@ -120,7 +124,8 @@ const std::vector<QueueConfig> kConfigs = {
      .progress_every = 1},
     {.name = "back-three",
      .about = "the same with two who look",
-     .programs = {"many2", "get2! back back", "get-! settle", "get-! settle"}},
+     .programs = {"many2", "get2! back back", "get-! settle", "get-! settle"},
+     .slice = false},
     {.name = "back-death",
      .about = "messages given back, one death",
      .programs = {"put", "get back", "get back get settle"},
@@ -160,7 +165,8 @@ const std::vector<QueueConfig> kConfigs = {
      .crashes = 1},
     {.name = "close-two",
      .about = "two close, one puts on",
-     .programs = {"put close", "put put close", "get! settle get!"}},
+     .programs = {"put close", "put put close", "get! settle get!"},
+     .slice = false},
 
     // A living writer is fenced (stall limit 0: whoever waits for it loses patience at once).
     {.name = "fence",
@@ -173,11 +179,13 @@ const std::vector<QueueConfig> kConfigs = {
     {.name = "fence-two",
      .about = "two writers may be fenced",
      .programs = {"put put", "put2", "get settle get settle"},
-     .fencing = true},
+     .fencing = true,
+     .slice = false},
     {.name = "fence-space",
      .about = "a fenced writer is still writing: its space is not used, others run into it",
      .programs = {"put2", "put! put!", "get! all get! all"},
-     .fencing = true},
+     .fencing = true,
+     .slice = false},
 
     {.name = "fence-death",
      .about = "two writers may be fenced, one process dies",
@@ -221,7 +229,8 @@ const std::vector<QueueConfig> kConfigs = {
      .programs = {"wput wput", "wget settle", "wget settle"},
      .crashes = 1,
      .spurious = true,
-     .timeouts = true},
+     .timeouts = true,
+     .slice = false},
 
     // One side goes round the ring while an operation of the other side is under way.
     {.name = "laps-take-quick",
@@ -232,11 +241,13 @@ const std::vector<QueueConfig> kConfigs = {
      .programs = {"put", "put2! put2! put!", "get! all get! all get! all"}},
     {.name = "laps-back-quick",
      .about = "giving back is under way while the others go round the ring",
-     .programs = {"put2! put2! put!", "get! back", "get! all get! all get! all"}},
+     .programs = {"put2! put2! put!", "get! back", "get! all get! all get! all"},
+     .slice = false},
     {.name = "laps-take-dies",
      .about = "a take is under way, the others go round the ring, one of the three dies",
      .programs = {"put2! put2! put!", "get settle", "get! all get! all get! all"},
-     .crashes = 1},
+     .crashes = 1,
+     .slice = false},
     {.name = "laps-put-dies",
      .about = "a put is under way, the others go round the ring, one of the three dies",
      .programs = {"put", "put2! put2! put!", "get! all get! all get! all"},

@@ -23,6 +23,12 @@ inline void check(bool condition, const char* file, int line, const char* words)
     std::_Exit(1);
 }
 
+// How often something random is tried: a slice in `make test`, all of it in `make nightly`.
+inline int rounds(int test, int nightly) {
+    const char* night = std::getenv("HOLDFAST_NIGHTLY");
+    return night != nullptr && std::string_view(night) == "1" ? nightly : test;
+}
+
 // The caller cannot do what it needs here, for the reason named: the suite shows this test as skipped.
 [[noreturn]] inline void skip(const std::string& reason) {
     std::printf("skipped: %s\n", reason.c_str());

@@ -187,7 +187,7 @@ static void test_hostile() {
     }
     std::mt19937 random(7);
     const std::string inside(entries[1]);
-    for (int i = 0; i < 20'000; ++i) {
+    for (int i = 0; i < rounds(4000, 20'000); ++i) {
         std::string bad = inside;
         for (u32 n = random() % 8 + 1; n > 0; --n)
             bad[random() % bad.size()] = static_cast<char>(random());
@@ -270,5 +270,4 @@ int main() {
     test_text();
     test_hostile();
     test_filter();
-    return 0;
 }

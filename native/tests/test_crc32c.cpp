@@ -1,4 +1,5 @@
 // CRC32C against the published vectors, and each of its ways against the others.
+#include <cstring>
 #include <iterator>
 #include <numeric>
 #include <random>
@@ -58,6 +59,45 @@ static void test_every_way_equals_table() {
     }
 }
 
+#if defined(__x86_64__)
+struct Product {
+    u64 low = 0, high = 0;
+};
+
+static Product carryless(u64 a, u64 b) {
+    Product out;
+    for (int i = 0; i < 64; ++i) {
+        if ((b >> i & 1) == 0) continue;
+        out.low ^= a << i;
+        if (i > 0) out.high ^= a >> (64 - i);
+    }
+    return out;
+}
+
+// What folding multiplies by, on any processor: 16 bytes are worth as much, so many bits further on.
+static void check_fold(const crc_detail::Fold& factors, std::size_t bits) {
+    std::mt19937_64 random(bits);
+    std::vector<unsigned char> bytes(16 + bits / 8, 0);
+    const u64 value[2] = {random(), random()};
+    std::memcpy(bytes.data(), value, sizeof value);
+    const Product first = carryless(value[0], factors.first);
+    const Product second = carryless(value[1], factors.second);
+    const u64 folded[2] = {first.low ^ second.low, first.high ^ second.high};
+    unsigned char there[sizeof folded];
+    std::memcpy(there, folded, sizeof folded);
+    CHECK(crc_detail::table_update(0, bytes.data(), bytes.size()) ==
+          crc_detail::table_update(0, there, sizeof there));
+}
+
+static void test_fold_factors() {
+    for (const crc_detail::Fold& each : crc_detail::kFoldFar) check_fold(each, 2048);
+    for (const crc_detail::Fold& each : crc_detail::kFoldNear) check_fold(each, 512);
+    for (std::size_t i = 0; i < 3; ++i) check_fold(crc_detail::kFoldLanes[i], 384 - 128 * i);
+}
+#else
+static void test_fold_factors() {}
+#endif
+
 // No way reads beyond its bytes: the sanitizer would see it in memory of exactly that size.
 static void test_exact_memory() {
     for (std::size_t size = 0; size < 1200; ++size) {
@@ -86,6 +126,7 @@ static void test_pieces_equal_whole() {
 
 int main() {
     test_published_vectors();
+    test_fold_factors();
     test_every_way_equals_table();
     test_exact_memory();
     test_pieces_equal_whole();

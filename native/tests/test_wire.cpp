@@ -85,6 +85,27 @@ static void test_sample() {
     CHECK(heard.commands.size() == 2 && heard.commands[1].first == 1003);
 }
 
+// What is joined is of one consumer.
+static void test_two_consumers() {
+    WireJudge judge;
+    judge.feed(ack(2, {{{1, 7}, {2, 0}}}) + ack(3, {{{1, 7}, {2, 1}}}) + flow(2, 10) + flow(3, 5));
+    using Ids = std::multiset<std::pair<u64, u64>>;
+    CHECK((judge.heard().whole.at({2, false}) == Ids{{7, 0}}));
+    CHECK((judge.heard().whole.at({3, false}) == Ids{{7, 1}}));
+    CHECK(judge.heard().permits.at(2) == 10 && judge.heard().permits.at(3) == 5);
+}
+
+// The last number is not used: what follows it could not be counted.
+static void test_sequences() {
+    constexpr u64 last = ~u64{0} >> 1;
+    WireJudge judge;
+    judge.feed(send(0, last - 1, single_entry(5, "good")) + send(1, last, single_entry(5, "bad")) +
+               send(2, 6, batch_entry(6, {"a", "b"}), {{3, 2}, {6, last}}));
+    CHECK(judge.heard().entries.at(0).size() == 1);
+    CHECK(judge.heard().refused.at(1)[0].second == static_cast<int>(SendFault::malformed));
+    CHECK(judge.heard().refused.at(2)[0].second == static_cast<int>(SendFault::malformed));
+}
+
 static void test_what_is_missing() {
     const std::string bad[] = {
         framed(wire_type::send, fields({{1, 0}}), "entry"),
@@ -240,7 +261,7 @@ static void add_random(std::mt19937_64& random, ByteBuffer& out, int depth) {
 
 static void test_random_protocol_buffers() {
     std::mt19937_64 random(7);
-    for (int round = 0; round < 20000; ++round) {
+    for (int round = 0; round < rounds(3000, 20000); ++round) {
         const u32 types[] = {wire_type::send, wire_type::ack, wire_type::flow, 20};
         ByteBuffer body, metadata;
         if (random() % 2 == 0) append_field(body, 1, random() % 4);
@@ -264,7 +285,7 @@ static void test_random_protocol_buffers() {
 static void test_mutations() {
     std::mt19937_64 random(11);
     const std::string stream = sample();
-    for (int round = 0; round < 20000; ++round) {
+    for (int round = 0; round < rounds(3000, 20000); ++round) {
         std::string bad = static_cast<char>(random()) + stream;
         for (u64 i = 1 + random() % 4; i > 0; --i) {
             const std::size_t at = 1 + random() % (bad.size() - 1);
@@ -300,6 +321,8 @@ static void test_refusals_of_the_writer() {
 
 int main() {
     test_sample();
+    test_two_consumers();
+    test_sequences();
     test_what_is_missing();
     test_ordinals();
     test_every_cut();

@@ -11,11 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast import Closed, Empty, Full, Message, Misuse, Queue
+from tests.kit.examples import examples
 from tests.kit.queue.model import GRANULE, Block, Model
 from tests.kit.queue.queues import drain
 
@@ -308,10 +309,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = settings(
-    max_examples=150,
-    stateful_step_count=80,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestQueue.settings = examples(40, 3000, stateful_step_count=80, suppress_health_check=[HealthCheck.too_slow])

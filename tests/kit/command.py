@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from holdfast import Queue, _core
+from holdfast.cli import main
 from tests.kit import ROOT
 
 COMMAND = str(Path(sys.executable).parent / "holdfast")
@@ -20,6 +24,35 @@ HEAD_AT, RING_BYTES = 4096, 64 << 10
 
 
 def run(*arguments: str, data: bytes = b"", status: int = 0) -> subprocess.CompletedProcess[bytes]:
+    """Run the command in this process, on streams of its own: a start of Python is ten times as dear."""
+    with _stream() as given, _stream() as out, _stream() as err:
+        given.buffer.write(data)
+        given.seek(0)
+        before = sys.stdin, sys.stdout, sys.stderr
+        sys.stdin, sys.stdout, sys.stderr = given, out, err
+        try:
+            found = main(arguments)
+        except SystemExit as ended:  # wrong usage
+            found = ended.code if isinstance(ended.code, int) else 1
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = before
+        said = [_whole(each) for each in (out, err)]
+    assert found == status, (arguments, found, *said)
+    return subprocess.CompletedProcess(arguments, found, *said)
+
+
+def _stream() -> io.TextIOWrapper:
+    return tempfile.TemporaryFile("w+", encoding="utf-8")
+
+
+def _whole(stream: io.TextIOWrapper) -> bytes:
+    stream.flush()
+    stream.seek(0)
+    return bytes(stream.buffer.read())
+
+
+def run_process(*arguments: str, data: bytes = b"", status: int = 0) -> subprocess.CompletedProcess[bytes]:
+    """Run the command as a user does, in a process of its own."""
     done = subprocess.run([COMMAND, *arguments], input=data, capture_output=True, timeout=60)
     assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
     return done
@@ -41,6 +74,25 @@ def complains(*arguments: str, data: bytes = b"", status: int = 1) -> str:
 
 def answer(*arguments: str, status: int = 0) -> Any:
     return json.loads(run(*arguments, "--json", status=status).stdout)
+
+
+PACKAGES = {"promtool": "prometheus", "systemd-analyze": "systemd"}
+"""Where tools that only `make nightly` needs come from."""
+
+
+def run_tool(tool: str, *arguments: str | Path, text: str = "") -> tuple[int, str]:
+    """Run a tool of another package; its exit status, and what it says on either stream."""
+    assert shutil.which(tool), f"{tool} is missing: install the package {PACKAGES[tool]}"
+    done = subprocess.run(
+        [tool, *arguments],
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout
 
 
 def sessions() -> list[str]:

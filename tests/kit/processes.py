@@ -36,15 +36,24 @@ PATIENCE_S = 20.0
 
 T = TypeVar("T")
 
+# A run in the background ignores Ctrl-C, and its children would, too.
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def until(condition: Callable[[], T], timeout: float = PATIENCE_S) -> T:
     """Waits for a condition to become true, and returns what it said."""
     limit = time.monotonic() + timeout
+    pause_s = 0.0005
     while True:
         if value := condition():
             return value
         assert time.monotonic() < limit, "what the test waits for did not happen"
-        time.sleep(0.0005)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, 0.01)
 
 
 def process_state(pid: int) -> str:
@@ -53,6 +62,25 @@ def process_state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time of a process's threads so far: compare it, do not limit it."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
+
+
+def busy_share(pid: int, seconds: float) -> float:
+    """Return which part of a processor a process has used for so long: a busy machine makes it less."""
+    before, began = cpu_s(pid), time.monotonic()
+    time.sleep(seconds)
+    return (cpu_s(pid) - before) / (time.monotonic() - began)
+
+
+def private_memory(pid: int) -> int:
+    """Return a process's resident bytes, without what it shares, such as the page cache."""
+    resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Child:

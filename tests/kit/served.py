@@ -69,6 +69,14 @@ class Served:
             self._reading.join(END_S)
         return "".join(self._lines)
 
+    def sockets(self) -> int:
+        """How many sockets it has open: it has accepted whom it has one for."""
+        found = 0
+        for each in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found += str(each.readlink()).startswith("socket:")
+        return found
+
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Its exit status."""
         self.process.send_signal(number)

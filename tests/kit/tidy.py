@@ -83,6 +83,7 @@ def module_name(path: str) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def imported_modules(tree: Tree, path: str) -> set[str]:
     """Everything that this file imports or names in a string, with `from a import b` read as a and a.b."""
     package = module_name(path).split(".")
@@ -103,22 +104,36 @@ def imported_modules(tree: Tree, path: str) -> set[str]:
 
 def dead_modules(tree: Tree) -> Iterator[str]:
     """A module of the package that no other module imports; a helper of the tests that no test uses."""
-    imports = {path: imported_modules(tree, path) for path in tree.matching("src/**.py", "tests/**.py")}
+    paths = tree.matching("src/**.py", "tests/**.py")
+    users: dict[str, set[str]] = {}
+    """By what they import or name."""
+    for path in paths:
+        for text in imported_modules(tree, path):
+            users.setdefault(text, set()).add(path)
     commands = "".join(tree.text(path) for path in ("pyproject.toml", "Makefile") if tree.has(path))
-    for path in imports:
-        name = PurePosixPath(path).name
-        if name in ("__init__.py", "__main__.py", "conftest.py") or name.startswith("test_"):
+    for path in paths:
+        parts = PurePosixPath(path).parts
+        if parts[-1] in ("__init__.py", "__main__.py", "conftest.py") or parts[-1].startswith("test_"):
             continue
-        users = [other for other in imports if other != path]
-        if path.startswith("src/"):
-            users = [other for other in users if other.startswith("src/")]
         module = module_name(path)
+        started = ["/".join(parts[at:]) for at in range(1, len(parts))]  # as a program, by its file's name
+        using = {user for text in (module, *started) for user in users.get(text, ()) if user != path}
+        if path.startswith("src/"):
+            using = {user for user in using if user.startswith("src/")}
         called = f"{module}:" in commands or path in commands or f"-m {module}" in commands
-        started = any(  # run as a program by its file's name
-            text == name or path.endswith(f"/{text}") for other in users for text in imports[other]
-        )
-        if not called and not started and not any(module in imports[other] for other in users):
+        if not called and not using:
             yield f"{path}: nothing imports it"
+
+
+TEST_MODULE = re.compile(r"tests(?!\.kit\.)(\.\w+)*\.test_\w+(\.\w+)*")
+
+
+def tests_import_tests(tree: Tree) -> Iterator[str]:
+    """A file of the tests that imports a test: what two tests need belongs into tests/kit."""
+    for path in tree.matching("tests/**.py"):
+        for name in sorted(imported_modules(tree, path)):
+            if TEST_MODULE.fullmatch(name):
+                yield f"{path}: imports {name}; move what it needs into tests/kit"
 
 
 def dead_examples(tree: Tree) -> Iterator[str]:
@@ -341,6 +356,7 @@ def forbidden_words(tree: Tree) -> Iterator[str]:
 RULES: list[Callable[[Tree], Iterator[str]]] = [
     dead_headers,
     dead_modules,
+    tests_import_tests,
     dead_examples,
     site_navigation,
     long_files,

@@ -21,9 +21,11 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from tests.kit import nightly
 from tests.kit.broker import kills as broker_kills
 from tests.kit.queue import storm
 from tests.kit.server import kills as server_kills
+from tests.kit.slices import NIGHTLY, base
 from tests.kit.spark import sink_kill, source_storm
 
 COUNTS = (
@@ -70,9 +72,23 @@ def main() -> int:
     return torture_broker(options) if options.broker else torture_queue(options)
 
 
+def first_seed(options: argparse.Namespace) -> int:
+    if options.seed is not None:
+        return int(options.seed)
+    return base() if NIGHTLY else random.SystemRandom().getrandbits(20)
+
+
+def told(storm: str, seed: int, faults: list[str]) -> int:
+    """Print what a storm has found; in `make nightly` it is reduced and kept, too."""
+    print("FAULTS:", *faults[:20], sep="\n  ")
+    if NIGHTLY:
+        print("kept:", nightly.keep(storm, seed))
+    return 1
+
+
 def torture_queue(options: argparse.Namespace) -> int:
     plans = [plan for plan in storm.PLANS if options.plan in (None, plan.name)]
-    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    seed = first_seed(options)
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     wanted = sys.maxsize if options.minutes else options.kills
     sums = dict.fromkeys(COUNTS, 0)
@@ -88,20 +104,19 @@ def torture_queue(options: argparse.Namespace) -> int:
             for key in COUNTS:
                 sums[key] += getattr(account, key)
             if account.faults:
-                print("FAULTS:", *account.faults[:20], sep="\n  ")
-                return 1
+                return told(f"queue {plan.name}", plan.seed, account.faults)
     except KeyboardInterrupt:
         print("stopped")
     seconds = time.monotonic() - begin
-    told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
-    print(f"{storms} storms from seed {seed} in {seconds:.0f} s: {told}. No fault.")
+    sum_told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
+    print(f"{storms} storms from seed {seed} in {seconds:.0f} s: {sum_told}. No fault.")
     return 0
 
 
 def torture_broker(options: argparse.Namespace) -> int:
     """Lives of a broker, killed one after another (see kit/broker/kills.py)."""
     plans = [plan for plan in broker_kills.PLANS if options.plan in (None, plan.name)]
-    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    seed = first_seed(options)
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     wanted = sys.maxsize if options.minutes else options.kills
     kills = storms = confirmed = 0
@@ -115,8 +130,7 @@ def torture_broker(options: argparse.Namespace) -> int:
         print(account.words(), flush=True)
         storms, kills, confirmed = storms + 1, kills + account.kills, confirmed + account.confirmed
         if account.faults:
-            print("FAULTS:", *account.faults[:20], sep="\n  ")
-            return 1
+            return told(f"broker {plan.name}", plan.seed, account.faults)
     print(f"{storms} storms from seed {seed}: kills {kills}, confirmed {confirmed}. No fault.")
     return 0
 
@@ -124,7 +138,7 @@ def torture_broker(options: argparse.Namespace) -> int:
 def torture_server(options: argparse.Namespace) -> int:
     """Servers that are killed under load, one after another (see kit/server/kills.py)."""
     plans = [plan for plan in server_kills.PLANS if options.plan in (None, plan.name)]
-    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    seed = first_seed(options)
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     wanted = sys.maxsize if options.minutes else options.kills
     sums = dict.fromkeys(("kills", "stops", "confirmed", "receipted", "resent"), 0)
@@ -138,17 +152,16 @@ def torture_server(options: argparse.Namespace) -> int:
         for key in sums:
             sums[key] += getattr(account, key)
         if account.faults:
-            print("FAULTS:", *account.faults[:20], sep="\n  ")
-            return 1
-    told = ", ".join(f"{key} {value}" for key, value in sums.items())
-    print(f"{storms} storms from seed {seed}: {told}. No fault.")
+            return told(f"server {plan.name}", plan.seed, account.faults)
+    sum_told = ", ".join(f"{key} {value}" for key, value in sums.items())
+    print(f"{storms} storms from seed {seed}: {sum_told}. No fault.")
     return 0
 
 
 def torture_sink(options: argparse.Namespace) -> int:
     """Everything around the sink is killed, with Spark and with its simulation (sink_kill.py)."""
     plans = [plan for plan in sink_kill.PLANS if options.plan in (None, plan)]
-    seed = random.SystemRandom().getrandbits(31) if options.seed is None else options.seed
+    seed = first_seed(options)
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     wanted = sys.maxsize if options.minutes else options.kills
     storms = kills = 0
@@ -158,8 +171,7 @@ def torture_sink(options: argparse.Namespace) -> int:
         storms += 1
         kills += account.kills.total() + account.restarts
         if account.faults:
-            print("FAULTS:", *account.faults[:20], sep="\n  ")
-            return 1
+            return told("sink", seed + storms - 1, account.faults)
     print(f"{storms} storms from seed {seed}: {kills} strikes. No fault.")
     return 0
 
@@ -169,7 +181,7 @@ def torture_source(options: argparse.Namespace) -> int:
 
     `--kills` counts the rounds of publishing, trimming and resetting.
     """
-    seed = random.SystemRandom().getrandbits(20) if options.seed is None else options.seed
+    seed = first_seed(options)
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     wanted = sys.maxsize if options.minutes else options.kills
     sums: Counter[str] = Counter()
@@ -180,13 +192,12 @@ def torture_source(options: argparse.Namespace) -> int:
             reading = source_storm.spark_reading(Path(folder)) if with_spark else source_storm.Plain()
             rounds = source_storm.ROUNDS
             account = source_storm.run(Path(folder), seed + storms, by, reading, rounds, messages=80)
-        told = "with Spark" if with_spark else "without Spark"
-        print(f"by {by}, {told} (seed {seed + storms}): {account.words()}", flush=True)
+        how = "with Spark" if with_spark else "without Spark"
+        print(f"by {by}, {how} (seed {seed + storms}): {account.words()}", flush=True)
         storms += 1
         sums += account.counts
         if account.faults:
-            print("FAULTS:", *account.faults[:20], sep="\n  ")
-            return 1
+            return told("source", seed + storms - 1, account.faults)
     print(f"{storms} storms from seed {seed}: {source_storm.Account(sums).words()}. No fault.")
     return 0
 

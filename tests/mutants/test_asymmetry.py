@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast.wire.http.server import ROUTES
+from tests.kit.server import asymmetry_checks as tests
+from tests.kit.server import cost_mutants as cost
 from tests.kit.server.asymmetry import COMMANDS, LARGEST, Population
-from tests.mutants import test_cost as cost
-from tests.process.server import test_asymmetry as tests
 
 Patch = pytest.MonkeyPatch
 
@@ -80,11 +80,11 @@ def test_it_is_noticed(
 
     def check() -> None:
         for row in rows:
-            tests.test_a_command(row, count, small, large)
+            tests.a_command(row, count, small, large)
         for row in largest:
-            tests.test_a_command_of_the_largest_size(row, large)
+            tests.a_command_of_the_largest_size(row, large)
         for route in routes:
-            tests.test_a_route(route, count, large)
+            tests.a_route(route, count, large)
 
     assert len(rows + largest) + len(routes) == 1
     check()

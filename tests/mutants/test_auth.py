@@ -20,7 +20,7 @@ from holdfast.wire.config import Secret
 from holdfast.wire.limits import Admission
 from holdfast.wire.passwords import Hash
 from holdfast.wire.tokens import TokenCheck
-from tests.unit.server import test_auth, test_auth_keys, test_config, test_logs
+from tests.kit.server import auth_checks, auth_keys_checks, config_checks, logs_checks
 
 
 def break_it(patch: pytest.MonkeyPatch, owner: Any, name: str, right: str, wrong: str) -> None:
@@ -41,7 +41,7 @@ MUTANTS: dict[str, Broken] = {
         "check",
         "algorithms=list(self._algorithms)",
         "algorithms=[jwt.get_unverified_header(token)['alg']]",
-        test_auth.test_token_may_not_choose_its_algorithm,
+        auth_checks.token_may_not_choose_its_algorithm,
         {},
     ),
     "no signature is checked": (
@@ -49,7 +49,7 @@ MUTANTS: dict[str, Broken] = {
         "check",
         '"verify_iat": False',
         '"verify_iat": False, "verify_signature": False',
-        test_auth.test_token_that_is_not_good,
+        auth_checks.token_that_is_not_good,
         {},
     ),
     "expired tokens are good": (
@@ -57,7 +57,7 @@ MUTANTS: dict[str, Broken] = {
         "check",
         '"verify_iat": False',
         '"verify_iat": False, "verify_exp": False',
-        test_auth.test_token_that_is_not_good,
+        auth_checks.token_that_is_not_good,
         {},
     ),
     "any audience is good": (
@@ -65,7 +65,7 @@ MUTANTS: dict[str, Broken] = {
         "check",
         "bool(config.audience)",
         "False",
-        test_auth.test_audience_and_clocks,
+        auth_checks.audience_and_clocks,
         {},
     ),
     "a role may be anything": (
@@ -73,7 +73,7 @@ MUTANTS: dict[str, Broken] = {
         "_claims",
         "not isinstance(role, str) or not role",
         "role is None",
-        test_auth.test_role_that_a_token_must_name,
+        auth_checks.role_that_a_token_must_name,
         {},
     ),
     "who shows something wrong is anonymous": (
@@ -81,7 +81,7 @@ MUTANTS: dict[str, Broken] = {
         "begin",
         "return self._token(data)",
         "return self._token(data) if data != b'bad' else self._anonymous('')",
-        test_auth.test_nobody,
+        auth_checks.nobody,
         {},
     ),
     "everybody may be anonymous": (
@@ -89,7 +89,7 @@ MUTANTS: dict[str, Broken] = {
         "_anonymous",
         "if self._config.methods else ANONYMOUS",
         "or ANONYMOUS",
-        test_auth.test_nobody,
+        auth_checks.nobody,
         {},
     ),
     "a certificate's end does not matter": (
@@ -97,7 +97,7 @@ MUTANTS: dict[str, Broken] = {
         "_certified",
         "expires_ns <= self._clock.now_ns()",
         "expires_ns <= 0",
-        test_auth.test_certificates,
+        auth_checks.certificates,
         {},
     ),
     "an old password is remembered after a reload": (
@@ -106,7 +106,7 @@ MUTANTS: dict[str, Broken] = {
         "self._recognised: dict[str, bytes] = {}",
         "self._recognised = getattr(self, '_recognised', {})\n"
         "    self._seal = self.__dict__.setdefault('_first', self._seal)",
-        test_auth.test_a_password_is_hashed_once,
+        auth_checks.a_password_is_hashed_once,
         {},
     ),
     "every password is hashed again": (
@@ -114,7 +114,7 @@ MUTANTS: dict[str, Broken] = {
         "_fits",
         "if known is not None and",
         "if known is None and",
-        test_auth.test_a_password_is_hashed_once,
+        auth_checks.a_password_is_hashed_once,
         {},
     ),
     "no end of passwords": (
@@ -122,7 +122,7 @@ MUTANTS: dict[str, Broken] = {
         "_fits",
         "len(self._hashing) >= HASHES_WAITING_MAX",
         "False",
-        test_auth.test_a_flood_of_passwords_is_refused,
+        auth_checks.a_flood_of_passwords_is_refused,
         {},
     ),
     "a part of the digest is enough": (
@@ -130,7 +130,7 @@ MUTANTS: dict[str, Broken] = {
         "fits",
         "hmac.compare_digest(found, self.digest)",
         "hmac.compare_digest(found[:0], self.digest[:0])",
-        test_auth.test_passwords,
+        auth_checks.passwords,
         {},
     ),
     "names of grants are regular expressions": (
@@ -138,7 +138,7 @@ MUTANTS: dict[str, Broken] = {
         "_pattern",
         "map(re.escape, text.split('*'))".replace("'", '"'),
         'text.split("*")',
-        test_auth.test_grants,
+        auth_checks.grants,
         {"role": "anybody", "action": "consume", "topic": "public/default/newsXtoday", "allowed": False},
     ),
     "a grant on a topic is one on its namespace": (
@@ -146,7 +146,7 @@ MUTANTS: dict[str, Broken] = {
         "covers",
         "len(self.place) <= len(place) and",
         "",
-        test_auth.test_places_above_a_topic,
+        auth_checks.places_above_a_topic,
         {},
     ),
     "any action is every action": (
@@ -154,7 +154,7 @@ MUTANTS: dict[str, Broken] = {
         "_allows",
         "actions & rule.allow and ",
         "",
-        test_auth.test_grants,
+        auth_checks.grants,
         {"role": "billing", "action": "admin", "topic": "shop/eu/orders", "allowed": False},
     ),
     "a lookup asks nobody": (
@@ -162,7 +162,7 @@ MUTANTS: dict[str, Broken] = {
         "authorize",
         "self._looks_up(role, name) if",
         "True if",
-        test_auth.test_what_the_protocol_asks,
+        auth_checks.what_the_protocol_asks,
         {},
     ),
     "who has gone still counts": (
@@ -170,7 +170,7 @@ MUTANTS: dict[str, Broken] = {
         "leave",
         "self.count -= 1",
         "pass",
-        test_auth.test_connections_in_all_and_from_one_address,
+        auth_checks.connections_in_all_and_from_one_address,
         {},
     ),
     "tokens stand in the log": (
@@ -178,15 +178,15 @@ MUTANTS: dict[str, Broken] = {
         "masked",
         "text = pattern.sub(instead, text)",
         "pass",
-        test_logs.test_what_looks_like_a_secret_does_not_get_out,
-        {"text": test_logs.TOKEN},
+        logs_checks.what_looks_like_a_secret_does_not_get_out,
+        {"text": logs_checks.TOKEN},
     ),
     "a client writes lines of its own": (
         logs,
         "_on_one_line",
         "if text.isprintable():",
         "if text:",
-        test_logs.test_a_line_is_one_line,
+        logs_checks.a_line_is_one_line,
         {},
     ),
     "a secret is shown": (
@@ -194,7 +194,7 @@ MUTANTS: dict[str, Broken] = {
         "__repr__",
         '"Secret(***)"',
         "self._text",
-        test_config.test_secrets_are_not_shown,
+        config_checks.secrets_are_not_shown,
         {"tmp_path": True},
     ),
     "the variable wins over the flag": (
@@ -202,7 +202,7 @@ MUTANTS: dict[str, Broken] = {
         "load",
         "reading.read_environment(environment or {})\n    reading.read_flags(flags)",
         "reading.read_flags(flags)\n    reading.read_environment(environment or {})",
-        test_config.test_flag_wins_over_variable_over_file,
+        config_checks.flag_wins_over_variable_over_file,
         {"tmp_path": True},
     ),
     "tables of a list are one": (
@@ -210,7 +210,7 @@ MUTANTS: dict[str, Broken] = {
         "enter",
         "self._lengths.get(way, 0) + 1",
         "1",
-        test_config.test_every_key_is_found_where_it_stands,
+        config_checks.every_key_is_found_where_it_stands,
         {},
     ),
     "a public key is a secret": (
@@ -218,7 +218,7 @@ MUTANTS: dict[str, Broken] = {
         "_is_asymmetric",
         "return True\n    return False",
         "return False\n    return False",
-        test_auth_keys.test_a_public_key_is_no_secret,
+        auth_keys_checks.a_public_key_is_no_secret,
         {"encoding": Encoding.DER},
     ),
     "who may nothing stages": (
@@ -226,7 +226,7 @@ MUTANTS: dict[str, Broken] = {
         "authorize",
         'not may.allows_somewhere(role, "produce")',
         "False",
-        test_auth.test_what_the_protocol_asks,
+        auth_checks.what_the_protocol_asks,
         {},
     ),
     "a tenant's admins do everything": (
@@ -234,7 +234,7 @@ MUTANTS: dict[str, Broken] = {
         "_allows",
         'if "admin" in actions and role',
         "if role",
-        test_auth.test_a_tenants_own_admins,
+        auth_checks.a_tenants_own_admins,
         {},
     ),
     "an empty host is everybody's": (
@@ -242,7 +242,7 @@ MUTANTS: dict[str, Broken] = {
         "_listen_conflicts",
         "if not listen.host:",
         "if False:",
-        test_config.test_an_empty_variable_does_not_open_every_network,
+        config_checks.an_empty_variable_does_not_open_every_network,
         {"tmp_path": True},
     ),
     "keys that nobody asks for": (
@@ -250,7 +250,7 @@ MUTANTS: dict[str, Broken] = {
         "_authentication_conflicts",
         "if named and method not in authentication.methods:",
         "if False:",
-        test_config.test_keys_that_nobody_asks_for,
+        config_checks.keys_that_nobody_asks_for,
         {"tmp_path": True},
     ),
     "every mistake is in the first line": (
@@ -258,7 +258,7 @@ MUTANTS: dict[str, Broken] = {
         "_locate",
         'begin, statement = number + 1, ""',
         'statement = ""',
-        test_config.test_flag_wins_over_variable_over_file,
+        config_checks.flag_wins_over_variable_over_file,
         {"tmp_path": True},
     ),
 }
@@ -275,11 +275,11 @@ def test_a_broken_guard_is_noticed(bug: str, tmp_path: Path, monkeypatch: pytest
         each.unlink()
     break_it(monkeypatch, owner, name, right, wrong)
     if name == "masked":
-        monkeypatch.setattr(test_logs, "masked", logs.masked)
+        monkeypatch.setattr(logs_checks, "masked", logs.masked)
     if owner in (authorization, authorization._Rule, Authorizer):
-        monkeypatch.setattr(test_auth, "RULES", Authorizer(test_auth.GRANTS))
-    if test is test_config.test_flag_wins_over_variable_over_file:
-        monkeypatch.setattr(test_config, "load", settings.load)
+        monkeypatch.setattr(auth_checks, "RULES", Authorizer(auth_checks.GRANTS))
+    if test is config_checks.flag_wins_over_variable_over_file:
+        monkeypatch.setattr(config_checks, "load", settings.load)
     with pytest.raises((Exception, pytest.fail.Exception)) as caught:
         test(**given)
     assert not isinstance(caught.value, NameError), "it is the mutant that is broken"

@@ -13,10 +13,8 @@ import pytest
 from holdfast.wire.http.server import ROUTES
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit import served as served_by
-from tests.kit.served import Served, served
-from tests.process.server import test_auth_everywhere as everywhere
-from tests.process.server.test_auth_http import ask, bearer
-from tests.process.server.test_auth_wire import make_world
+from tests.kit.served import Served
+from tests.kit.server import auth_everywhere
 
 B = pb.BaseCommand
 Check = Callable[[Served], None]
@@ -32,14 +30,14 @@ class Forgetful:
 
 
 def commands(kinds: Iterable[int]) -> tuple[Check, ...]:
-    return tuple(functools.partial(everywhere.test_every_command_asks, kind) for kind in kinds)
+    return tuple(functools.partial(auth_everywhere.command_asks, kind) for kind in kinds)
 
 
 def paths() -> tuple[Check, ...]:
     """Those that look: what ends or changes the topic would be noticed by the next one, too."""
-    looking = [route for route in ROUTES if route.method == "GET" and route.path not in everywhere.KNOWN]
+    looking = [route for route in ROUTES if route.method == "GET" and route.path not in auth_everywhere.KNOWN]
     return tuple(
-        functools.partial(everywhere.test_every_path_asks, route)
+        functools.partial(auth_everywhere.path_asks, route)
         for route in looking
         if route.action not in ("health", "describe")
     )
@@ -50,7 +48,7 @@ STAGES = (B.STAGE_OPEN, B.STAGE_CLOSE, B.STAGE_DROP)
 SERVERS = {
     "no command asks": Forgetful(
         "from holdfast.wire.connection import Connection\nConnection.authorize = lambda *_, **__: None\n",
-        commands(sorted(everywhere.ASKING)),
+        commands(sorted(auth_everywhere.ASKING)),
     ),
     "no path asks": Forgetful(
         "from holdfast.wire.access import Access\nAccess._allows_http = lambda *_: True\n", paths()
@@ -64,11 +62,11 @@ SERVERS = {
         "def authorize(self, action, name, subscription='', behind=''):\n"
         "    self.options.authorize(self.role, action, name, subscription)\n"
         "Connection.authorize = authorize\n",
-        (functools.partial(everywhere.test_a_proxy_is_asked_for_whom_it_speaks, "stranger"),),
+        (functools.partial(auth_everywhere.proxy_is_asked, "stranger"),),
     ),
     "nobody is behind a proxy of HTTP": Forgetful(
         "from holdfast.wire import access\naccess.ORIGINAL_PRINCIPAL = 'X-Other'\n",
-        (everywhere.test_a_proxy_is_asked_for_whom_it_speaks_over_http,),
+        (auth_everywhere.proxy_is_asked_over_http,),
     ),
     "whatever is wrong is told to nobody in particular": Forgetful(
         "from holdfast.wire.http import server\n"
@@ -76,8 +74,8 @@ SERVERS = {
         "    return server.Call(self, route, request)\n"
         "server.HttpServer._call = call\n",
         tuple(
-            functools.partial(everywhere.test_who_is_nobody_is_not_told_what_is_wrong, route)
-            for route in everywhere.NAMING
+            functools.partial(auth_everywhere.stranger_is_not_told_what_is_wrong, route)
+            for route in auth_everywhere.NAMING
             if "{tenant}" in route.path
         ),
     ),
@@ -93,10 +91,7 @@ def server(
     program.write_text(text)
     program.chmod(0o700)
     monkeypatch.setattr(served_by, "COMMAND", str(program))
-    arguments = ["--config", make_world(tmp_path).configure(extra=everywhere.GRANTS), "--tls-port", "0"]
-    with served(tmp_path / "data", *arguments, http=True) as server:
-        for path in (f"{everywhere.TOPICS}/orders", f"{everywhere.TOPICS}/orders/subscription/s"):
-            assert ask(server, "PUT", path, bearer("root"))[0] == 204
+    with auth_everywhere.granting(tmp_path) as server:
         yield server
 
 

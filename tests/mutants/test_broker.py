@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.errors import HoldfastError
-from tests.conformance.test_broker_model import SimMachine
 from tests.kit.broker import harness as broker_harness
+from tests.kit.broker.machine import SimMachine
 from tests.kit.broker.model import Wrong
 from tests.kit.broker.mutants import MUTANTS
 
@@ -34,6 +34,11 @@ def play() -> None:
         suppress_health_check=[*HealthCheck],
     )
     run_state_machine_as_test(Fixed, settings=fixed)
+
+
+def test_without_a_mutant_nothing_is_noticed() -> None:
+    """The histories that notice every mutant find no fault in the broker as it is."""
+    play()
 
 
 @pytest.mark.parametrize("name", MUTANTS)

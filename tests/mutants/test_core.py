@@ -1,190 +1,100 @@
-"""Mutants of the headers that read entries and ledgers: each changes a copy, and a native test must notice.
+"""Mutants of the core: each changes a header, and a native test must notice.
 
-Each names a text that must occur exactly once in its file, so that a mutant cannot silently become none.
+All of them are compiled together and chosen at run time (kit/native.py); the same build without a mutant
+passes, so what is noticed is the change.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.kit import ROOT
+from tests.kit import native
+from tests.kit.native import CHOICE, Mutant
+from tests.kit.native_mutants import MUTANTS
+from tests.kit.server.fuzz_wire import write_corpus
 
-FLAGS = ["-std=c++20", "-O0", "-pthread"]
+FLAGS = ("-O0", "-w", "-include", "holdfast/mutant_switch.hpp")
+TOGETHER = tuple(mutant for mutant in MUTANTS if not mutant.alone)
+ALONE = tuple(mutant for mutant in MUTANTS if mutant.alone)
+PROGRAMS = sorted({mutant.program for mutant in TOGETHER})
+CORPUS = "HOLDFAST_CORPUS"
+PATIENCE = {"HOLDFAST_TEST_PATIENCE_MS": "3000"}
+
+
+def build_unit(folder: Path, unit: str) -> Path:
+    programs = [program for program in PROGRAMS if native.unit_of(program) == unit]
+    return native.built(f"mutants-{unit}", native.unit_source(folder, programs), folder, FLAGS)
+
+
+def build_alone(mutant: Mutant) -> Path:
+    with tempfile.TemporaryDirectory(prefix="holdfast-mutant.") as scratch:
+        folder = Path(scratch)
+        native.with_all((), folder)
+        header = folder / "holdfast" / mutant.file
+        header.write_text(native.patched(header.read_text(), mutant))
+        source = native.unit_source(folder, [mutant.program])
+        return native.built(f"mutant-{mutant.name}", source, folder, FLAGS)
 
 
 @dataclass(frozen=True)
-class Mutant:
-    name: str
-    file: str
-    old: str
-    new: str
-    program: str  # the native test that kills it
+class Builds:
+    """Programs to come: one per unit, and one per mutant that cannot be chosen at run time."""
 
+    units: dict[str, Future[Path]]
+    alone: dict[str, Future[Path]]
+    numbers: dict[str, int]
+    corpus: Path
 
-MUTANTS = (
-    Mutant(
-        "payload-not-summed",
-        "entries.hpp",
-        "if (verify_payload(header, bytes.data()) != BlockFault::none) return BlockFault::crc;",
-        "",
-        "test_entry_runs",
-    ),
-    Mutant(
-        "block-of-any-kind",
-        "entries.hpp",
-        "if (header.kind != kEntryBlock) return BlockFault::kind;",
-        "",
-        "test_entry_runs",
-    ),
-    Mutant(
-        "index-believed",
-        "ledger_read.hpp",
-        "return read_at(file, request, offsets[0], request.size_max, 1, fault) ? offsets[0] : 0;",
-        "return offsets[0];",
-        "test_ledger_read",
-    ),
-    Mutant(
-        "no-chain",
-        "ledger_read.hpp",
-        "return read_by_chain(*file, request, count, fault);",
-        "throw damaged(*file, request.entry, 0, fault.words);",
-        "test_ledger_read",
-    ),
-    Mutant(
-        "batch-cut-short",
-        "entry.hpp",
-        "if (part.fields.payload_size > rest_.size() - 4 - size) return false;",
-        "if (part.fields.payload_size > rest_.size() - 4 - size) part.fields.payload_size = 0;",
-        "test_entry",
-    ),
-    Mutant(
-        "acknowledged-handed-over",
-        "handover.hpp",
-        "(masks_[item.mask_at + message / 64] >> (message % 64) & 1) != 0;",
-        "true;",
-        "test_entry_runs",
-    ),
-    Mutant(
-        "half-an-event-stays",
-        "frame_writer.hpp",
-        "if (!kept_) frame_.buffer_.cut(start_);",
-        "",
-        "test_entry",
-    ),
-    Mutant(
-        "one-copy-only",
-        "publication.hpp",
-        "next_ = 1 - next_;",
-        "",
-        "test_publication",
-    ),
-    Mutant(
-        "mixture-read",
-        "publication.hpp",
-        "if (out[kViewBegin] != out[kViewEnd]) return std::nullopt;",
-        "out[kViewBegin] = out[kViewEnd];",
-        "test_publication",
-    ),
-    Mutant(
-        "ingest-as-the-policy-says",
-        "log.hpp",
-        "topic->deduplicate || always_deduplicated(view.producer())",
-        "topic->deduplicate",
-        "test_log",
-    ),
-    Mutant(
-        "ingest-forgotten-with-the-policy",
-        "log_topics.hpp",
-        "if (!always_deduplicated(name)) producer.last = -1;",
-        "producer.last = -1;",
-        "test_log",
-    ),
-    Mutant(
-        "put-end-of-the-first",
-        "queue.hpp",
-        "std::max(put_end, claim.position + claim.length)",
-        "std::max(put_end, claim.position + first)",
-        "test_put_end",
-    ),
-    Mutant(
-        "put-end-without-a-put",
-        "queue.hpp",
-        "if (verdict == Verdict::ok) put_end = std::max(put_end, claim.position + claim.length);",
-        "",
-        "test_put_end",
-    ),
-    Mutant(
-        "pattern-without-an-end",
-        "wire_pattern.hpp",
-        "if (++steps_ > kPatternStepsMax)",
-        "if (false)",
-        "test_wire_pattern",
-    ),
-    Mutant(
-        "sends-behind-a-refused-one",
-        "wire_reader.hpp",
-        "if (refused != SendFault::checksum) drop_producer(send.producer);",
-        "",
-        "test_wire",
-    ),
-    Mutant(
-        "fold-too-far",
-        "crc32c.hpp",
-        "{make_fold(384), make_fold(256), make_fold(128), {0, 0}}",
-        "{make_fold(384), make_fold(256), make_fold(256), {0, 0}}",
-        "test_crc32c",
-    ),
-)
-
-
-def processor() -> set[str]:
-    """What it can do."""
-    return set(Path("/proc/cpuinfo").read_text().split())
-
-
-def judge(mutant: Mutant) -> subprocess.CompletedProcess[str]:
-    """Runs the mutant's native test over the headers, changed as it says."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-test.") as directory:
-        native = Path(directory) / "native"
-        shutil.copytree(ROOT / "native/holdfast", native / "holdfast")
-        header = native / "holdfast" / mutant.file
-        text = header.read_text()
-        assert text.count(mutant.old) == 1, f"{mutant.old!r} occurs {text.count(mutant.old)} times"
-        header.write_text(text.replace(mutant.old, mutant.new))
-        binary = Path(directory) / "program"
-        source = ROOT / f"native/tests/{mutant.program}.cpp"
-        compiler = os.environ.get("CXX", "g++")
-        subprocess.run([compiler, *FLAGS, f"-I{native}", str(source), "-o", str(binary)], check=True)
-        return subprocess.run(
-            [str(binary)],
-            env={**os.environ, "HOLDFAST_RUNTIME_DIR": directory},
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
+    def verdict(self, mutant: Mutant) -> str:
+        """Return what the native test said; empty if it noticed nothing."""
+        binary = (self.alone.get(mutant.name) or self.units[native.unit_of(mutant.program)]).result()
+        choice = {CHOICE: str(self.numbers.get(mutant.name, 0)), CORPUS: str(self.corpus)}
+        try:
+            done = native.execute(binary, mutant.program, **choice, **PATIENCE)
+        except subprocess.TimeoutExpired:
+            return "it never ended"
+        return done.stderr or f"status {done.returncode}" if done.returncode else ""
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
-    with ThreadPoolExecutor(2) as pool:
-        yield {mutant.name: pool.submit(judge, mutant) for mutant in MUTANTS}
+def builds() -> Iterator[Builds]:
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-mutants.") as scratch,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        folder = Path(scratch)
+        numbers = native.with_all(TOGETHER, folder)
+        yield Builds(
+            {unit: pool.submit(build_unit, folder, unit) for unit in native.UNITS},
+            {mutant.name: pool.submit(build_alone, mutant) for mutant in ALONE},
+            numbers,
+            write_corpus(folder / "corpus"),
+        )
 
 
+@pytest.mark.timeout(600)  # the first ones wait for the compiler
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_without_a_mutant_nothing_is_noticed(program: str, builds: Builds) -> None:
+    binary = builds.units[native.unit_of(program)].result()
+    done = native.execute(binary, program, **{CORPUS: str(builds.corpus)})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_mutant_is_caught(
-    mutant: Mutant, verdicts: dict[str, Future[subprocess.CompletedProcess[str]]]
-) -> None:
-    if mutant.name == "fold-too-far" and not {"avx512f", "vpclmulqdq"} <= processor():
-        pytest.skip("this processor does not fold")
-    done = verdicts[mutant.name].result()
-    assert done.returncode != 0, "it survived"
-    print(done.stderr)
+def test_mutant_is_caught(mutant: Mutant, builds: Builds) -> None:
+    said = builds.verdict(mutant)
+    assert said, f"nothing noticed that {mutant.breaks}"
+    print(said)
+
+
+def test_how_many(counts: Callable[[str], None]) -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    counts(f"{len(MUTANTS)} mutants of the core in {len(native.UNITS)} builds and {len(ALONE)} of their own")

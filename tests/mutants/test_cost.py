@@ -16,7 +16,7 @@ from holdfast.broker.topic import Topic
 from holdfast.errors import Closed
 from holdfast.wire.budget import Budget
 from holdfast.wire.connection import Connection
-from holdfast.wire.listing import Listing, Listings
+from holdfast.wire.listing import Listings
 from holdfast.wire.logs import Refusals
 from holdfast.wire.pace import Appetite, Pace
 from holdfast.wire.proto import pulsar_pb2 as pb
@@ -24,9 +24,10 @@ from holdfast.wire.quota import Gauge, Quota
 from holdfast.wire.sink import WireConsumer
 from holdfast.wire.turns import Pending
 from holdfast.wire.watching import Subject, Watching
-from tests.unit.server import test_cost as tests
-from tests.unit.server import test_cost_commands as singles
-from tests.unit.server import test_quota as quota
+from tests.kit.server import cost_checks as tests
+from tests.kit.server import cost_commands_checks as singles
+from tests.kit.server import quota_checks as quota
+from tests.kit.server.cost_mutants import a_list_each_time, answers_without_a_reader, stats_of_all
 
 Patch = pytest.MonkeyPatch
 LOOKUP: dict[str, Any] = {"kind": pb.BaseCommand.LOOKUP, "fields": {"topic": "x" * (129 << 10)}}
@@ -34,11 +35,6 @@ PRODUCER: dict[str, Any] = {
     "kind": pb.BaseCommand.PRODUCER,
     "fields": {"topic": "t", "producer_id": 1, "metadata": [{"key": "", "value": ""}] * 1001},
 }
-
-
-def answers_without_a_reader(patch: Patch) -> None:
-    """Every request that was read is carried out, whether its answer can be written or not."""
-    patch.setattr(Pending, "ready", property(lambda self: bool(self._waiting)))
 
 
 def all_at_once(patch: Patch) -> None:
@@ -52,30 +48,10 @@ def all_at_once(patch: Patch) -> None:
     patch.setattr(Pending, "add", add)
 
 
-def a_list_each_time(patch: Patch) -> None:
-    """Every request looks at all names."""
-
-    def of(self: Listings, namespace: str) -> Listing:
-        prefix = f"persistent://{namespace}/"
-        return Listing(sorted(name for name in self._broker.machine.state.names if name.startswith(prefix)))
-
-    patch.setattr(Listings, "of", of)
-
-
 def lists_of_old(patch: Patch) -> None:
     """What was encoded once is told for ever."""
     real = Listings.of
     patch.setattr(Listings, "of", functools.cache(real))
-
-
-def stats_of_all(patch: Patch) -> None:
-    """Who asks for one consumer looks at every one."""
-
-    def stats(self: WireConsumer) -> Any:
-        every = self.dispatcher.stats().consumers
-        return next((each for each in every if each.id == self.ticket), None)
-
-    patch.setattr(WireConsumer, "stats", stats)
 
 
 def readers_are_looked_for(patch: Patch) -> None:
@@ -240,45 +216,45 @@ def the_same_appetite(patch: Patch) -> None:
 
 
 NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
-    (answers_without_a_reader, tests.test_no_answers_are_computed_for_a_client_that_does_not_read, {}),
-    (all_at_once, tests.test_requests_of_one_connection_let_those_of_others_pass, {}),
-    (a_list_each_time, tests.test_a_list_that_is_asked_for_again_costs_no_look_at_the_topics, {}),
-    (lists_of_old, tests.test_a_list_follows_what_is_created_and_deleted, {"patterned": False}),
-    (stats_of_all, tests.test_the_stats_of_each_consumer_look_at_one, {}),
-    (readers_are_looked_for, tests.test_consumers_that_leave_together_cost_each_the_same, {"durable": False}),
-    (half_frames_stay, tests.test_a_closed_connection_holds_no_half_frame, {}),
-    (nobody_counts, tests.test_half_frames_have_a_limit_for_all_connections, {}),
-    (nobody_is_refused, tests.test_a_client_cannot_have_the_memory_of_all_by_its_sessions, {}),
+    (answers_without_a_reader, tests.no_answers_are_computed_for_a_client_that_does_not_read, {}),
+    (all_at_once, tests.requests_of_one_connection_let_those_of_others_pass, {}),
+    (a_list_each_time, tests.a_list_that_is_asked_for_again_costs_no_look_at_the_topics, {}),
+    (lists_of_old, tests.a_list_follows_what_is_created_and_deleted, {"patterned": False}),
+    (stats_of_all, tests.the_stats_of_each_consumer_look_at_one, {}),
+    (readers_are_looked_for, tests.consumers_that_leave_together_cost_each_the_same, {"durable": False}),
+    (half_frames_stay, tests.a_closed_connection_holds_no_half_frame, {}),
+    (nobody_counts, tests.half_frames_have_a_limit_for_all_connections, {}),
+    (nobody_is_refused, tests.a_client_cannot_have_the_memory_of_all_by_its_sessions, {}),
     (
         large_reads,
-        tests.test_a_reader_that_does_not_read_costs_its_buffer_and_one_read,
+        tests.a_reader_that_does_not_read_costs_its_buffer_and_one_read,
         {"durable": False},
     ),
-    (lists_are_free, tests.test_watched_lists_count_for_what_is_held, {}),
-    (changes_for_each, tests.test_who_watches_the_same_is_told_the_same, {}),
-    (any_pace_will_do, tests.test_a_byte_now_and_then_does_not_keep_a_frame_open, {}),
-    (any_pace_will_do, tests.test_a_client_that_reads_a_byte_now_and_then_is_closed, {}),
-    (pauses_count, tests.test_a_slow_client_that_keeps_pace_is_not_closed, {}),
-    (every_refusal_is_said, tests.test_refusals_are_logged_with_their_reason_and_throttled, {}),
-    (refusals_are_silent, tests.test_refusals_are_logged_with_their_reason_and_throttled, {}),
-    (in_one_go, singles.test_many_ids_are_redelivered_in_slices, {}),
-    (any_size, singles.test_a_command_that_is_too_large_costs_its_connection, LOOKUP),
-    (any_number, singles.test_a_command_that_is_too_large_costs_its_connection, PRODUCER),
-    (asks_each_time, singles.test_who_is_asked_for_a_sign_of_life_is_asked_once, {}),
-    (the_last_is_forgotten, singles.test_the_last_message_is_read_once, {}),
-    (the_same_appetite, singles.test_less_is_read_of_a_client_whose_commands_take_long, {}),
+    (lists_are_free, tests.watched_lists_count_for_what_is_held, {}),
+    (changes_for_each, tests.who_watches_the_same_is_told_the_same, {}),
+    (any_pace_will_do, tests.a_byte_now_and_then_does_not_keep_a_frame_open, {}),
+    (any_pace_will_do, tests.a_client_that_reads_a_byte_now_and_then_is_closed, {}),
+    (pauses_count, tests.a_slow_client_that_keeps_pace_is_not_closed, {}),
+    (every_refusal_is_said, tests.refusals_are_logged_with_their_reason_and_throttled, {}),
+    (refusals_are_silent, tests.refusals_are_logged_with_their_reason_and_throttled, {}),
+    (in_one_go, singles.many_ids_are_redelivered_in_slices, {}),
+    (any_size, singles.a_command_that_is_too_large_costs_its_connection, LOOKUP),
+    (any_number, singles.a_command_that_is_too_large_costs_its_connection, PRODUCER),
+    (asks_each_time, singles.who_is_asked_for_a_sign_of_life_is_asked_once, {}),
+    (the_last_is_forgotten, singles.the_last_message_is_read_once, {}),
+    (the_same_appetite, singles.less_is_read_of_a_client_whose_commands_take_long, {}),
     *(
-        (no_quota, quota.test_so_many_and_no_more, {"setting": setting, "make": make, "there": there})
+        (no_quota, quota.so_many_and_no_more, {"setting": setting, "make": make, "there": there})
         for setting, make, there in quota.COUNTS
     ),
-    (no_quota, quota.test_properties_and_schemas_have_a_size, {}),
-    (no_quota, quota.test_names_properties_and_schemas_have_a_limit_in_all, {}),
-    (what_comes_does_not_count, quota.test_many_at_once_are_counted_exactly, {}),
-    (what_is_deleted_counts, quota.test_names_properties_and_schemas_have_a_limit_in_all, {}),
-    (masks_are_believed, quota.test_a_false_mask_is_not_kept, {"size": 100}),
-    (long_masks_are_dropped, quota.test_a_true_mask_of_a_large_batch_is_kept, {}),
-    (a_seek_believes_masks, quota.test_a_seek_with_a_false_mask_keeps_nothing, {}),
-    (any_number_of_parts, quota.test_so_many_batches_are_acknowledged_in_part, {}),
+    (no_quota, quota.properties_and_schemas_have_a_size, {}),
+    (no_quota, quota.names_properties_and_schemas_have_a_limit_in_all, {}),
+    (what_comes_does_not_count, quota.many_at_once_are_counted_exactly, {}),
+    (what_is_deleted_counts, quota.names_properties_and_schemas_have_a_limit_in_all, {}),
+    (masks_are_believed, quota.a_false_mask_is_not_kept, {"size": 100}),
+    (long_masks_are_dropped, quota.a_true_mask_of_a_large_batch_is_kept, {}),
+    (a_seek_believes_masks, quota.a_seek_with_a_false_mask_keeps_nothing, {}),
+    (any_number_of_parts, quota.so_many_batches_are_acknowledged_in_part, {}),
 ]
 
 

@@ -11,9 +11,9 @@ from holdfast.broker import metrics
 from holdfast.broker.topic import Topic
 from holdfast.broker.traffic import Rates
 from holdfast.wire.http import positions, refusals, stats, subscriptions
+from tests.kit.server import http_effects_checks as effects
+from tests.kit.server import http_metrics_checks as texts
 from tests.kit.server.http_world import HttpWorld, http
-from tests.unit.server import test_http_effects as effects
-from tests.unit.server import test_http_metrics as texts
 
 __all__ = ["http"]
 
@@ -54,11 +54,11 @@ def no_rates(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[HttpWorld], None]]] = [
-    (any_position_will_do, effects.test_a_reset_to_a_position),
-    (busy_is_a_conflict, effects.test_a_subscription_in_use_is_deleted_by_force_alone),
+    (any_position_will_do, effects.a_reset_to_a_position),
+    (busy_is_a_conflict, effects.a_subscription_in_use_is_deleted_by_force_alone),
     (labels_as_they_are, lambda http: quoted_page(http)),
-    (holes_from_their_first, effects.test_peeking_leaves_out_what_is_acknowledged),
-    (no_rates, effects.test_stats_tell_who_is_there_and_how_fast),
+    (holes_from_their_first, effects.peeking_leaves_out_what_is_acknowledged),
+    (no_rates, effects.stats_tell_who_is_there_and_how_fast),
 ]
 
 

@@ -18,7 +18,7 @@ from holdfast.wire.http.scraping import Scrapes
 from holdfast.wire.http.server import HttpServer
 from holdfast.wire.logs import Refusals
 from holdfast.wire.pace import Pace
-from tests.unit.server import test_http_cost as tests
+from tests.kit.server import http_cost_checks as tests
 
 Patch = pytest.MonkeyPatch
 
@@ -95,21 +95,21 @@ def refusals_are_silent(patch: Patch) -> None:
 
 
 NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
-    (bodies_take_places, tests.test_open_bodies_take_nobodys_place, {}),
-    (health_waits_in_line, tests.test_health_has_a_place_in_any_crowd, {}),
-    (bodies_have_all_the_time, tests.test_a_body_has_its_time, {}),
-    (nobody_is_refused, tests.test_bodies_count_for_what_is_held, {}),
-    (nobody_is_refused, tests.test_answers_that_are_too_much_for_all_are_refused, {}),
-    (a_page_each, tests.test_scrapes_at_the_same_time_share_a_page, {}),
-    (pages_without_end, tests.test_slow_scrapers_keep_two_pages_in_memory, {}),
-    (a_page_in_one_go, tests.test_making_a_page_lets_others_work, {}),
+    (bodies_take_places, tests.open_bodies_take_nobodys_place, {}),
+    (health_waits_in_line, tests.health_has_a_place_in_any_crowd, {}),
+    (bodies_have_all_the_time, tests.a_body_has_its_time, {}),
+    (nobody_is_refused, tests.bodies_count_for_what_is_held, {}),
+    (nobody_is_refused, tests.answers_that_are_too_much_for_all_are_refused, {}),
+    (a_page_each, tests.scrapes_at_the_same_time_share_a_page, {}),
+    (pages_without_end, tests.slow_scrapers_keep_two_pages_in_memory, {}),
+    (a_page_in_one_go, tests.making_a_page_lets_others_work, {}),
     (
         answers_at_once,
-        tests.test_large_answers_leave_as_they_are_read,
+        tests.large_answers_leave_as_they_are_read,
         {"path": "persistent/public/default"},
     ),
-    (any_pace_will_do, tests.test_a_client_that_reads_its_answer_byte_by_byte_is_closed, {}),
-    (refusals_are_silent, tests.test_refusals_of_http_are_logged_with_their_reason_and_throttled, {}),
+    (any_pace_will_do, tests.a_client_that_reads_its_answer_byte_by_byte_is_closed, {}),
+    (refusals_are_silent, tests.refusals_of_http_are_logged_with_their_reason_and_throttled, {}),
 ]
 
 

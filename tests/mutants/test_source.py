@@ -21,8 +21,7 @@ from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.decoding import Decoding, Wish
 from holdfast.pipeline.reading import FilePlace, open_place
 from tests.kit.ledger.topic_bytes import FIRST, Maker, MemoryTopic, compress
-from tests.unit.pipeline.test_stream import NAMED, ORDERS, Stream, Told, send
-from tests.unit.pipeline.test_stream_loss import read_in_lives
+from tests.kit.pipeline.streams import NAMED, ORDERS, Stream, Told, read_in_lives, send
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

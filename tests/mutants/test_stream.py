@@ -14,9 +14,9 @@ from holdfast.pipeline import batch, stream
 from holdfast.pipeline.batch import BatchReader, Split
 from holdfast.pipeline.options import parse
 from holdfast.pipeline.stream import StreamReader
+from tests.kit.pipeline.streams import NAMED, ORDERS, Stream, Told, send
 from tests.kit.spark import source_storm
 from tests.kit.spark.source_storm import Account, Plain, Storm
-from tests.unit.pipeline.test_stream import NAMED, ORDERS, Stream, Told, send
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 pytestmark = pytest.mark.timeout(300)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.broker import stuck
 from holdfast.broker.dispatch_types import Diagnosis
-from tests.unit.broker import test_stuck as tests
+from tests.kit.broker import stuck_checks as tests
 
 
 def offline_is_stuck(look: stuck.Look, reason: str, text: str, stuck_after_s: float) -> Diagnosis:
@@ -24,9 +24,9 @@ def nothing_is_stuck(look: stuck.Look, reason: str, text: str, stuck_after_s: fl
 def test_it_is_noticed(mutant: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(stuck, "judged", mutant)
     for test in (
-        tests.test_consumers_that_went_offline_leave_no_stuck_subscription,
-        tests.test_every_other_reason_is_stuck_after_its_time,
-        lambda: tests.test_the_metric_of_a_subscription_whose_consumers_are_offline(tmp_path),
+        tests.consumers_that_went_offline_leave_no_stuck_subscription,
+        tests.every_other_reason_is_stuck_after_its_time,
+        lambda: tests.the_metric_of_a_subscription_whose_consumers_are_offline(tmp_path),
     ):
         with pytest.raises(AssertionError):
             test()

@@ -149,15 +149,16 @@ def test_negative_where_order_counts(client: Any, topic: str) -> None:
 
 
 @program
-def test_redeliver_all(client: Any, topic: str) -> None:
-    for kind in (pulsar.ConsumerType.Shared, pulsar.ConsumerType.Exclusive):
-        consumer = client.subscribe(topic, f"s{kind}", consumer_type=kind)
+def test_redeliver_all(client: Any, topic: str, admin: Any) -> None:
+    for name, kind in (("shared", pulsar.ConsumerType.Shared), ("one", pulsar.ConsumerType.Exclusive)):
+        consumer = client.subscribe(topic, name, consumer_type=kind)
         producer = client.create_producer(topic)
         for n in range(5):
             producer.send(b"%d" % n)
         messages = receive(consumer, 5)
         consumer.acknowledge(messages[1])
-        time.sleep(0.3)  # the client collects acknowledgements for 100 ms
+        while admin.stats(topic, name)["backlog"] > 4:  # the client collects acknowledgements for 100 ms
+            time.sleep(0.01)
         consumer.redeliver_unacknowledged_messages()
         again = receive(consumer, 4)
         assert data_of(again) == [b"0", b"2", b"3", b"4"], kind

@@ -9,7 +9,7 @@ import time
 from functools import partial
 from typing import Any
 
-from tests.kit.server.wire_programs import numbers, refused, send_all
+from tests.kit.server.wire_programs import numbers, refused, send_all, until
 from tests.kit.server.wire_world import program, pulsar
 
 
@@ -181,11 +181,7 @@ def test_closing_leaves_nothing_behind(connect: Any, topic: str, admin: Any) -> 
     client.subscribe(topic, "s")
     client.create_reader(topic, pulsar.MessageId.earliest)
     client.close()
-    for _ in range(100):
-        if [admin.count(each) for each in ("producers", "attached", "connections")] == before:
-            return
-        time.sleep(0.02)
-    raise AssertionError([admin.count(each) for each in ("producers", "attached", "connections")])
+    until(lambda: [admin.count(each) for each in ("producers", "attached", "connections")] == before)
 
 
 @program
@@ -197,7 +193,7 @@ def test_a_topic_that_is_unloaded(client: Any, topic: str, admin: Any) -> None:
     producer.send(b"before")
     consumer.acknowledge(consumer.receive(5000))
     assert reader.read_next(5000).data() == b"before"
-    time.sleep(0.2)  # the client collects acknowledgements for 100 ms
+    until(lambda: admin.stats(topic, "s")["backlog"] == 0)  # the client collects acknowledgements for 100 ms
     assert admin.unload(topic) == 3
     producer.send(b"after")
     assert consumer.receive(5000).data() == b"after"

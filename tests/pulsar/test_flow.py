@@ -2,138 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
-import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast._core import encode_messages
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import refused, until
-from tests.kit.server.wire_raw import Raw, Type, frame_of
-from tests.kit.server.wire_world import ServerProcess, client, job_of, program, pulsar
-
-MIB = 1 << 20
-PAGE = os.sysconf("SC_PAGE_SIZE")
+from tests.kit.server.wire_raw import Raw, Type
+from tests.kit.server.wire_world import ServerProcess, client, job_of, program, pulsar, shared
 
 
 @pytest.fixture(scope="module")
-def process() -> Iterator[ServerProcess]:
-    server = ServerProcess()
-    yield server
-    server.end()
-
-
-def memory(process: ServerProcess) -> int:
-    """What the server has of the machine's memory, without what it shares with the page cache."""
-    resident, shared = Path(f"/proc/{process.pid}/statm").read_text().split()[1:3]
-    return (int(resident) - int(shared)) * PAGE
-
-
-def sends(count: int, size: int) -> bytes:
-    """The frames of so many SENDs."""
-    frames = []
-    for n in range(count):
-        entry = encode_messages([bytes(size)], "raw", n, 1)[0]
-        frames.append(frame_of(Type.SEND, entry, producer_id=1, sequence_id=n))
-    return b"".join(frames)
-
-
-def send(raw: Raw, data: bytes) -> None:
-    """In a thread: until it is sent, or the test has ended."""
-    with contextlib.suppress(OSError):
-        raw.socket.sendall(data)
-
-
-def publish(process: ServerProcess, topic: str, count: int, size: int) -> None:
-    with Raw(process.url) as raw:
-        raw.produce(topic)
-        sending = threading.Thread(target=raw.socket.sendall, args=(sends(count, size),))
-        sending.start()
-        for n in range(count):
-            assert raw.expect(Type.SEND_RECEIPT).sequence_id == n
-        sending.join()
-
-
-@pytest.mark.parametrize(("count", "size"), [(64, MIB), (40_000, 1000)])
-def test_a_client_that_does_not_read(process: ServerProcess, count: int, size: int) -> None:
-    """I84: what waits for it is bounded, and others are not held up."""
-    topic = f"slow-{count}"
-    publish(process, topic, count, size)
-    before = memory(process)
-    with Raw(process.url) as slow, Raw(process.url) as quick:
-        slow.subscribe(topic)
-        slow.flow(1_000_000)
-        quick.subscribe(topic, subscription="quick")
-        quick.flow(1_000_000)
-        quick.messages(count)  # others are not held up
-        assert memory(process) - before < 24 * MIB
-        assert process.admin.stats(topic, "s")["pending"] < count
-        assert [each.message_id.entryId for each in slow.messages(count)] == list(range(count))
-
-
-def test_a_client_that_does_not_read_its_answers(process: ServerProcess) -> None:
-    """Its requests are not read, either: it cannot make the server collect answers."""
-    before = memory(process)
-    with Raw(process.url) as raw:
-        raw.socket.settimeout(1.0)
-        wrong = frame_of(Type.LOOKUP, topic="!/" * 30_000, request_id=1)  # the answer repeats it
-        sent = 0
-        with contextlib.suppress(TimeoutError):
-            for _ in range(1000):
-                raw.socket.sendall(wrong)
-                sent += 1
-        assert sent < 1000
-        assert memory(process) - before < 24 * MIB
-
-
-def test_a_disk_that_stands_still(process: ServerProcess) -> None:
-    """I85: publishers are not read beyond what may be under way; when the disk goes on, all is confirmed."""
-    count, size = 160, MIB
-    topic = "still"
-    with Raw(process.url) as raw, Raw(process.url) as other:
-        raw.produce(topic)
-        other.subscribe("elsewhere")
-        data = sends(count, size)
-        before = memory(process)
-        process.admin.hold_disk()
-        sending = threading.Thread(target=send, args=(raw, data), daemon=True)
-        sending.start()
-        taken = [-1, 0]
-        while taken[-1] != taken[-2]:
-            time.sleep(0.3)
-            taken.append(process.admin.under_way())
-        assert sending.is_alive(), "the server has read all of it"
-        assert taken[-1] < 24 * MIB
-        assert memory(process) - before < 96 * MIB  # in frames, in the log's round, on their way to the disk
-        other.tell(Type.PING)
-        other.expect(Type.PONG)  # who does not publish is served
-        process.admin.release_disk()
-        for n in range(count):
-            assert raw.expect(Type.SEND_RECEIPT).sequence_id == n
-        sending.join()
+def process() -> ServerProcess:
+    return shared()
 
 
 def test_requests_that_pile_up() -> None:
     """No more of them are read than may be under way; none is lost."""
-    process = ServerProcess(server={"requests_max": 10})
-    try:
-        process.admin.hold_disk()
-        with Raw(process.url) as raw:
-            fields: dict[str, Any] = {"subscription": "s", "subType": 0}
-            for n in range(100):
-                raw.tell(Type.SUBSCRIBE, topic=f"t{n}", consumer_id=n, request_id=n, **fields)
-            time.sleep(0.2)
-            process.admin.release_disk()
-            answers = {raw.expect(Type.SUCCESS).request_id for _ in range(100)}
-        assert answers == set(range(100))
-    finally:
-        process.end()
+    process = shared(server={"requests_max": 10})
+    process.admin.hold_disk()
+    with Raw(process.url) as raw:
+        fields: dict[str, Any] = {"subscription": "s", "subType": 0}
+        for n in range(100):
+            raw.tell(Type.SUBSCRIBE, topic=f"t{n}", consumer_id=n, request_id=n, **fields)
+        until(lambda: process.admin.requests() == 10)
+        process.admin.release_disk()
+        answers = {raw.expect(Type.SUCCESS).request_id for _ in range(100)}
+    assert answers == set(range(100))
 
 
 @program

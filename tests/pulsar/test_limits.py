@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from holdfast.wire.access import Access, server_options
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import refused, until
 from tests.kit.server.wire_raw import Raw, Type, full
-from tests.kit.server.wire_world import ServerProcess, client, job_of, program, pulsar
+from tests.kit.server.wire_world import ServerProcess, client, job_of, program, pulsar, shared
 
 MOST = 3
 NAMES = {
@@ -24,11 +23,9 @@ NAMES = {
 }
 
 
-@pytest.fixture(scope="module")
-def process() -> Iterator[ServerProcess]:
-    process = ServerProcess(server=dict.fromkeys(NAMES.values(), MOST))
-    yield process
-    process.end()
+@pytest.fixture
+def process() -> ServerProcess:
+    return shared(server=dict.fromkeys(NAMES.values(), MOST))
 
 
 def asked(kind: int, number: int) -> dict[str, Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,25 +11,7 @@ from holdfast._core import crc32c, encode_messages
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import until
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full, id_of
-from tests.kit.server.wire_world import ServerProcess, server
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def url() -> str:
-    return server().url
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"misuse-{next(_numbers)}"
-
-
-@pytest.fixture
-def raw(url: str) -> Iterator[Raw]:
-    with Raw(url) as connection:
-        yield connection
+from tests.kit.server.wire_world import ServerProcess, server, shared
 
 
 def send_frame(sequence: int, entry: bytes | None = None, producer: int = 1) -> bytes:
@@ -251,11 +231,9 @@ def test_a_schema_version_that_is_none(raw: Raw, topic: str, size: int) -> None:
 
 
 @pytest.fixture
-def narrow() -> Iterator[ServerProcess]:
+def narrow() -> ServerProcess:
     """A server with room for a few requests of each connection."""
-    process = ServerProcess(server={"requests_max": 4, "keep_alive_s": 0.4, "liveness_s": 0.3})
-    yield process
-    process.end()
+    return shared(server={"requests_max": 4, "keep_alive_s": 0.4, "liveness_s": 0.3})
 
 
 def test_requests_in_one_packet_are_counted_too(narrow: ServerProcess) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,27 +13,8 @@ import pytest
 from holdfast._core import crc32c, encode_messages
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import until
-from tests.kit.server.wire_raw import Raw, Type, frame_of, full
-from tests.kit.server.wire_world import ServerProcess, server
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def url() -> str:
-    return server().url
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"raw-{next(_numbers)}"
-
-
-@pytest.fixture
-def raw(url: str) -> Iterator[Raw]:
-    with Raw(url) as connection:
-        yield connection
-
+from tests.kit.server.wire_raw import Raw, Type, frame_of, full, sends
+from tests.kit.server.wire_world import HASTY, ServerProcess, shared
 
 # -- the handshake ------------------------------------------------------------------------------------
 
@@ -295,11 +273,9 @@ def test_a_send_without_a_checksum(raw: Raw, topic: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def hasty() -> Iterator[ServerProcess]:
+def hasty() -> ServerProcess:
     """A server that does not wait long for anybody."""
-    process = ServerProcess(server={"handshake_s": 0.4, "keep_alive_s": 0.4, "liveness_s": 0.3})
-    yield process
-    process.end()
+    return shared(server=HASTY)
 
 
 def test_who_does_not_connect_is_closed(hasty: ServerProcess) -> None:
@@ -309,31 +285,10 @@ def test_who_does_not_connect_is_closed(hasty: ServerProcess) -> None:
         assert error.error == pb.AuthenticationError
 
 
-def test_keep_alive(hasty: ServerProcess) -> None:
-    with Raw(hasty.url) as silent, Raw(hasty.url) as lively:
-        for _ in range(3):
-            kind, _message = lively.hear()
-            assert kind == Type.PING
-            lively.tell(Type.PONG)
-        assert {kind for kind, _ in silent.closed()} == {Type.PING}
-        lively.tell(Type.PING)
-        assert lively.hear()[0] in (Type.PONG, Type.PING)
-
-
 def test_who_does_not_read_for_too_long_is_closed(hasty: ServerProcess) -> None:
-    with Raw(hasty.url) as raw:
-        raw.socket.settimeout(5.0)
-        with pytest.raises(OSError):  # noqa: PT011  # reset, or a broken pipe
-            raw.socket.sendall(frame_of(Type.PING) * 10_000_000)
-
-
-def test_a_dead_holder_gives_way(hasty: ServerProcess) -> None:
-    """A client that is gone without a word holds neither a name nor an exclusive subscription for long."""
-    with Raw(hasty.url) as dead, Raw(hasty.url) as raw:
-        dead.produce("held", producer_name="till")
-        dead.subscribe("held")
-        assert raw.produce("held", producer_name="till").producer_name == "till"
-        raw.subscribe("held")
+    """Answers repeat the long name; none of them is read."""
+    with Raw(hasty.url, receive_bytes=4096) as raw, pytest.raises((ConnectionResetError, BrokenPipeError)):
+        raw.socket.sendall(frame_of(Type.LOOKUP, topic="!/" * 30_000, request_id=1) * 2000)
 
 
 def test_a_living_holder_stays(hasty: ServerProcess) -> None:
@@ -368,14 +323,13 @@ def test_an_end_reaches_who_reads_late() -> None:
         with Raw(process.url, receive_bytes=4096) as raw:
             raw.subscribe("t", 7)
             raw.produce("t")
-            data = b"".join(_send_frames(40_000, 2000))
-            sending = threading.Thread(target=_send, args=(raw, data), daemon=True)
+            sending = threading.Thread(target=raw.push, args=(sends(40_000, 2000),), daemon=True)
             sending.start()
             raw.expect(Type.SEND_RECEIPT)
             stopping = threading.Thread(target=process.stop)
             stopping.start()
             until(lambda: not sending.is_alive() or not _listens(process))
-            time.sleep(0.5)  # so long it does not read
+            time.sleep(0.2)  # so long it does not read
             heard = raw.closed()
             sending.join()
             stopping.join()
@@ -390,17 +344,6 @@ def test_an_end_reaches_who_reads_late() -> None:
             assert last.last_message_id.entryId == receipts  # and the one that was heard before
     finally:
         process.end()
-
-
-def _send_frames(count: int, size: int) -> Iterator[bytes]:
-    for n in range(count):
-        entry = encode_messages([bytes(size)], "raw", n, 1)[0]
-        yield frame_of(Type.SEND, entry, producer_id=1, sequence_id=n)
-
-
-def _send(raw: Raw, data: bytes) -> None:
-    with contextlib.suppress(OSError):
-        raw.socket.sendall(data)
 
 
 def _listens(process: ServerProcess) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.kit.server.wire_programs import fill, numbers, send_all, until
+from tests.kit.server.wire_programs import fill, next_millisecond, numbers, send_all, until
 from tests.kit.server.wire_world import program, pulsar
 
 
@@ -83,7 +83,7 @@ def test_seek(client: Any, topic: str) -> None:
     for n in range(10):
         times.append(int(time.time() * 1000))
         ids.append(producer.send(b"%d" % n))
-        time.sleep(0.005)
+        next_millisecond()
     reader = client.create_reader(topic, pulsar.MessageId.earliest, start_message_id_inclusive=True)
     assert read_all(reader) == numbers(0, 10)
     reader.seek(ids[6])

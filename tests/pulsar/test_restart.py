@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import time
 from typing import Any
@@ -71,15 +72,26 @@ def deduplicated(client: Any, topic: str) -> None:
     publish_and_consume(client, topic, once=True)
 
 
+def entries(server: ServerProcess, topic: str) -> int:
+    """How many are stored."""
+    if topic not in str(server.admin.topics()):
+        return 0
+    return int(server.admin.last_id(topic)[1]) + 1
+
+
+def has_more(server: ServerProcess, topic: str, count: int) -> bool:
+    return entries(server, topic) > count
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("what", [plain, deduplicated])
+@pytest.mark.parametrize("what", [pytest.param(plain, marks=pytest.mark.nightly), deduplicated])
 def test_the_server_comes_back(how: signal.Signals, what: Any) -> None:
     server = ServerProcess({"deduplication": what is deduplicated, "retention_bytes": -1})
     try:
         job = job_of(what, server, 60.0)
         client().begin(job)
-        for _ in range(2):
-            time.sleep(0.5)
+        for stored in (MESSAGES // 5, MESSAGES // 2):
+            until(functools.partial(has_more, server, job["topic"], stored), 20.0)
             server.restart(how)
         client().finish(60.0)
     finally:
@@ -87,7 +99,7 @@ def test_the_server_comes_back(how: signal.Signals, what: Any) -> None:
 
 
 @program
-def readers(client: Any, topic: str) -> None:
+def readers(client: Any, topic: str, admin: Any) -> None:
     """A reader goes on behind what it has read, a shared consumer with what it has not acknowledged."""
     producer = client.create_producer(topic)
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
@@ -99,7 +111,7 @@ def readers(client: Any, topic: str) -> None:
         message = shared.receive(5000)
         if n % 2:
             shared.acknowledge(message)
-    time.sleep(0.3)
+    until(lambda: admin.stats(topic, "s")["backlog"] == 5)
     producer.send(b"ready")
     until(lambda: not producer.is_connected(), 10.0)
     until(producer.is_connected, 10.0)
@@ -113,9 +125,7 @@ def test_positions_over_a_restart() -> None:
     try:
         job = job_of(readers, server)
         client().begin(job)
-        where = job["topic"]
-        until(lambda: where in str(server.admin.topics()), 10.0)
-        until(lambda: str(server.admin.last_id(where)) and server.admin.last_id(where)[1] == 10, 10.0)
+        until(lambda: entries(server, job["topic"]) == 11, 10.0)
         server.restart()
         client().finish(30.0)
     finally:

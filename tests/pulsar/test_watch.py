@@ -2,108 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from holdfast.wire.patterns import hash_of
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import nothing_comes, until
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 from tests.kit.server.wire_world import ServerProcess, program, pulsar, server
 
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"watch-{next(_numbers)}"
-
-
-@pytest.fixture
-def raw() -> Iterator[Raw]:
-    with Raw(server().url) as connection:
-        yield connection
-
-
-def watch(
-    raw: Raw, pattern: str, watcher: int = 1, answer: int = Type.WATCH_TOPIC_LIST_SUCCESS, **more: Any
-) -> Any:
-    fields = {"namespace": "public/default", "topics_pattern": pattern, **more}
-    return raw.ask(Type.WATCH_TOPIC_LIST, answer, watcher_id=watcher, **fields)
-
-
-def unwatch(raw: Raw, watcher: int = 1) -> None:
-    raw.ask(Type.WATCH_TOPIC_LIST_CLOSE, watcher_id=watcher)
-
-
-def follow(raw: Raw, known: set[str], wanted: set[str]) -> int:
-    """Hear updates until these are known; how many there were. I88: each change is told once."""
-    count = 0
-    while known != wanted:
-        update = raw.expect(Type.WATCH_TOPIC_UPDATE)
-        assert not known & set(update.new_topics)
-        assert known >= set(update.deleted_topics)
-        known |= set(update.new_topics)
-        known -= set(update.deleted_topics)
-        assert update.topics_hash == hash_of(known)
-        count += 1
-    return count
-
-
-def test_topics_that_come_and_go(raw: Raw, topic: str) -> None:
-    """I88"""
-    admin = server().admin
-    admin.create_topic(full(f"{topic}-0"))
-    answer = watch(raw, f"public/default/{topic}-.*", 7)
-    assert (answer.watcher_id, list(answer.topic)) == (7, [full(f"{topic}-0")])
-    assert answer.topics_hash == hash_of(answer.topic)
-    admin.create_topic(full(f"{topic}-1"))
-    admin.create_topic(full(f"other-{topic}-1"))
-    update = raw.expect(Type.WATCH_TOPIC_UPDATE)
-    assert (update.watcher_id, list(update.new_topics), list(update.deleted_topics)) == (
-        7,
-        [full(f"{topic}-1")],
-        [],
-    )
-    admin.delete_topic(full(f"{topic}-0"))
-    update = raw.expect(Type.WATCH_TOPIC_UPDATE)
-    assert (list(update.new_topics), list(update.deleted_topics)) == ([], [full(f"{topic}-0")])
-    assert update.topics_hash == hash_of([full(f"{topic}-1")])
-    unwatch(raw, 7)
-    admin.create_topic(full(f"{topic}-2"))
-    raw.silent()
-
-
-def test_many_come_at_once(raw: Raw, topic: str) -> None:
-    """I88: also while the watch is being opened, and whoever makes them."""
-    count = 60
-    names = {full(f"{topic}-{n}") for n in range(count)}
-    with Raw(server().url) as maker:
-        frames = [
-            frame_of(Type.PRODUCER, topic=name, producer_id=n, request_id=n) for n, name in enumerate(names)
-        ]
-        maker.socket.sendall(b"".join(frames[: count // 2]))
-        known = set(watch(raw, f"public/default/{topic}-\\d+").topic)
-        maker.socket.sendall(b"".join(frames[count // 2 :]))
-        follow(raw, known, names)
-    for name in list(names)[:20]:
-        server().admin.delete_topic(name, force=True)
-        names.discard(name)
-    follow(raw, known, names)
-    raw.silent()
-
 
 def test_who_knows_them_is_not_told_them(raw: Raw, topic: str) -> None:
     raw.produce(topic)
     pattern = f"persistent://public/default/{topic}"
-    first = watch(raw, pattern)
+    first = raw.watch(pattern)
     assert list(first.topic) == [full(topic)]
-    unwatch(raw)
-    again = watch(raw, pattern, topics_hash=first.topics_hash)
+    raw.unwatch()
+    again = raw.watch(pattern, topics_hash=first.topics_hash)
     assert (again.topics_hash, list(again.topic)) == (first.topics_hash, [])
     for more, changed in (({"topics_hash": first.topics_hash}, False), ({}, True)):
         asked = raw.ask(
@@ -154,45 +70,26 @@ def test_a_costly_pattern_holds_nobody_up(raw: Raw, topic: str) -> None:
     """What makes others hang for years is done at once, or refused; whoever else is served meanwhile."""
     name = "a" * 200
     raw.produce(f"{topic}-{name}")
-    assert not watch(raw, f"public/default/{topic}-(a+)+b", 1).topic
-    assert watch(raw, f"public/default/{topic}-((a*)*)*", 2).topic
+    assert not raw.watch(f"public/default/{topic}-(a+)+b", 1).topic
+    assert raw.watch(f"public/default/{topic}-((a*)*)*", 2).topic
     ways = "(a|a|a|a|a|a|a|a)*" * 25
-    assert "too many ways" in watch(raw, f"public/default/{topic}-{ways}b", 3, Type.ERROR).message
+    assert "too many ways" in raw.watch(f"public/default/{topic}-{ways}b", 3, Type.ERROR).message
     for watcher in (1, 2):
-        unwatch(raw, watcher)
+        raw.unwatch(watcher)
 
 
 def test_a_name_for_which_a_pattern_is_too_costly(raw: Raw, topic: str) -> None:
     """Who watches with it must not believe that it knows all: it is closed, with the reason."""
     ways = "(a|a|a|a|a|a|a|a)*" * 25
     with Raw(server().url) as other:
-        watch(other, f"public/default/{topic}.*")
-        watch(raw, f"public/default/{topic}-{ways}b")
+        other.watch(f"public/default/{topic}.*")
+        raw.watch(f"public/default/{topic}-{ways}b")
         server().admin.create_topic(full(f"{topic}-{'a' * 200}"))
         kind, error = raw.closed()[-1]
         assert kind == Type.ERROR
         assert "too many ways" in error.message
         assert len(other.expect(Type.WATCH_TOPIC_UPDATE).new_topics) == 1
     until(lambda: server().admin.watched() == 0)
-
-
-def test_watches_of_one_pattern_are_one(raw: Raw, topic: str) -> None:
-    admin, pattern = server().admin, f"public/default/{topic}.*"
-    with Raw(server().url) as other:
-        watch(raw, pattern, 1)
-        watch(other, pattern, 1)
-        watch(raw, pattern, 2)
-        assert admin.watched() == 1
-        assert watch(raw, ".*", 2, Type.ERROR).error == pb.NotAllowedError  # the id is in use
-        assert not watch(raw, pattern, 2).topic  # the same again is answered again
-        admin.create_topic(full(topic))
-        assert {raw.expect(Type.WATCH_TOPIC_UPDATE).watcher_id for _ in range(2)} == {1, 2}
-        other.expect(Type.WATCH_TOPIC_UPDATE)
-        unwatch(raw, 1)
-        unwatch(raw, 1)  # once more: it is closed
-        unwatch(raw, 2)
-        assert admin.watched() == 1
-    until(lambda: admin.watched() == 0)  # I86: it went with its client
 
 
 def test_a_client_that_goes_while_it_is_answered(topic: str) -> None:
@@ -210,7 +107,7 @@ def test_who_does_not_read_is_told_later(topic: str) -> None:
     process = ServerProcess(server={"write_buffer_bytes": 4096})
     try:
         with Raw(process.url) as slow:
-            known = set(watch(slow, "public/default/t.*").topic)
+            known = set(slow.watch("public/default/t.*").topic)
             long = "!/" * 30_000  # the answer repeats it
             data = frame_of(Type.LOOKUP, topic=long, request_id=1) * 400
             sending = threading.Thread(target=slow.socket.sendall, args=(data,))

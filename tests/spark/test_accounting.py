@@ -6,10 +6,6 @@ import struct
 import zlib
 from typing import TYPE_CHECKING
 
-import pytest
-
-from holdfast.errors import Corrupt
-from holdfast.pipeline.accounting import by_name
 from holdfast.pipeline.audit import audit
 from holdfast.pipeline.numbered import HEAD, MAGIC, encode, encode_json
 from tests.kit.spark.pipeline_world import Fed
@@ -51,10 +47,3 @@ def test_what_names_a_producer_and_no_number_of_its_is_damaged(spark: SparkSessi
     rows = [{"value": value} for value in values]
     found = audit(spark, topics=["t"], source=Fed({"t": rows}), foreign_allowed=True)
     assert (found.damaged, found.foreign, found.faults()) == (1, 2, ["damaged 1"])
-
-
-def test_two_rows_of_one_name_are_refused() -> None:
-    rows = [{"topic": "t", "producer": name} for name in ("a", "b", "a")]
-    with pytest.raises(Corrupt, match="two producers 'a' of t apart"):
-        by_name(rows)  # type: ignore[arg-type]
-    assert list(by_name(rows[:2])) == [("t", "a"), ("t", "b")]  # type: ignore[arg-type]

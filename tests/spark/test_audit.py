@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +15,14 @@ import holdfast
 from holdfast.broker.names import topic_name
 from holdfast.errors import Corrupt, Misuse, NotFound
 from holdfast.pipeline import audit as library
-from holdfast.pipeline.accounting import ProducerAudit
 from holdfast.pipeline.archive import archive, read_archive
-from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
-from holdfast.pipeline.audit import AuditReport, audit, by_topic
+from holdfast.pipeline.archived import ArchiveDirectory, Run
+from holdfast.pipeline.audit import AuditReport, audit
 from holdfast.pipeline.compact import compact
 from holdfast.pipeline.inputs import Extent, Origin
 from holdfast.pipeline.numbered import decoded, encode, encode_json
 from holdfast.pipeline.report import page, write_report
+from tests.kit.slices import pick
 from tests.kit.spark.audit_world import Case, case
 from tests.kit.spark.pipeline_world import Fed, publish
 
@@ -45,9 +44,9 @@ def numbered(*numbers: int, producer: str = "a") -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("said", [True, False])
 def test_as_a_plain_count_has_it(spark: SparkSession, tmp_path: Path, said: bool) -> None:
-    """Forty topics at once, each with faults of its own; a part of each archived by two runs, a part live."""
+    """Many topics at once, each with faults of its own; a part of each archived by two runs, a part live."""
     chance = random.Random(said)
-    cases = [case(f"{FULL}t{number:02}", chance) for number in range(40)]
+    cases = [case(f"{FULL}t{number:02}", chance) for number in range(pick(test=12, nightly=40))]
     for share in (0.3, 0.6):
         part = {each.topic: each.rows()[: int(share * len(each.sent))] for each in cases}
         archive(spark, topics=list(part), to=tmp_path, source=Fed(part))
@@ -122,23 +121,6 @@ def test_a_topic_that_was_made_anew_is_another_one(spark: SparkSession, tmp_path
     }
 
 
-def test_partitions_of_one_life_are_one_topic() -> None:
-    """Each has an incarnation of its own, and a producer counts over all of them."""
-    one, two, other = f"{FULL}t-partition-9", f"{FULL}t-partition-10", f"{FULL}u"
-    lives = [{one: "aa", two: "bb", other: "xx"}, {one: "cc"}, {two: "dd"}, {one: "ee", other: "xx"}]
-    runs = [
-        Run(1, "archive", number, "id", "now", {name: Range(each, 0, 1) for name, each in life.items()}, [])
-        for number, life in enumerate(lives, 1)
-    ]
-    assert library.older_names(runs, {two: "ff", one: "ee", other: "xx"}) == {
-        (one, "aa"): f"{FULL}t (incarnation aa)",
-        (two, "bb"): f"{FULL}t (incarnation aa)",
-        (one, "cc"): f"{FULL}t (incarnation cc)",
-        (two, "dd"): f"{FULL}t (incarnation cc)",
-    }
-    assert library.older_names(runs, {other: "xx"}) == {}
-
-
 def test_a_run_that_is_archived_meanwhile_counts_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +146,7 @@ def test_a_run_that_is_archived_meanwhile_counts_once(
             looked = library.look(spark, ["t"], Fed({"t": rows}), tmp_path)
         return sorted(row["position"] for row in looked.rows.select("position").collect())
 
-    for behind in (1, 2, 3):
+    for behind in pick(test=(2,), nightly=(1, 2, 3)):
         assert positions(behind) == list(range(12)), behind
     monkeypatch.setattr(library, "read_archive", lambda spark, path, runs: read_archive(spark, path))
     assert positions(2) != list(range(12)), "a broken one, which lists the runs again, is noticed"
@@ -177,77 +159,6 @@ def test_a_producer_of_whom_nothing_is_there(spark: SparkSession) -> None:
     assert "Not sound" in page(found)
     # Nothing was expected, and nothing is there; without being told so, nothing was shown either.
     assert audit(spark, topics=["t"], source=Fed({"t": []}), expected={"ghost": 0}).sound
-
-
-def report(*producers: ProducerAudit, **more: object) -> AuditReport:
-    total = sum(each.messages for each in producers)
-    figures: dict[str, object] = {"archived": 0, "live": total, "messages": total, "foreign": 0, "damaged": 0}
-    figures |= {"producers": list(producers), "latency": [], "step_s": 1, "series": [], "histogram": []}
-    return AuditReport(**{**figures, **more})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"lost": 2}, "lost 2"),
-        ({"duplicated": 1}, "duplicated 1"),
-        ({"out_of_order": 1}, "out of order 1"),
-        ({"unexpected": True}, "1 producer not expected"),
-        ({"foreign": 3}, "not numbered 3"),
-        ({"damaged": 1}, "damaged 1"),
-        ({"damaged": 1, "foreign_allowed": True}, "damaged 1"),
-        ({"messages": 0}, "there is no message to account for"),
-        ({"messages": 0, "said": True}, "there is no message to account for"),  # all of it null
-        ({"empty": [f"{FULL}u"]}, "there is no numbered message in u"),
-        ({"unseen": 7}, "7 positions trimmed unseen"),
-        ({"unseen": 7, "said": True}, "7 positions trimmed unseen"),  # not of everybody
-    ],
-)
-def test_what_is_not_sound(change: dict[str, object], words: str) -> None:
-    figures = {"lost": 0, "duplicated": 0, "out_of_order": 0, "unconfirmed": 0, "confirmed": None}
-    fine = ProducerAudit(topic="t", producer="a", messages=5, distinct=5, last=4, **figures)  # type: ignore[arg-type]
-    assert report(fine).sound
-    assert report(fine, foreign=1, foreign_allowed=True).sound
-    assert report(replace(fine, confirmed=5), unseen=7, said=True).sound
-    assert report(foreign=1, messages=1, foreign_allowed=True).faults() == ["there is no numbered message"]
-    of_producer = {
-        name: value for name, value in change.items() if name in asdict(fine) and name != "messages"
-    }
-    rest = {name: value for name, value in change.items() if name not in of_producer}
-    found = report(ProducerAudit(**{**asdict(fine), **of_producer}), **rest)
-    assert found.faults() == [words]
-    assert not found.sound
-    assert f"NOT SOUND: {words}; of " in found.table()
-    assert words in page(found)
-    assert found.record()["sound"] is False
-
-
-def test_what_is_expected_is_said_by_topic() -> None:
-    one, two = f"{FULL}t", f"{FULL}u"
-    assert by_topic({"a": 3, "b": None}, [one]) == {(one, "a"): 3, (one, "b"): None}
-    assert by_topic({"t": {"a": 3}, two: {}}, [one, two]) == {(one, "a"): 3}
-    assert by_topic({}, [one]) == {}
-    for wrong, words in (
-        ({"a": 3}, "2 topics are looked at"),
-        ({"t": {"a": 3}, "a": 3}, "producers beside topics"),
-        ({"t": {"a": 3}, "v": {"a": 3}}, "names v, which is not looked at"),
-        ({"t": {"a": 3}}, "says nothing of persistent://public/default/u"),
-        ({"t-partition-0": {"a": 5}, "t-partition-1": {"a": 7}, "u": {}}, r"t-partition-0, which is a part"),
-        ({"t": {"a": 5}, "t-partition-1": {"a": 7}, "u": {}}, r"twice of .*/t, as t and as t-partition-1"),
-        ({"t": {"a": 5}, "public/default/t": {"b": 7}, "u": {}}, r"twice of .*/t, as t and as public"),
-        ({"t": {"a": 2**63}, "u": {}}, "9223372036854775808 of a: a number of messages is whole"),
-        ({"t": {"a": -1}, "u": {}}, "says -1 of a"),
-        ({"t": {"a": 1.5}, "u": {}}, r"says 1\.5 of a"),
-        ({"t": {"a": True}, "u": {}}, "says True of a"),
-        ({"t": {"a": {"b": 1}}, "u": {}}, "says {'b': 1} of a"),
-        ({"t": {"\ud800": 1}, "u": {}}, "is no text that a message could hold"),
-    ):
-        with pytest.raises(Misuse, match=words):
-            by_topic(wrong, [one, two], [f"{one}-partition-0", f"{one}-partition-1", two])  # type: ignore[arg-type]
-    with pytest.raises(Misuse, match="0 topics are looked at"):
-        by_topic({"a": 3}, [])
-    alone = f"{one}-partition-1"
-    assert by_topic({"t-partition-1": {"a": 2**63 - 1}}, [one], [alone]) == {(one, "a"): 2**63 - 1}
 
 
 def test_nothing_to_look_at(spark: SparkSession, tmp_path: Path) -> None:
@@ -297,12 +208,6 @@ def test_what_is_archived_may_be_deleted(spark: SparkSession, tmp_path: Path) ->
         audit(spark, topics=["t", "v"], archive=tmp_path, source=live)
     with pytest.raises(NotFound, match="nowhere"):
         audit(spark, archive=tmp_path, path=str(tmp_path / "nowhere"))
-
-
-def test_one_is_one() -> None:
-    figures = {"lost": 0, "duplicated": 0, "out_of_order": 0, "unconfirmed": 0, "confirmed": None}
-    one = ProducerAudit(topic="t", producer="a", messages=1, distinct=1, last=0, **figures)  # type: ignore[arg-type]
-    assert "sound: 1 message (" in report(one).table()
 
 
 def test_what_was_trimmed_is_said(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,47 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.bench import pipeline
-from holdfast.bench.pipeline import FORMS, Figures, goals_of
+from holdfast.bench.pipeline import FORMS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SIZE, COUNT = 100, 10_000
-
-
-def figures(cores: int, **slower: float) -> Figures:
-    """A second for every form, times what is told."""
-    taken = {f"{SIZE} {form}": [[slower.get(form, 1.0), 1.0]] * 3 for form in FORMS}
-    taken |= {f"{SIZE} parquet written": [[slower.get("written", 10.0), 1.0]]}
-    taken |= {f"{SIZE} archive": [[12.0, 1.0]], f"{SIZE} own": [[0.2, 0.2]]}
-    taken |= {f"trigger {name}": [[slower.get(name, 0.2), 0.0]] for name in ("holdfast", "rate")}
-    scale = {"one ledger": 2.0, "300 ledgers": slower.get("ledgers", 2.1), "half": 1.0}
-    taken |= {f"scale {name}": [[seconds, 1.0]] for name, seconds in scale.items()}
-    return Figures(cores, {SIZE: COUNT}, taken)
-
-
-def missed(*found: Figures) -> list[str]:
-    return [goal.text for goal in goals_of(list(found)) if not goal.met]
-
-
-def test_goals() -> None:
-    single = figures(1, batches=2.0)
-    assert missed(single, figures(2)) == []
-    assert len(missed(single, figures(2, alone=1.2, batches=1.2))) == 2, "beside the one from memory"
-    assert len(missed(single, figures(2, alone=1.5))) == 2, "and beside Parquet"
-    assert "archive" in missed(figures(2, written=4.0))[0]
-    assert "rate source" in missed(figures(2, holdfast=0.25))[0]
-    assert "300 ledgers" in missed(figures(2, ledgers=2.5))[0]
-    assert "more cores" in missed(figures(1), figures(2))[0]
-
-
-def test_tables() -> None:
-    about = {"cpu": "x", "cores": 2, "kernel": "6", "python": "3", "load": 0.5}
-    told = pipeline.text([figures(2)], about, 3)
-    assert "a load of 0.5 before it began" in told
-    assert "10.0 k [10.0 k–10.0 k]" in told
-    assert "met   " in told
 
 
 @pytest.mark.timeout(300)

@@ -12,7 +12,7 @@ from tests.kit import KIT, module_command
 from tests.kit.served import served
 from tests.kit.spark.cluster_program import ROWS
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]  # a Java for each executor
 
 
 def test_executors_of_their_own_and_one_is_killed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from holdfast.errors import Corrupt, Misuse
 from holdfast.pipeline.archive import archive, read_archive, verify_archive
 from holdfast.pipeline.compact import compact
+from tests.kit.slices import pick
 from tests.kit.spark.pipeline_world import Fed, publish
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def test_the_last_of_each_key_run_after_run(spark: SparkSession, tmp_path: Path)
     chance = random.Random(5)
     rows: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
     last: dict[tuple[str, bytes | None], bytes] = {}
-    for number in range(3):
+    for number in range(pick(test=2, nightly=5)):
         for topic in rows:
             for _ in range(40):
                 key = b"k%d" % chance.randrange(12)

@@ -1,7 +1,8 @@
-"""`holdfast pipeline compact`, killed with SIGKILL: while its files are written, and behind its commit."""
+"""A compaction that is killed with SIGKILL: while its files are written, and behind its commit."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,15 @@ import holdfast
 from holdfast.pipeline.archive import read_archive, verify_archive
 from holdfast.pipeline.archived import ArchiveDirectory
 from holdfast.pipeline.compact import compact
+from tests.kit.spark.archive_kill import Drivers
 from tests.kit.spark.pipeline_kill import killed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(1200)  # Spark starts three times
+pytestmark = pytest.mark.timeout(1200)
+Kill = Callable[[str, Path, Path], None]
+"""At this step, with this data, of this result."""
 
 
 def rows(spark: SparkSession, to: Path) -> list[tuple[str, bytes, bytes, int]]:
@@ -26,6 +30,33 @@ def rows(spark: SparkSession, to: Path) -> list[tuple[str, bytes, bytes, int]]:
 
 def test_what_is_killed_is_as_if_it_had_not_been_or_whole(spark: SparkSession, tmp_path: Path) -> None:
     """I180, for a compacted directory: after each kill one result can be read, the old or the new one."""
+    drivers = Drivers(spark)
+
+    def kill(step: str, data: Path, to: Path) -> None:
+        assert drivers.compact(step, data, to, "a", "b") == "killed"
+
+    try:
+        kill_and_go_on(spark, tmp_path, kill)
+    finally:
+        drivers.close()
+
+
+@pytest.mark.nightly  # two Javas of their own
+def test_the_command_is_killed_with_its_java(spark: SparkSession, tmp_path: Path) -> None:
+    """I180: nothing of it goes on, as when its machine goes."""
+
+    def kill(step: str, data: Path, to: Path) -> None:
+        inside = to / "_holdfast"
+        there = {
+            "half": lambda: any((inside / "staging").rglob("*.parquet")),
+            "linked": (inside / "runs/00000002.json").exists,
+        }
+        killed(["compact", "a", "b", "--data", str(data), "--to", str(to)], there[step])
+
+    kill_and_go_on(spark, tmp_path, kill)
+
+
+def kill_and_go_on(spark: SparkSession, tmp_path: Path, kill: Kill) -> None:
     data, to = tmp_path / "data", tmp_path / "compacted"
 
     def more(life: int) -> None:
@@ -48,15 +79,13 @@ def test_what_is_killed_is_as_if_it_had_not_been_or_whole(spark: SparkSession, t
     assert len(old) == len(new) == 6
     assert old != new
 
-    command = ["compact", "a", "b", "--data", str(data), "--to", str(to)]
-    inside = to / "_holdfast"
-    killed(command, lambda: any((inside / "staging").rglob("*.parquet")))
+    kill("half", data, to)
     assert rows(spark, to) == old
-    killed(command, (inside / "runs/00000002.json").exists)
+    kill("linked", data, to)
     assert rows(spark, to) == new
     assert run(to) is None
     assert rows(spark, to) == new
     assert verify_archive(spark, to) == len(new)
     (last,) = ArchiveDirectory(to, "compacted").runs()
-    assert not list((inside / "staging").iterdir())
+    assert not list((to / "_holdfast/staging").iterdir())
     assert sorted(str(each.relative_to(to)) for each in to.rglob("*.parquet")) == sorted(last.files)

@@ -18,7 +18,7 @@ from holdfast.pipeline.numbered import encode_json
 from tests.kit.processes import process_state, until
 from tests.kit.spark.pipeline_world import publish
 
-pytestmark = pytest.mark.timeout(400)  # Spark starts twice
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]  # each has a Java of its own
 COMMAND = str(Path(sys.executable).parent / "holdfast")
 
 

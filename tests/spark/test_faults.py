@@ -17,8 +17,8 @@ from holdfast.client import Client
 from holdfast.pipeline import behind_latest
 from holdfast.pipeline.options import Side, declared
 from holdfast.pipeline.reading import FilePlace
+from tests.kit.pipeline.streams import ORDERS, until
 from tests.kit.served import served
-from tests.unit.pipeline.test_stream import ORDERS, until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

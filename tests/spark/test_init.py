@@ -1,23 +1,57 @@
-"""The project that `pipeline init` writes: its own test passes, and its declarations are sound."""
+"""The project that `pipeline init` writes: its own test passes."""
 
 from __future__ import annotations
 
-import ast
-import errno
+import importlib
 import os
-import re
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.errors import Exists, NotFound
-from holdfast.pipeline.init import FILES, TEMPLATE, write_project
+from holdfast.pipeline.init import write_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MODULES = ("measurements", "test_measurements")
 
 
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Far from UTC."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_its_own_test_passes_here(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the session that all tests share."""
+    write_project(tmp_path / "project")
+    monkeypatch.syspath_prepend(str(tmp_path / "project"))
+    tests = importlib.import_module("test_measurements")
+    try:
+        found = [each for name, each in vars(tests).items() if name.startswith("test_")]
+        assert len(found) == 2
+        for test in found:
+            test(spark)
+    finally:
+        for name in MODULES:
+            del sys.modules[name]
+
+
+@pytest.mark.nightly  # a Java of its own
 def test_its_own_test_passes(tmp_path: Path) -> None:
+    """As a user runs it."""
     project = tmp_path / "project"
     written = write_project(project)
     assert {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()} == set(written)
@@ -31,62 +65,3 @@ def test_its_own_test_passes(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
-
-
-def test_the_declared_pipeline_calls_the_functions(tmp_path: Path) -> None:
-    """What it names is there: functions of the module, files of the specification."""
-    write_project(tmp_path)
-    functions = {
-        node.name
-        for node in ast.parse((tmp_path / "measurements.py").read_text()).body
-        if isinstance(node, ast.FunctionDef)
-    }
-    spec = (tmp_path / "declarative/spark-pipeline.yml").read_text()
-    (pattern,) = re.findall(r"include: (\S+)", spec)
-    assert f"storage: file://{tmp_path}/declarative/storage" in spec
-    (source,) = (tmp_path / "declarative").glob(f"{pattern}/*.py")
-    called = {
-        node.attr
-        for node in ast.walk(ast.parse(source.read_text()))
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "functions"
-    }
-    assert called <= functions
-    assert called
-    assert not any("type: ignore" in path.read_text() for path in tmp_path.rglob("*.py"))
-
-
-def test_nothing_is_written_over(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("mine")
-    with pytest.raises(Exists, match="not empty"):
-        write_project(tmp_path)
-    with pytest.raises(Exists, match="not empty"):
-        write_project(tmp_path / "mine")
-    with pytest.raises(NotFound, match="make it first"):
-        write_project(tmp_path / "no/such")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
-    assert TEMPLATE.is_dir()
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_half_a_project_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
-    real, written = Path.write_text, list[Path]()
-
-    def full(self: Path, *given: Any, **more: Any) -> int:
-        written.append(self)
-        if len(written) == len(FILES):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(self, *given, **more)
-
-    project = tmp_path / "project"
-    if there:
-        project.mkdir()
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_project(project)
-    assert project.exists() == there
-    assert not list(tmp_path.rglob("*.*"))
-    monkeypatch.undo()
-    write_project(project)
-    assert all(path.exists() for path in written)

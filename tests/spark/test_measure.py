@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,13 +24,11 @@ from holdfast.pipeline.measure import (
     dropped,
     measure,
     measure_stream,
-    replaced,
-    require_figures,
-    require_same,
-    require_stream,
     stream_report,
 )
 from holdfast.pipeline.numbered import encode_json
+from tests.kit.pipeline.streams import until
+from tests.kit.spark.archive_kill import Drivers
 from tests.kit.spark.pipeline_kill import killed
 from tests.kit.spark.pipeline_world import Fed, publish
 
@@ -130,52 +126,38 @@ def test_what_is_not_finite_is_no_measurement(spark: SparkSession, tmp_path: Pat
 
 
 def test_a_run_that_is_killed_leaves_the_old_figures(spark: SparkSession, tmp_path: Path) -> None:
+    """The driver, with SIGKILL, while Java writes; the next run comes when Java has nothing left to do."""
+    drivers = Drivers(spark)
+
+    def kill(data: Path, to: Path) -> None:
+        assert drivers.measure(data, to, "m") == "killed"
+        until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds(), 60)
+
+    try:
+        kill_and_measure(spark, tmp_path, kill)
+    finally:
+        drivers.close()
+
+
+@pytest.mark.nightly  # a Java of its own
+def test_the_command_is_killed_with_its_java(spark: SparkSession, tmp_path: Path) -> None:
+    def kill(data: Path, to: Path) -> None:
+        command = ["measure", "m", "--data", str(data), "--to", str(to)]
+        killed(command, lambda: any(tmp_path.glob(".w.new-*")))
+
+    kill_and_measure(spark, tmp_path, kill)
+
+
+def kill_and_measure(spark: SparkSession, tmp_path: Path, kill: Callable[[Path, Path], None]) -> None:
     data, to = tmp_path / "data", tmp_path / "w"
     publish(data, "m", [reading(0, 1, 2.0)])
     measure(spark, to=to, topics=["m"], path=str(data))
     publish(data, "m", [reading(1, 2, 4.0)])
-    command = ["measure", "m", "--data", str(data), "--to", str(to)]
-    killed(command, lambda: any(tmp_path.glob(".w.new-*")))
+    kill(data, to)
     assert windows(spark, to) == [(0, "k", 1, 2.0, 2.0)]
     measure(spark, to=to, topics=["m"], path=str(data))
     assert windows(spark, to) == [(0, "k", 2, 2.0, 3.0)]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["data", "w"]
-
-
-def test_figures_are_replaced_as_a_whole(tmp_path: Path) -> None:
-    to = tmp_path / "w"
-
-    def write(text: str) -> None:
-        with replaced(to) as place:
-            Path(place).mkdir()
-            (Path(place) / "part-0").write_text(text)
-            if text == "half":
-                raise KeyboardInterrupt
-
-    def there() -> tuple[str, list[str]]:
-        return (to / "part-0").read_text(), sorted(each.name for each in tmp_path.iterdir())
-
-    write("one")
-    assert there() == ("one", ["w"])
-    write("two")
-    assert there() == ("two", ["w"])
-    with pytest.raises(KeyboardInterrupt):
-        write("half")
-    assert there() == ("two", ["w"])
-    # Killed between the two renames; and one that is still at work, who is not disturbed.
-    to.rename(tmp_path / ".w.old-1")
-    (tmp_path / ".w.new-1/figures").mkdir(parents=True)
-    (tmp_path / ".w.new-2").mkdir()
-    lock = os.open(tmp_path / ".w.new-2", os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    with pytest.raises(KeyboardInterrupt):
-        write("half")
-    assert there() == ("two", [".w.new-2", "w"])
-    os.close(lock)
-    write("three")
-    assert there() == ("three", ["w"])
-    with replaced("s3a://bucket/w") as place:
-        assert place == "s3a://bucket/w"
 
 
 def test_a_stream_adds_each_window_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -231,24 +213,6 @@ def test_what_spark_has_forgotten_is_not_counted_and_that_is_told(
     assert stream_report(spark, tmp_path, query, 0.0).note == ""
 
 
-def test_a_checkpoint_goes_on_as_it_was_begun(tmp_path: Path) -> None:
-    at = tmp_path / "checkpoint"
-    require_same(at, Windows(), Fields())
-    require_same(at, Windows("1 hour"), Fields(value="v"))  # nothing was begun yet
-    (at / "offsets").mkdir()
-    (at / "offsets/0").touch()
-    require_same(at, Windows("60 minutes", "1 hour"), Fields(value="v"))  # the same in other words
-    for windows, fields, told in (
-        (Windows("1 hour", "1 minute"), Fields(value="v"), "slide was 3600 and is 60. Go on"),
-        (Windows("1 hour", late="2 minutes"), Fields(value="v"), "late was 60 and is 120. Go on"),
-        (Windows("1 hour"), Fields(), "value was v and is value. Go on"),
-        (Windows("1 hour"), Fields(value="v", identity=("id",)), "identity was"),
-    ):
-        with pytest.raises(Misuse, match=told):
-            require_same(at, windows, fields)
-    require_same("s3a://bucket/checkpoint", Windows(), Fields())
-
-
 def test_stream_and_batch_as_a_plain_computation_has_it(spark: SparkSession, tmp_path: Path) -> None:
     """Random readings, out of order by up to 15 s and some of them twice: nothing is too late for 20 s."""
     chance = random.Random(7)
@@ -290,44 +254,3 @@ def test_stream_and_batch_as_a_plain_computation_has_it(spark: SparkSession, tmp
     for (second, key), found in wanted.items():
         at = datetime.fromtimestamp(BEGAN_S + second)  # as Spark hands it over
         assert p95[at, key] == sorted(found.values())[math.ceil(0.95 * len(found)) - 1]
-
-
-def test_a_stream_adds_only_to_its_own(tmp_path: Path) -> None:
-    require_stream(tmp_path / "new")
-    require_stream(tmp_path)
-    (tmp_path / "part-0.parquet").touch()
-    with pytest.raises(Misuse, match="by no stream"):
-        require_stream(tmp_path)
-    with pytest.raises(Misuse, match="is a file"):
-        require_stream(tmp_path / "part-0.parquet")
-    (tmp_path / "_spark_metadata").mkdir()
-    require_stream(tmp_path)
-
-
-def test_what_is_no_span() -> None:
-    for wrong in ("10", "ten seconds", "10 parsecs", "-1 second", ""):
-        with pytest.raises(Misuse, match="no span of time"):
-            Windows(wrong)
-
-
-@pytest.mark.parametrize("what", ["_holdfast", "topic=a", "lock"])
-def test_nothing_else_is_replaced(tmp_path: Path, what: str) -> None:
-    """An archive, a broker's directory, somebody's folder."""
-    require_figures(tmp_path / "new")
-    require_figures(tmp_path)
-    for name in (
-        "part-0-x.parquet",
-        ".part-0-x.parquet.crc",
-        "_SUCCESS",
-        "._SUCCESS.crc",
-    ):
-        (tmp_path / name).touch()
-    (tmp_path / "_temporary").mkdir()
-    require_figures(tmp_path)
-    (tmp_path / what).mkdir()
-    with pytest.raises(Misuse, match=f"holds {what}, which is none of the figures"):
-        require_figures(tmp_path)
-    with pytest.raises(Misuse, match="is a file"):
-        require_figures(tmp_path / "_SUCCESS")
-    with pytest.raises(Misuse, match="something is mounted"):
-        require_figures("/proc")

@@ -28,7 +28,8 @@ from holdfast.pipeline.rows import null_entry
 from tests.kit import KIT, module_command
 from tests.kit.certificates import write_key, write_public_key
 from tests.kit.served import Served, served
-from tests.kit.spark.archive_kill import REPLAY_STEPS, Drivers
+from tests.kit.slices import pick
+from tests.kit.spark.archive_kill import DISTINCT_REPLAY_STEPS, REPLAY_STEPS, Drivers
 from tests.kit.spark.pipeline_world import Fed, publish, topic_rows
 
 if TYPE_CHECKING:
@@ -152,14 +153,14 @@ def test_in_pieces_no_faster_than_asked(
 def test_killed_by_sigkill_and_gone_on(
     spark: SparkSession, tmp_path: Path, data: Path, server: Served
 ) -> None:
-    """I183: one replay through seven deaths; after each, what is published is a beginning, each message once.
+    """I183: one replay through deaths; after each, what is published is a beginning, each message once.
 
     Spark lives on when the driver dies, and may publish the piece that it was at.
     """
     to, drivers = kept(spark, tmp_path / "a", 30), Drivers(spark)
     expected = [b"%d" % n for n in range(30) for _ in range(1 if n > 2 else 2)]
     try:
-        for step in REPLAY_STEPS:
+        for step in pick(test=DISTINCT_REPLAY_STEPS, nightly=REPLAY_STEPS):
             assert drivers.replay(step, server.url, to, "killed") == "killed", step
             found = there(spark, data, "killed")
             assert sorted(found) == sorted(expected[: len(found)]), step

@@ -10,9 +10,8 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.pipeline import behind_latest
+from tests.kit.pipeline.streams import mixed, reset, until
 from tests.kit.served import Served, served
-from tests.unit.pipeline.test_stream import reset, until
-from tests.unit.pipeline.test_stream_loss import mixed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,6 +1,6 @@
 """A hostile peer never crashes, hangs or misleads a reader beyond the message that it damaged (fuzz.py).
 
-`make fuzz` does the same for as long as you like. HOLDFAST_FUZZ_SEED repeats a run's choices.
+`make fuzz` does the same for as long as you like; HOLDFAST_SEED repeats a run's choices.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from holdfast import Queue, _core
 from tests.kit.processes import Child, tell
 from tests.kit.queue import fuzz
 from tests.kit.queue.hostile import STATES
+from tests.kit.slices import Seed, pick, seeds
 
 Start = Callable[..., Child]
 
-SEED = 5  # the same cases in every run; `make fuzz` chooses new ones
 
-
-@pytest.mark.timeout(300)
-def test_every_field_in_every_state(counts: Callable[[str], None]) -> None:
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", seeds("hostile", test=1, nightly=10))
+def test_every_field_in_every_state(seed: Seed, counts: Callable[[str], None]) -> None:
     """Each control word, descriptor, side word, participant's field, header's field: 0, max, ±1, random."""
-    chosen = os.environ.get("HOLDFAST_FUZZ_SEED")
-    seed = int(chosen) if chosen else SEED
-    report = fuzz.run(seed, scattered_count=4000, scribbling_s=3.0)
+    scattered, scribbled = pick(test=1000, nightly=6000), pick(test=1.0, nightly=10.0)
+    report = fuzz.run(int(seed), scattered_count=scattered, scribbling_s=scribbled)
     counts(report.words())
     assert report.problems == []
     assert report.cases > 20_000

@@ -9,29 +9,37 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 
 import pytest
 
 from tests.kit.server import kills as server_kills
+from tests.kit.slices import Seed, pick, seeds
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
+
+KILLS = pick(test=4, nightly=40)
 
 
-def test_storm() -> None:
-    kills = confirmed = receipted = 0
-    for seed in range(1, 11):  # until enough has happened: a slow machine needs more storms for it
-        account = server_kills.run(dataclasses.replace(server_kills.PLANS[0], seconds=6.0, seed=seed))
-        assert account.faults == [], account.words()
-        kills += account.kills
-        confirmed += account.confirmed
-        receipted += account.receipted
-        if kills >= 2 and confirmed > 500 and receipted > 100:
-            return
-    raise AssertionError(f"kills {kills}, confirmed {confirmed}, receipted {receipted}")
+@pytest.mark.parametrize(
+    ("plan", "seed"),
+    [
+        pytest.param(plan, seed, id=f"{plan.name.replace(' ', '-')}-{seed}")
+        for plan in server_kills.PLANS[: pick(test=1, nightly=4)]
+        for seed in seeds(f"server {plan.name}", test=1, nightly=4)
+    ],
+)
+def test_storm(plan: server_kills.Plan, seed: Seed, counts: Callable[[str], None]) -> None:
+    account = server_kills.run(dataclasses.replace(plan, kills=KILLS, seconds=300.0, seed=int(seed)))
+    counts(account.words())
+    assert account.faults == []
+    assert account.kills >= KILLS
+    assert account.confirmed > 100
+    assert account.receipted > 20
 
 
 # Every one dies at a step, so that there is always something that was stored and not answered.
-DEADLY = server_kills.Plan(seconds=8.0, kills=3, armed=1.0, life_s=3.0, orderly=0.0, pause_s=0.0005)
+DEADLY = server_kills.Plan(seconds=60.0, kills=3, armed=1.0, life_s=3.0, orderly=0.0, pause_s=0.0005)
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,14 @@ from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import until
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 from tests.kit.server.wire_world import ServerProcess
+from tests.kit.slices import Seed, pick, seeds
 
 TOPICS = [full(f"t{n}") for n in range(3)]
 SUBSCRIPTIONS = ["s0", "s1"]
 USERS = 4
 LEFT = ("connections", "producers", "attached", "_kept")
 """Of the server's registers: what must be empty when all have gone."""
-LIVES = 25
+LIVES = pick(test=12, nightly=60)
 """Of each user: connections, one after another."""
 
 
@@ -112,8 +113,9 @@ class User:
         )
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_storm_leaves_nothing_behind(seed: int) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", seeds("wire", test=2, nightly=20))
+def test_a_storm_leaves_nothing_behind(seed: Seed) -> None:
     """I86: no producer, consumer, watch or volatile subscription; no mistake; whoever comes is served."""
     limits = {"requests_max": 8, "producers_max": 3, "consumers_max": 3, "watchers_max": 2}
     process = ServerProcess(

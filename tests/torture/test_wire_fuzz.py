@@ -1,4 +1,8 @@
-"""The fuzzer of the wire codec, for a few seconds, and that it finds something. `make fuzz-wire` goes on."""
+"""The fuzzer of the wire codec, and that it finds something. `make fuzz-wire` goes on.
+
+It needs clang, and runs in `make nightly`. `make test` judges its corpus and random changes of it, built by
+any compiler (native/tests/test_wire_corpus.cpp in tests/process/core/test_native.py).
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,13 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def clang() -> str:
+    """The compiler, which `make nightly` installs."""
     found = fuzz_wire.compiler()
-    if found is None:
-        pytest.skip(fuzz_wire.WANTED)
+    assert found is not None, fuzz_wire.WANTED
     return found
 
 
+@pytest.mark.nightly
 def test_some_thousand_streams_find_nothing(tmp_path: Path, clang: str) -> None:
     report = fuzz_wire.fuzz(tmp_path, clang, seconds=120, seed=1, runs=5000)
     assert report.failure == ""
@@ -29,6 +34,7 @@ def test_some_thousand_streams_find_nothing(tmp_path: Path, clang: str) -> None:
     assert report.covered > 300
 
 
+@pytest.mark.nightly
 def test_it_finds_what_is_wrong(tmp_path: Path, clang: str) -> None:
     """A size that is believed although the frame is shorter."""
     native = tmp_path / "native"

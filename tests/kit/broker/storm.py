@@ -234,3 +234,13 @@ class Storm:
                 SinkForget(self.rig.time - (1 << 36)),
             ]
         )
+
+
+def agree(storm: Storm) -> None:
+    """I49: whoever was given the same is the same; so is whoever was restarted."""
+    rig = storm.rig
+    expected = rig.machine.digest()
+    assert rig.twin().digest() == expected, "another member drifted apart"
+    assert rig.restarted().digest() == expected, "the journal gives another state"
+    for snapshot, journal in storm.snapshots:
+        assert rig.restarted(snapshot, journal).digest() == expected, "a snapshot gives another state"

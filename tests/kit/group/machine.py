@@ -28,12 +28,6 @@ RECORD = struct.Struct(">QQ")
 NAMES = [f"counter-{number}" for number in range(12)]
 
 
-def seeds(count: int) -> list[int]:
-    """Those of a test: the first ones, or the one that HOLDFAST_SEED names."""
-    chosen = os.environ.get("HOLDFAST_SEED")
-    return [int(chosen)] if chosen else list(range(1, count + 1))
-
-
 class Counters(Listener):
     """The state. Most events change one counter; `fold` halves all and takes their names into the chain."""
 

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from holdfast.errors import Corrupt, LayoutMismatch
+from holdfast.group import SeededRandomness, SystemClock
+from holdfast.ledger.journal import parse_round
+from holdfast.ledger.layout import DIRECTORIES, PAGE, journal_path, salt_of
+from holdfast.ledger.store import Store
+from tests.kit.ledger.store_world import SMALL, Life, SystemWorld, Toy
+from tests.kit.slices import pick
+
+BITS = pick(test=1, nightly=8)
+"""How many bits of each byte `flips` tries."""
+ROUND_HEADER = 96
 
 
 @dataclass(frozen=True)
@@ -42,9 +55,9 @@ def leading_zeros(offset: int, size: int, step: int = 1) -> Iterator[Damage]:
 
 
 def flips(content: bytes, offset: int, size: int) -> Iterator[Damage]:
-    """Every bit of a stretch."""
+    """Bits of each byte of a stretch: all of them, or one that differs from byte to byte."""
     for at in range(offset, offset + size):
-        for bit in range(8):
+        for bit in range(8) if BITS == 8 else [at * 3 % 8]:
             yield Damage(f"bit {bit} of {at}", at, bytes([content[at] ^ 1 << bit]))
 
 
@@ -136,3 +149,81 @@ class MemoryDisk:
 class MemoryLock:
     async def release(self) -> None:
         pass
+
+
+class Rounds:
+    """A directory with six rounds in its first journal file, and what is known of them."""
+
+    def __init__(self, path: Path, snapshot_after: int = 0) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self.world = SystemWorld(path, native=True)
+        self.states: dict[int, str] = {}
+
+        async def use(life: Life) -> None:
+            for n in range(6):
+                await life.until(life.mixture(n, size=150))
+                if snapshot_after and n + 1 == snapshot_after:
+                    await life.store.snapshot()
+            self.states.update(life.oracle.states)
+
+        self.world.live(use, close=False)
+        self.journal = path / journal_path(1)
+        self.content = self.journal.read_bytes()
+        self.salt = salt_of((path / "holdfast").read_bytes()[48:64])
+        self.places: list[tuple[int, int]] = []
+        """(offset, bytes in use) of each round."""
+        at = PAGE
+        while (header := parse_round(self.content[at : at + ROUND_HEADER], self.salt)) is not None:
+            self.places.append((at, ROUND_HEADER + header.size))
+            at += header.space
+
+    def open(self, damage: Damage | None = None, path: str = journal_path(1)) -> tuple[int, str] | str:
+        """What opening a copy of it says: (last D, state), or the complaint."""
+        files = MemoryDisk.contents(self.path)
+        if damage is not None:
+            files[path] = damage.to(files[path])
+        return self.open_files(files)
+
+    def open_files(self, files: dict[str, bytes]) -> tuple[int, str] | str:
+        disk = MemoryDisk(files, DIRECTORIES)
+        loop = asyncio.new_event_loop()
+        try:
+            outcomes = [loop.run_until_complete(self._open(disk)) for _ in range(2)]
+        finally:
+            loop.close()
+        assert outcomes[0] == outcomes[1], "the second attempt finds the same (I36)"
+        return outcomes[0]
+
+    async def _open(self, disk: MemoryDisk) -> tuple[int, str] | str:
+        clock, randomness = SystemClock(), SeededRandomness(1)
+        try:
+            store = await Store.open(disk, clock=clock, randomness=randomness, options=SMALL)
+        except (Corrupt, LayoutMismatch) as error:
+            return str(error)
+        try:
+            machine = Toy()
+            found = await store.recover(machine)
+            assert machine.log.next_d == found.last_d + 1
+            return found.last_d, machine.state()
+        except (Corrupt, LayoutMismatch) as error:
+            return str(error)
+        finally:
+            await store.close(clean=False)
+
+    def try_all(self, damages: Iterable[Damage], path: str = journal_path(1)) -> dict[str, int]:
+        """Each damage in turn: never a state that was not there."""
+        files = MemoryDisk.contents(self.path)
+        seen: dict[str, int] = {}
+        for damage in damages:
+            outcome = self.open_files({**files, path: damage.to(files[path])})
+            if isinstance(outcome, str):
+                kind = "told"
+                assert path in outcome, f"{damage.name}: no file in {outcome!r}"
+                assert "offset" in outcome or "missing" in outcome, f"{damage.name}: no place in {outcome!r}"
+            else:
+                last_d, state = outcome
+                assert state == self.states[last_d], f"{damage.name}: a state that never was"
+                kind = f"up to {last_d}"
+            seen[kind] = seen.get(kind, 0) + 1
+        return seen

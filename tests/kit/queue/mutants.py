@@ -2,15 +2,16 @@
 
 Each names a text that must occur exactly once in its file, so that a mutant cannot silently become none, and
 the configuration that kills it; unchanged, the queue passes that configuration (mutants/test_explorer.py).
+One explorer is built with all of them, and told which one is in force (kit/native.py).
 `python -m tests.kit.queue.mutants` prints the table of what was found; NAME --schedule shows what kills one.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,21 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kit import ROOT
+from tests.kit import ROOT, native
+from tests.kit.native import CHOICE, Mutant
 
 NATIVE = ROOT / "native"
 BUILD = ROOT / "build" / "model"
 OBJECTS = BUILD / "CMakeFiles" / "explore.dir" / "native" / "model"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    name: str
-    breaks: str  # what is dropped, reordered or weakened
-    file: str
-    old: str
-    new: str
-    configuration: str  # that kills it
 
 
 @dataclass(frozen=True)
@@ -57,7 +49,7 @@ MUTANTS = (
         """                       geometry.word(claim.position, first_length, State::ready, me),
                        std::memory_order_release)""",
         """                       geometry.word(claim.position, first_length, State::ready, me),
-                       std::memory_order_relaxed)""",
+                       MUTANT ? std::memory_order_relaxed : std::memory_order_release)""",
         "wrap",
     ),
     Mutant(
@@ -75,7 +67,7 @@ MUTANTS = (
         """Geometry::with(taken.word, State::done, me),
                                std::memory_order_release)""",
         """Geometry::with(taken.word, State::done, me),
-                               std::memory_order_relaxed)""",
+                               MUTANT ? std::memory_order_relaxed : std::memory_order_release)""",
         "padding",
     ),
     Mutant(
@@ -91,7 +83,7 @@ MUTANTS = (
         "H, R and T are read without acquire",
         "queue_state.hpp",
         "u64 value = memory.load(word, std::memory_order_acquire);",
-        "u64 value = memory.load(word, std::memory_order_relaxed);",
+        "u64 value = memory.load(word, MUTANT ? std::memory_order_relaxed : std::memory_order_acquire);",
         "two-producers-wrap",
     ),
     Mutant(
@@ -99,7 +91,8 @@ MUTANTS = (
         "recovery hands a dead writer's space on without release",
         "queue_recovery.hpp",
         "Geometry::with(word, becomes, owner), std::memory_order_acq_rel)",
-        "Geometry::with(word, becomes, owner), std::memory_order_relaxed)",
+        "Geometry::with(word, becomes, owner), "
+        "MUTANT ? std::memory_order_relaxed : std::memory_order_acq_rel)",
         "dead-writer-laps",
     ),
     # A check dropped.
@@ -108,7 +101,9 @@ MUTANTS = (
         "commit stores READY without asking whether the block was fenced",
         "queue.hpp",
         "        u64 expected = claim.word;\n        if (memory.cas(descriptor(claim.position), expected,",
-        "        u64 expected = memory.load(descriptor(claim.position), std::memory_order_acquire);\n"
+        "        u64 expected =\n"
+        "            MUTANT ? memory.load(descriptor(claim.position), std::memory_order_acquire)\n"
+        "                   : claim.word;\n"
         "        if (memory.cas(descriptor(claim.position), expected,",
         "fence",
     ),
@@ -117,15 +112,15 @@ MUTANTS = (
         "a head that is a lap old is not noticed",
         "queue.hpp",
         "if (tag == Tag::newer) {  // our `head` is a lap old",
-        "if (false) {  // our `head` is a lap old",
+        "if (!MUTANT && tag == Tag::newer) {  // our `head` is a lap old",
         "laps-put-quick",
     ),
     Mutant(
         "no-room",
         "put does not ask whether the ring has room",
         "queue.hpp",
-        "if (head + extent + 1 > tail_seen_ + geometry.granules()) {",
-        "if (false) {",
+        "tail_seen_ + geometry.granules()",
+        "tail_seen_ + geometry.granules() + (MUTANT ? u64{1} << 40 : 0)",
         "wrap",
     ),
     Mutant(
@@ -134,8 +129,8 @@ MUTANTS = (
         "queue.hpp",
         """            if (head + extent + 1 > tail_seen_ + geometry.granules()) {
                 Verdict verdict = make_room(head + extent + 1, probe);""",
-        """            if (head + extent > tail_seen_ + geometry.granules()) {
-                Verdict verdict = make_room(head + extent, probe);""",
+        """            if (head + extent + !MUTANT > tail_seen_ + geometry.granules()) {
+                Verdict verdict = make_room(head + extent + !MUTANT, probe);""",
         "close-full",
     ),
     Mutant(
@@ -159,7 +154,7 @@ MUTANTS = (
         "a block may cross the end of the ring",
         "queue.hpp",
         "bool pads = length > rest;",
-        "bool pads = false && length > rest;",
+        "bool pads = !MUTANT && length > rest;",
         "padding",
     ),
     Mutant(
@@ -191,7 +186,7 @@ MUTANTS = (
         "recovery looks from the read position on, not from the tail",
         "queue_recovery.hpp",
         "u64 position, tail; if (!q.load_position(q.words.tail, tail)) return sum;",
-        "u64 position, tail; if (!q.load_position(q.words.read, tail)) return sum;",
+        "u64 position, tail; if (!q.load_position(MUTANT ? q.words.read : q.words.tail, tail)) return sum;",
         "reuse-consumer",
     ),
     Mutant(
@@ -215,7 +210,7 @@ MUTANTS = (
         "the end is told while a message is left aside",
         "queue.hpp",
         "return true; } if (verdict == Verdict::closed) verdict = Verdict::empty;",
-        "return true; }",
+        "return true; } if (!MUTANT && verdict == Verdict::closed) verdict = Verdict::empty;",
         "poison-close",
     ),
     Mutant(
@@ -223,7 +218,7 @@ MUTANTS = (
         "who waits behind a living writer does not ask about dead readers",
         "queue.hpp",
         "fence_if_stalled(at.position, at.word)) return true;",
-        "fence_if_stalled(at.position, at.word)) return true;\n            return false;",
+        "fence_if_stalled(at.position, at.word)) return true;\n            if (MUTANT) return false;",
         "two-consumers",
     ),
     # A step left out or done in another order.
@@ -232,7 +227,7 @@ MUTANTS = (
         "the head is moved before the block is claimed",
         "queue.hpp",
         "            u64 wanted = geometry.word(head, extent, pads ? State::skip : State::reserved, me);",
-        "            advance(words.head, head, head + extent);\n"
+        "            if (MUTANT) advance(words.head, head, head + extent);\n"
         "            u64 wanted = geometry.word(head, extent, pads ? State::skip : State::reserved, me);",
         "wrap",
     ),
@@ -241,7 +236,7 @@ MUTANTS = (
         "the tail may pass the read position",
         "queue.hpp",
         "if (position >= read) {  // I2: R goes first",
-        "if (false) {  // I2: R goes first",
+        "if (!MUTANT && position >= read) {  // I2: R goes first",
         "dead-writer-laps",
     ),
     Mutant(
@@ -251,9 +246,10 @@ MUTANTS = (
         """        write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
         Verdict verdict = commit(claim, first);""",
-        """        u64 first = Geometry::blocks_granules(payloads[0].size);
+        """        if (!MUTANT) write(claim, payloads, time, full_checksum);
+        u64 first = Geometry::blocks_granules(payloads[0].size);
         Verdict verdict = commit(claim, first);
-        write(claim, payloads, time, full_checksum);""",
+        if (MUTANT) write(claim, payloads, time, full_checksum);""",
         "wrap",
     ),
     Mutant(
@@ -279,10 +275,10 @@ MUTANTS = (
         "queue.hpp",
         "bool leaves_some = false; u64 tail = position; for (;;) {",
         """bool leaves_some = false;
-        u64 tail = position, read;
-        if (!load_position(words.read, read)) return Verdict::corrupt;
+        u64 tail = position, read = 0;
+        if (MUTANT && !load_position(words.read, read)) return Verdict::corrupt;
         for (;;) {
-            if (position >= read) break;""",
+            if (MUTANT && position >= read) break;""",
         "return-behind-read",
     ),
     Mutant(
@@ -303,9 +299,9 @@ MUTANTS = (
         "the dead one's byte is dropped before its blocks are repaired",
         "queue.hpp",
         "        Recovered sum = recover_holding(*this, owner, position, word);",
-        "        memory.drop_byte(owner);\n"
+        "        if (MUTANT) memory.drop_byte(owner);\n"
         "        Recovered sum = recover_holding(*this, owner, position, word);\n"
-        "        if (!memory.take_byte(owner)) return sum.complete;",
+        "        if (MUTANT && !memory.take_byte(owner)) return sum.complete;",
         "reuse-producer",
     ),
     Mutant(
@@ -313,7 +309,7 @@ MUTANTS = (
         "put_many leaves the descriptors of its inner blocks out",
         "queue.hpp",
         "if (position != claim.position) {",
-        "if (false) {",
+        "if (!MUTANT && position != claim.position) {",
         "many",
     ),
     # Recovery decides wrongly.
@@ -380,34 +376,57 @@ def build_explorer() -> Path:
     return BUILD / "explore"
 
 
-def patched(text: str, mutant: Mutant) -> str:
-    """The text with the mutant's change. Blanks and line breaks do not count: a formatter may move them."""
-    places = [i for i, letter in enumerate(text) if not letter.isspace()]
-    packed = "".join(text[i] for i in places)
-    wanted = "".join(mutant.old.split())
-    count = packed.count(wanted)
-    if count != 1:
-        raise ValueError(f"{mutant.name}: its text occurs {count} times in {mutant.file}, not once")
-    start = packed.index(wanted)
-    return text[: places[start]] + mutant.new + text[places[start + len(wanted) - 1] + 1 :]
+def build_broken() -> tuple[Path, dict[str, int]]:
+    """Build an explorer with all mutants in it; return it, and the number that chooses each."""
+    build_explorer()
+    with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as name:
+        scratch = Path(name)
+        numbers = native.with_all(MUTANTS, scratch)
+        total = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(OBJECTS.glob("*.o"))))
+        for path in sorted(scratch.glob("holdfast/*")):
+            total.update(path.read_bytes())
+        explorer = BUILD / f"broken-{total.hexdigest()[:16]}"
+        if not explorer.exists():
+            for stale in BUILD.glob("broken-*"):
+                stale.unlink()
+            compile_against(scratch).rename(explorer)
+    return explorer, numbers
+
+
+def compile_against(scratch: Path) -> Path:
+    compiler = os.environ.get("CXX", "c++")
+    changed, explorer = BUILD / f"broken.{os.getpid()}.o", BUILD / f"broken.{os.getpid()}"
+    include = ["-include", "holdfast/mutant_switch.hpp", "-I", str(scratch), "-I", str(NATIVE)]
+    source = str(NATIVE / "model" / "queue_model.cpp")
+    command = [compiler, "-std=c++20", "-O1", "-w", *include, "-c", source, "-o", str(changed)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    same = [str(path) for path in sorted(OBJECTS.glob("*.o")) if not path.name.startswith("queue_model.")]
+    subprocess.run([compiler, str(changed), *same, "-pthread", "-o", str(explorer)], check=True)
+    changed.unlink()
+    return explorer
 
 
 def judge(
-    mutant: Mutant, configurations: tuple[str, ...] = (), schedule: bool = False, states: int = 20_000_000
+    mutant: Mutant,
+    explorer: Path,
+    number: int,
+    configurations: tuple[str, ...] = (),
+    schedule: bool = False,
+    states: int = 20_000_000,
 ) -> Verdict:
-    """Compiles the explorer against the mutant and runs the configuration that must kill it."""
+    """Run the configuration that must kill a mutant; number 0 is the sound queue."""
+    result: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-mutant-") as scratch:
-        headers = Path(scratch) / "holdfast"
-        shutil.copytree(NATIVE / "holdfast", headers)
-        target = headers / mutant.file
-        target.write_text(patched(target.read_text(), mutant))
-        explorer = compile_against(Path(scratch))
-        result: dict[str, object] = {}
-        for name in configurations or (mutant.configuration,):
+        for name in configurations or (mutant.program,):
             report = Path(scratch) / "report.json"
             command = [str(explorer), "--config", name, "--json", str(report), "--states", str(states)]
             run = subprocess.run(
-                command if schedule else [*command, "--no-schedule"], capture_output=True, text=True
+                command if schedule else [*command, "--no-schedule"],
+                env={**os.environ, CHOICE: str(number)},
+                capture_output=True,
+                text=True,
             )
             if run.returncode not in (0, 1):
                 raise RuntimeError(f"{mutant.name}: {run.stderr}")
@@ -427,35 +446,10 @@ def judge(
     )
 
 
-def compile_against(scratch: Path) -> Path:
-    compiler = os.environ.get("CXX", "c++")
-    changed = scratch / "queue_model.o"
-    subprocess.run(
-        [
-            *(compiler, "-std=c++20", "-O1", "-I", str(scratch), "-I", str(NATIVE)),
-            *("-c", str(NATIVE / "model" / "queue_model.cpp"), "-o", str(changed)),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    same = [str(path) for path in sorted(OBJECTS.glob("*.o")) if not path.name.startswith("queue_model.")]
-    explorer = scratch / "explore"
-    subprocess.run([compiler, str(changed), *same, "-pthread", "-o", str(explorer)], check=True)
-    return explorer
-
-
 def judge_all(mutants: tuple[Mutant, ...] = MUTANTS, jobs: int = 2) -> list[Verdict]:
-    build_explorer()
+    explorer, numbers = build_broken()
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(judge_safely, mutants))
-
-
-def judge_safely(mutant: Mutant) -> Verdict:
-    """A mutant that cannot be made is not caught; the others are judged nevertheless."""
-    try:
-        return judge(mutant)
-    except (ValueError, RuntimeError, subprocess.CalledProcessError) as error:
-        return Verdict(mutant, "", 0, str(error), ())
+        return list(pool.map(lambda mutant: judge(mutant, explorer, numbers[mutant.name]), mutants))
 
 
 def table(verdicts: list[Verdict]) -> str:
@@ -463,9 +457,7 @@ def table(verdicts: list[Verdict]) -> str:
     for verdict in verdicts:
         mutant = verdict.mutant
         check = verdict.check or "NOT CAUGHT"
-        lines.append(
-            f"| {mutant.name} | {mutant.breaks} | {mutant.configuration} | {check} | {verdict.states:,} |"
-        )
+        lines.append(f"| {mutant.name} | {mutant.breaks} | {mutant.program} | {check} | {verdict.states:,} |")
     return "\n".join(lines)
 
 
@@ -477,9 +469,10 @@ def main() -> int:
     arguments = parser.parse_args()
     chosen = tuple(m for m in MUTANTS if not arguments.names or m.name in arguments.names)
     if arguments.schedule or arguments.configuration:
-        build_explorer()
+        explorer, numbers = build_broken()
         for mutant in chosen:
-            verdict = judge(mutant, tuple(arguments.configuration), arguments.schedule)
+            number = numbers[mutant.name]
+            verdict = judge(mutant, explorer, number, tuple(arguments.configuration), arguments.schedule)
             print(f"{mutant.name}: {verdict.violation or 'NOT CAUGHT'}")
             for number, line in enumerate(verdict.schedule, 1):
                 print(f"  {number:3}  {line}")

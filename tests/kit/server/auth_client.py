@@ -82,7 +82,7 @@ async def attempt_async(job: dict[str, Any]) -> str:
 
 
 def renew(job: dict[str, Any]) -> dict[str, Any]:
-    """Send for a while with tokens that do not last; how often one was asked for, and what happened."""
+    """Send with tokens that do not last, until so many were asked for; how often it was, what happened."""
     import jwt
     import pulsar
 
@@ -103,10 +103,11 @@ def renew(job: dict[str, Any]) -> dict[str, Any]:
     try:
         producer = client.create_producer(job["topic"], send_timeout_millis=1500)
         end = time.monotonic() + job["seconds"]
-        while time.monotonic() < end:
+        while time.monotonic() < end and len(asked) < job.get("asked", 1000):
             producer.send(b"x")
             sent += 1
             time.sleep(0.02)
+        producer.send(b"behind")
     except pulsar.PulsarException as error:
         fault = type(error).__name__
     finally:

@@ -23,10 +23,12 @@ from typing import Any
 
 from holdfast import _core
 from holdfast.wire.proto import pulsar_pb2 as pb
-from tests.kit import ROOT
+from tests.kit import KIT, ROOT
 from tests.kit.server.pulsar_recorder import frame_of
 
 FLAGS = ["-std=c++20", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
+KEPT = KIT / "server" / "streams"
+"""Findings of earlier nights; native/tests/test_wire_corpus.cpp replays them in every run."""
 WANTED = "clang with libFuzzer is not installed (Debian: clang-14 libfuzzer-14-dev libclang-rt-14-dev)"
 
 
@@ -95,6 +97,38 @@ def seeds() -> Iterator[bytes]:
         yield bytes([how]) + b"".join(streams)
 
 
+def write_corpus(folder: Path) -> Path:
+    """Write the sound streams into a folder, and those that have once been a finding."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, stream in enumerate(seeds()):
+        (folder / f"seed-{number}").write_bytes(stream)
+    for kept in KEPT.glob("*"):
+        shutil.copy(kept, folder / f"kept-{kept.name}")
+    return folder
+
+
+def keep_findings(folder: Path, binary: Path) -> list[str]:
+    """Copy what the fuzzer has found, as short as it can make it, to where every run replays it."""
+    names = []
+    for found in [*folder.glob("crash-*"), *folder.glob("oom-*"), *folder.glob("timeout-*")]:
+        short = found.with_name(f"short-{found.name}")
+        subprocess.run(
+            [
+                str(binary),
+                "-minimize_crash=1",
+                "-max_total_time=60",
+                f"-exact_artifact_path={short}",
+                str(found),
+            ],
+            capture_output=True,
+        )
+        KEPT.mkdir(exist_ok=True)
+        shutil.copy(short if short.exists() else found, KEPT / found.name)
+        names.append(found.name)
+        found.unlink()
+    return names
+
+
 def build(folder: Path, clang: str, native: Path) -> Path:
     binary = folder / "fuzz"
     source = native / "fuzz/fuzz_wire.cpp"
@@ -111,10 +145,7 @@ def fuzz(
     runs: int = -1,
 ) -> Report:
     """Run for so long, or so many streams; the folder keeps what was found. `native`: the sources."""
-    corpus = folder / "corpus"
-    corpus.mkdir(parents=True, exist_ok=True)
-    for number, stream in enumerate(seeds()):
-        (corpus / f"seed-{number}").write_bytes(stream)
+    corpus = write_corpus(folder / "corpus")
     options = {
         "max_total_time": seconds,
         "runs": runs,
@@ -151,12 +182,14 @@ def main() -> int:
     options = parser.parse_args()
     clang = compiler()
     if clang is None:
-        print(f"{WANTED}; native/tests/test_wire.cpp does without")
+        print(f"{WANTED}; native/tests/test_wire_corpus.cpp does without")
         return 2
-    report = fuzz(ROOT / "build/fuzz-wire", clang, options.seconds, options.seed)
+    folder = ROOT / "build/fuzz-wire"
+    report = fuzz(folder, clang, options.seconds, options.seed)
     print(f"{report.runs:,} streams, {report.covered} places of the code reached")
     if report.failure:
         print(report.failure)
+        print("kept:", *keep_findings(folder, folder / "fuzz"))
     return 1 if report.failure else 0
 
 

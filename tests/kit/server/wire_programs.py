@@ -64,7 +64,13 @@ def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
     limit = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < limit, "what the test waits for did not happen"
-        time.sleep(0.01)
+        time.sleep(0.002)
+
+
+def next_millisecond() -> None:
+    """Wait for the clock's next millisecond: what is published then has a later time."""
+    now = int(time.time() * 1000)
+    until(lambda: int(time.time() * 1000) > now)
 
 
 def refused(error: Any, call: Callable[[], object]) -> Any:

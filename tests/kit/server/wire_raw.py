@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import select
 import socket
 import struct
 from typing import Any
@@ -67,12 +69,38 @@ class Raw:
         entry = encode_messages([data], "raw", sequence, 1)[0]
         self.tell(Type.SEND, entry, producer_id=producer, sequence_id=sequence)
 
+    def publish(self, topic: str, count: int) -> list[Any]:
+        """Publish b"0", b"1", …; their ids."""
+        self.produce(topic)
+        for n in range(count):
+            self.send(n, b"%d" % n)
+        ids = [self.expect(Type.SEND_RECEIPT).message_id for _ in range(count)]
+        self.ask(Type.CLOSE_PRODUCER, producer_id=1)
+        return ids
+
+    def push(self, data: bytes) -> None:
+        """Send bytes however long it takes, in a thread of the test's; ends with the connection."""
+        left = memoryview(data)
+        with contextlib.suppress(OSError, ValueError):  # of a socket that was closed
+            while left:
+                if select.select([], [self.socket], [], 0.1)[1]:
+                    left = left[self.socket.send(left, socket.MSG_DONTWAIT) :]
+
     def flow(self, permits: int, consumer: int = 1) -> None:
         self.tell(Type.FLOW, consumer_id=consumer, messagePermits=permits)
 
     def ack(self, *ids: Any, consumer: int = 1, cumulative: bool = False, request: int | None = None) -> None:
         fields: dict[str, Any] = {} if request is None else {"request_id": request}
         self.tell(Type.ACK, consumer_id=consumer, ack_type=int(cumulative), message_id=ids, **fields)
+
+    def watch(
+        self, pattern: str, watcher: int = 1, answer: int = Type.WATCH_TOPIC_LIST_SUCCESS, **more: Any
+    ) -> Any:
+        fields = {"namespace": "public/default", "topics_pattern": pattern, **more}
+        return self.ask(Type.WATCH_TOPIC_LIST, answer, watcher_id=watcher, **fields)
+
+    def unwatch(self, watcher: int = 1) -> None:
+        self.ask(Type.WATCH_TOPIC_LIST_CLOSE, watcher_id=watcher)
 
     # -- hearing ---------------------------------------------------------------------------------------
 
@@ -99,8 +127,11 @@ class Raw:
     def messages(self, count: int) -> list[Any]:
         return [self.expect(Type.MESSAGE) for _ in range(count)]
 
-    def silent(self, timeout_s: float = 0.2) -> None:
-        """Nothing comes for so long."""
+    def silent(self, timeout_s: float = 0.05) -> None:
+        """Nothing comes: neither before the answer to a ping, nor for so long behind it."""
+        self.tell(Type.PING)
+        got = self.hear()
+        assert got[0] == Type.PONG, f"{got} came, and nothing should"
         try:
             got = self.hear(timeout_s)
         except TimeoutError:
@@ -151,3 +182,11 @@ def frame_of(kind: int, entry: bytes = b"", **fields: Any) -> bytes:
 def id_of(message: Any, **more: Any) -> Any:
     """The id of a MESSAGE, to acknowledge it."""
     return pb.MessageIdData(ledgerId=message.message_id.ledgerId, entryId=message.message_id.entryId, **more)
+
+
+def sends(count: int, size: int, producer: int = 1) -> bytes:
+    """The frames of so many SENDs."""
+    entries = encode_messages([bytes(size)] * count, "raw", 0, 1)
+    return b"".join(
+        frame_of(Type.SEND, entry, producer_id=producer, sequence_id=n) for n, entry in enumerate(entries)
+    )

@@ -38,6 +38,7 @@ class Door:
         self._broker = broker
         self._server = server
         self._gate: asyncio.Event | None = None
+        self._held = 0
 
     async def connections(self) -> int:
         return len(self._server.connections)
@@ -71,6 +72,13 @@ class Door:
         """Connections whose client does not read."""
         return sum(each.stalled for each in self._server.connections)
 
+    async def unread(self) -> int:
+        """Connections that the server does not read from at present."""
+        return sum(
+            each._transport is not None and not each._transport.is_reading()
+            for each in self._server.connections
+        )
+
     async def untold(self) -> int:
         """Watches whose client knows less than there is."""
         subjects = [each for every in self._server.watching.subjects.values() for each in every.values()]
@@ -94,10 +102,15 @@ class Door:
 
         async def held(ordinal: int, count_max: int, size_max: int) -> Any:
             entries = await real(found, ordinal, count_max, size_max)
+            self._held += 1
             await gate.wait()
+            self._held -= 1
             return entries
 
         found.read = held  # type: ignore[method-assign]
+
+    async def held_reads(self) -> int:
+        return self._held
 
     async def open_reads(self) -> None:
         assert self._gate is not None

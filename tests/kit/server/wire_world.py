@@ -147,6 +147,9 @@ def _line(process: subprocess.Popen[bytes], timeout_s: float, errors: Callable[[
     return line.decode()
 
 
+HASTY = {"handshake_s": 0.4, "keep_alive_s": 0.4, "liveness_s": 0.3}
+"""Options of a server that does not wait long for anybody."""
+
 _servers: dict[str, ServerProcess] = {}
 _clients: list[ClientProcess] = []
 _numbers = itertools.count(1)
@@ -154,9 +157,14 @@ _numbers = itertools.count(1)
 
 def server(**broker: Any) -> ServerProcess:
     """The server that all tests share, of those with these options of the broker."""
-    key = json.dumps(broker, sort_keys=True)
+    return shared(broker)
+
+
+def shared(broker: dict[str, Any] | None = None, server: dict[str, Any] | None = None) -> ServerProcess:
+    """The server that all tests share, of those with these options."""
+    key = json.dumps([broker or {}, server or {}], sort_keys=True)
     if key not in _servers:
-        _servers[key] = ServerProcess(broker)
+        _servers[key] = ServerProcess(broker, server)
     return _servers[key]
 
 

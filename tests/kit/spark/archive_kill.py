@@ -1,4 +1,4 @@
-"""Drivers of an archive run, or of a replay, that get SIGKILL at a step, and the judge of what they leave.
+"""Drivers of pipelines that get SIGKILL at a step, and the judge of what those of an archive leave.
 
 Each driver is a process of its own, forked by this script, which has everything imported already. It
 attaches to the Java of the test's own session: a Python driver that dies while Java lives on is the worse
@@ -39,8 +39,11 @@ STEPS = (
     "done",
 )
 """Where it dies. Behind the pipeline's own: half written, run's file linked, one file moved, one let go."""
+DISTINCT_STEPS = ("write", "half", "commit", "linked", "moving", "advance", "advancing")
+"""Of these each leaves another directory behind; what the others leave, one of these leaves, too."""
 REPLAY_STEPS = ("plan", "begin", "send", "sending", "sent", "sending", "second")
 """Of a replay: also while Spark sends, and before the second piece."""
+DISTINCT_REPLAY_STEPS = ("begin", "sending", "sent", "second")
 TOPICS = ("one", "two")
 SUBSCRIPTION = "archive"
 
@@ -69,6 +72,14 @@ class Drivers:
     def replay(self, step: str, url: str, archive: Path, topic: str, mutant: str = "") -> str:
         """The same of a replay, which has the name of its topic."""
         return self._ask("replay", step, url, archive, topic, mutant)
+
+    def compact(self, step: str, data: Path, to: Path, *topics: str) -> str:
+        """The same of a compaction."""
+        return self._ask("compact", step, data, to, *topics)
+
+    def measure(self, data: Path, to: Path, *topics: str) -> str:
+        """The same of figures, which die while they are written."""
+        return self._ask("measure", data, to, *topics)
 
     def _ask(self, *words: object) -> str:
         assert self._process.stdin is not None
@@ -166,7 +177,11 @@ def arm(step: str, to: Path) -> Any:
 
 def when_half(to: Path) -> None:
     """Something is written, and it is not finished."""
-    while not any((to / "_holdfast/staging").rglob("*.parquet")):
+    when_there(to / "_holdfast/staging", "**/*.parquet")
+
+
+def when_there(directory: Path, pattern: str) -> None:
+    while not any(directory.glob(pattern)):
         time.sleep(0.001)
     die()
 
@@ -241,6 +256,23 @@ def drive(step: str, data: str, to: str, mutant: str) -> None:
     )
 
 
+def compact(step: str, data: str, to: str, *topics: str) -> None:
+    from holdfast.pipeline.compact import compact
+
+    compact(attached(), topics=topics, to=to, path=data, told=arm(step, Path(to)))
+
+
+def measure(data: str, to: str, *topics: str) -> None:
+    from holdfast.pipeline.measure import measure
+
+    place = Path(to)
+    threading.Thread(target=when_there, args=(place.parent, f".{place.name}.new-*"), daemon=True).start()
+    measure(attached(), topics=topics, to=to, path=data)
+
+
+JOBS: dict[str, Any] = {"archive": drive, "replay": replay, "compact": compact, "measure": measure}
+
+
 def main() -> None:
     import pyspark.sql.functions  # noqa: F401  # now, not in each driver
 
@@ -249,7 +281,7 @@ def main() -> None:
         if pid == 0:
             try:
                 job, *words = line.rstrip("\n").split("\t")
-                (drive if job == "archive" else replay)(*words)
+                JOBS[job](*words)
             except BaseException as error:
                 print(f"failed: {error!r}", flush=True)
                 os._exit(1)

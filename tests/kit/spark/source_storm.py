@@ -262,6 +262,12 @@ class Account:
     def words(self) -> str:
         return ", ".join(f"{count} {name}" for name, count in sorted(self.counts.items()))
 
+    def require_sound(self) -> None:
+        """Nothing is wrong, and everything that can happen did."""
+        assert not self.faults, self.faults[:5]
+        missing = [name for name in HAPPENS if not self.counts[name]]
+        assert not missing, f"{missing} did not happen: {self.words()}"
+
 
 class Storm:
     """One server, the client, the source, and what the dice say."""

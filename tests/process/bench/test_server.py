@@ -13,14 +13,24 @@ from holdfast.bench.server_figures import OURS, Idle, Key, Report, Sample, goals
 from holdfast.bench.server_load import Pattern
 from holdfast.bench.server_ours import Frames
 from holdfast.bench.server_rabbit import ACK, Confirms, method
-from tests.kit.command import run
+from tests.kit.command import run_process
 
 
-def test_quick_run(tmp_path: Path) -> None:
+def test_quick_run(tmp_path: Path, runtime_directory: Path) -> None:
     """Without peers, which may not be there: ours, with frames and with the official client."""
     out = tmp_path / "all.json"
-    done = run(
-        *("bench", "server", "--quick", "--sizes", "100", "--seconds", "0.1", "--where", str(tmp_path)),
+    done = run_process(
+        *(
+            "bench",
+            "server",
+            "--quick",
+            "--sizes",
+            "100",
+            "--seconds",
+            "0.1",
+            "--where",
+            str(runtime_directory),
+        ),
         *("--only", "idle,frames,client,latency", "--json", str(out)),
     )
     told = done.stdout.decode()
@@ -34,7 +44,7 @@ def test_quick_run(tmp_path: Path) -> None:
     assert all(sample["messages"] > 0 for each in found["samples"] for sample in each["samples"])
     assert "start to first accepted publish" in told
     assert "fdatasync before the receipt" in told
-    assert list(tmp_path.iterdir()) == [out]
+    assert list(runtime_directory.iterdir()) == []
 
 
 def test_a_part_that_is_none() -> None:

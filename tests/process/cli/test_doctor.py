@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Queue
-from holdfast.cli import environment, main
+from holdfast.cli import main
+from tests.kit.cli.queues import directory as directory
 from tests.kit.command import (
     HEAD_AT,
     RING_BYTES,
@@ -21,12 +22,6 @@ from tests.kit.command import (
     run,
     says,
 )
-
-
-@pytest.fixture(autouse=True)
-def directory(runtime_directory: Path) -> Path:
-    """Every test has the queues' directory for itself."""
-    return runtime_directory
 
 
 def test_doctor_finds_this_machine_fit(directory: Path) -> None:
@@ -171,21 +166,3 @@ def test_queues_of_other_users_are_named_and_no_obstacle(
         assert status == 1
         assert "no permission" in text
     assert Queue.list() == ["theirs"]
-
-
-def test_remove_ipc_is_read_as_logind_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found() -> list[str]:
-        return [each.status for each in environment.remove_ipc("/dev/shm", tmp_path)]
-
-    assert found() == []  # no systemd, no logind
-    (tmp_path / "run/systemd/system").mkdir(parents=True)
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert found() == ["warn"]  # its default is yes
-    (tmp_path / "etc/systemd/logind.conf.d").mkdir(parents=True)
-    (tmp_path / "etc/systemd/logind.conf").write_text("[Login]\n#RemoveIPC=yes\nRemoveIPC=no\n")
-    assert found() == ["ok"]
-    (tmp_path / "etc/systemd/logind.conf.d/site.conf").write_text("[Login]\nRemoveIPC=yes\n")
-    assert found() == ["warn"]
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert found() == ["ok"]
-    assert list(environment.remove_ipc("/run/holdfast", tmp_path)) == []

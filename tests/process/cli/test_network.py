@@ -1,4 +1,4 @@
-"""Commands against servers that are not what they should be, restart, or speak TLS."""
+"""Commands against servers that restart, are killed, or speak TLS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pty
 import select
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,57 +16,12 @@ import pytest
 
 from holdfast.cli import main, remote_wire
 from tests.kit.certificates import Authority
+from tests.kit.cli.servers import Cli
+from tests.kit.cli.servers import cli as cli
 from tests.kit.command import COMMAND
 from tests.kit.served import Served, served
-from tests.process.cli.test_server import Cli
 
 PATIENCE_S = 60.0
-
-
-@pytest.fixture
-def cli(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    return Cli(capfdbinary, monkeypatch, "http://127.0.0.1:1")
-
-
-class Odd:
-    """A listener that gives everybody the same answer."""
-
-    def __init__(self, answer: bytes) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._answer = answer
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()[0]
-            except OSError:
-                return
-            with connection:
-                connection.recv(65536)
-                connection.sendall(self._answer)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (b"hello\r\n\r\n", "does not speak HTTP"),
-        (b"", "has broken off"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", "broke off"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", "is no holdfast server"),
-        (b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\noh", "the server answers 500: oh"),
-    ],
-    ids=["no HTTP", "nothing", "a part", "no JSON", "an error"],
-)
-def test_servers_that_answer_something_else(cli: Cli, answer: bytes, words: str) -> None:
-    odd = Odd(answer)
-    assert words in cli.complains("topic", "ls", "--server", odd.url)
-    odd.close()
 
 
 def test_the_port_of_the_binary_protocol(cli: Cli, tmp_path: Path) -> None:
@@ -75,13 +29,6 @@ def test_the_port_of_the_binary_protocol(cli: Cli, tmp_path: Path) -> None:
         url = server.url.replace("pulsar:", "http:")
         assert "say its HTTP port" in cli.complains("topic", "ls", "--server", url)
         assert "say its HTTP port" in cli.complains("top", "--once", "--server", url)
-
-
-@pytest.mark.parametrize(
-    "url", ["http://", "http://[", "http://host:abc", "http://a b", "http://h:99999", "ftp://h", "http://h\n"]
-)
-def test_addresses_that_are_none(cli: Cli, url: str) -> None:
-    assert "is no server's address" in cli.complains("topic", "ls", "--server", url)
 
 
 def test_a_token_that_came_by_tls_goes_by_tls(

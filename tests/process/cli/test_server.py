@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
@@ -12,14 +11,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast._core import encode_messages
-from holdfast.cli import main
-from holdfast.cli.progress import bar
-from holdfast.cli.top import Difference, parse
+from tests.kit.cli.servers import Cli
 from tests.kit.command import COMMAND
 from tests.kit.served import Served, served
 from tests.kit.server.wire_raw import Raw, Type
@@ -31,37 +27,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         tmp_path_factory.mktemp("served") / "data", "--set", "ingest.enabled=false", http=True
     ) as one:
         yield one
-
-
-class Cli:
-    """`holdfast`, called in this process, with the server in the environment."""
-
-    def __init__(self, capture: pytest.CaptureFixture[bytes], patch: pytest.MonkeyPatch, url: str) -> None:
-        self.capture, self.patch = capture, patch
-        patch.delenv("HOLDFAST_DATA", raising=False)
-        patch.setenv("HOLDFAST_SERVER", url)
-
-    def run(self, *arguments: str, data: bytes = b"", status: int = 0) -> tuple[str, str]:
-        with self.patch.context() as patch:
-            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-            found = main(arguments)
-        out, err = self.capture.readouterr()
-        assert found == status, (arguments, found, out, err)
-        return out.decode(), err.decode()
-
-    def says(self, *arguments: str, data: bytes = b"") -> str:
-        out, err = self.run(*arguments, data=data)
-        assert err == ""
-        return out
-
-    def complains(self, *arguments: str, status: int = 1) -> str:
-        out, err = self.run(*arguments, status=status)
-        assert out == ""
-        assert "Traceback" not in err
-        return err
-
-    def answer(self, *arguments: str) -> Any:
-        return json.loads(self.says(*arguments, "--json"))
 
 
 @pytest.fixture
@@ -255,16 +220,6 @@ def on_a_terminal(command: list[str], until: str) -> str:
     return said
 
 
-def test_rates_of_counters_that_begin_anew() -> None:
-    def page(count: int) -> str:
-        return f'pulsar_in_messages_total{{cluster="c",namespace="n",topic="t \\"x\\""}} {count}'
-
-    first, second, anew = (parse(page(count), at) for at, count in enumerate((100, 150, 3)))
-    assert Difference(first, second).topics()[0]["in_per_s"] == 50.0
-    assert Difference(first, second).topics()[0]["topic"] == 't "x"'
-    assert Difference(second, anew).topics()[0]["in_per_s"] == 0.0
-
-
 # -- bars ----------------------------------------------------------------------------------------------
 
 
@@ -281,8 +236,3 @@ def test_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path)]
     assert "of 976.6 KiB" in on_a_terminal(command, "left")
     assert subprocess.run(command, capture_output=True, check=True).stderr == b""
-
-
-def test_the_bar() -> None:
-    assert bar("x", 0, 10, 0.0).endswith("0 %  0 B of 10 B, some time left")
-    assert "100 %" in bar("x", 10, 10, 1.0)

@@ -33,12 +33,6 @@ from tests.kit.served import Served, served
 from tests.kit.server.ingest_world import stored
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("data")) as it:
-        yield it
-
-
 @pytest.fixture
 def client(server: Served) -> Iterator[Client]:
     with Client(server.url.replace("pulsar://", "holdfast://"), timeout=10.0) as it:

@@ -27,14 +27,9 @@ from tests.kit.certificates import Authority
 from tests.kit.processes import PATIENCE_S, until
 from tests.kit.served import Served, served
 from tests.kit.server.ingest_world import stored
+from tests.kit.slices import pick
 
 TIMEOUT_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("data")) as it:
-        yield it
 
 
 def url_of(*ports: int) -> str:
@@ -120,11 +115,7 @@ def test_a_token_that_runs_out_is_shown_anew(tmp_path: Path, secure: Secure) -> 
     with Client(secure.url, tls=secure.trusting, token=token, timeout=TIMEOUT_S) as client:
         client.progress("a", "s", create=True)
         first = client._link
-        begin = time.monotonic()
-        while asked < 2 and time.monotonic() - begin < TIMEOUT_S:
-            client.progress("a", "s")
-            time.sleep(0.05)
-        assert asked >= 2
+        until(lambda: client.progress("a", "s").visible >= 0 and asked >= 2, TIMEOUT_S)
         client.progress("a", "s")
         if client._link is first:
             assert first is not None
@@ -197,17 +188,28 @@ def test_the_first_host_is_dead(server: Served) -> None:
         assert commit(client, "dead", 1, "dead", b"x")
 
 
+def visits(listener: socket.socket) -> int:
+    """How many have connected since the last time."""
+    listener.setblocking(False)
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            listener.accept()[0].close()
+            count += 1
+    return count
+
+
 def test_the_first_host_is_silent(server: Served) -> None:
     """It takes the connection and says nothing: the second one gets its share of the time."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = url_of(deaf.getsockname()[1], server.ready["port"])
-        with Client(url, timeout=8.0) as client:
+        with Client(url, timeout=6.0) as client:
             assert commit(client, "silent", 1, "silent", b"x")
             assert client._link is not None
+            assert visits(deaf) == 1
             client._link.break_off(Closed("for this test"))
-            begin = time.monotonic()
             client.progress("silent", "s", create=True)
-            assert time.monotonic() - begin < 4.0, "it began with the one that was silent"
+            assert visits(deaf) == 0, "it began with the one that was silent"
 
 
 def test_the_server_moves(tmp_path: Path) -> None:
@@ -286,10 +288,8 @@ def test_a_server_that_does_not_read(tmp_path: Path) -> None:
             stage.append("orders", [b"1"])
             client._timeout = 1.0
             server.process.send_signal(signal.SIGSTOP)
-            begin = time.monotonic()
-            with pytest.raises(Timeout):
+            with pytest.raises(Timeout, match=r"did not carry out stage_append in 1\.0 s"):
                 stage.append("orders", [bytes(4 << 20)])
-            assert time.monotonic() - begin < TIMEOUT_S
             server.process.send_signal(signal.SIGCONT)
             client._timeout = TIMEOUT_S
             stage.append("orders", [bytes(4 << 20)])
@@ -309,14 +309,18 @@ def test_threads_do_not_wait_for_one_that_connects() -> None:
             except Timeout as error:
                 told.append(error)
 
-        threads = [threading.Thread(target=ask) for _ in range(20)]
-        begin = time.monotonic()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(TIMEOUT_S)
-        assert len(told) == 20
-        assert time.monotonic() - begin < 8.0, "one after another"
+        def took_s(count: int) -> float:
+            begin = time.monotonic()
+            threads = [threading.Thread(target=ask) for _ in range(count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(TIMEOUT_S)
+            return time.monotonic() - begin
+
+        one = took_s(1)
+        assert took_s(20) < 10 * one, "one after another"
+        assert len(told) == 21
 
 
 # -- forks, asyncio -----------------------------------------------------------------------------------
@@ -400,7 +404,7 @@ def test_asyncio(server: Served) -> None:
 
 def test_closing_while_somebody_waits() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        client = Client(url_of(deaf.getsockname()[1]), timeout=5.0)
+        client = Client(url_of(deaf.getsockname()[1]), timeout=1.0)
         told: list[BaseException] = []
 
         def ask() -> None:
@@ -442,7 +446,7 @@ def test_a_server_that_dies_at_every_step_of_a_batch(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     steps = [
         f"{name}:{passes}"
-        for passes in range(4)
+        for passes in range(pick(test=2, nightly=4))
         for name in ("journal_written", "journal_synced", "round_done")
     ]
     lives = iter(steps)
@@ -453,13 +457,12 @@ def test_a_server_that_dies_at_every_step_of_a_batch(tmp_path: Path) -> None:
     def keep_serving() -> None:
         nonlocal process, kills
         while not ended:
-            if process.poll() is not None:
-                kills += process.returncode == -signal.SIGKILL
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                kills += process.wait(0.1) == -signal.SIGKILL
                 step = next(lives, "")
                 process = armed(data, port, step)
                 if not step:
                     running.set()
-            time.sleep(0.01)
 
     keeper = threading.Thread(target=keep_serving)
     batches = 0

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,8 @@ from holdfast import Queue, _core
 from holdfast.demo import workers
 from holdfast.demo.account import balance
 from tests.kit import ROOT
+from tests.kit.processes import until
+from tests.kit.slices import pick
 
 COMMAND = str(Path(sys.executable).parent / "holdfast")
 EXAMPLES = ROOT / "examples"
@@ -43,12 +45,13 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_processes_are_killed_and_nothing_is_lost() -> None:
-    done = demo("--seconds", "5", "--json")
+    seconds = pick(test=3, nightly=20)
+    done = demo("--seconds", str(seconds), "--json")
     assert done.returncode == 0, done.stderr
     account = json.loads(done.stdout)
     assert account["good"] is True
-    assert sum(account["killed"].values()) >= 5
-    assert account["confirmed"] > 1000
+    assert sum(account["killed"].values()) >= seconds // 2
+    assert account["confirmed"] > 100 * seconds
     assert account["delivered"] == account["confirmed"] + account["unconfirmed"]
     assert [account[fault] for fault in ("lost", "unmarked", "invented", "damaged")] == [0, 0, 0, 0]
     assert account["faults"] == []
@@ -99,22 +102,15 @@ def test_its_processes_do_not_outlive_it(directory: Path, tmp_path: Path) -> Non
             return 0
         return sum(each["alive"] for each in _core.inspect(str(directory), name)["people"])
 
-    wait_until(lambda: living() >= 5)
+    until(lambda: living() >= 5)
     parent.kill()
     parent.wait()
-    wait_until(lambda: living() == 0)
+    until(lambda: living() == 0)
     Queue.unlink(name)
     (records,) = tmp_path.glob("holdfast-demo.*")
     account = balance(records)  # its records tell the same also then
     assert (account.unmarked, account.invented, account.damaged) == (0, 0, 0)
     shutil.rmtree(records)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_keep_leaves_the_records_and_the_queue(tmp_path: Path) -> None:

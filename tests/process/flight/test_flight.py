@@ -43,6 +43,7 @@ from holdfast.wire.http import HttpOptions
 from tests.kit.processes import until
 from tests.kit.served import Served, served
 from tests.kit.server import flight_world
+from tests.kit.server.auth_world import World, token
 from tests.kit.server.flight_world import (
     LARGE,
     PREFIX,
@@ -50,36 +51,14 @@ from tests.kit.server.flight_world import (
     by_path,
     by_url,
     children,
-    fill,
     flight_pid,
     gone,
     publish_all_kinds,
     table,
 )
 from tests.kit.server.http_world import HttpWorld
-from tests.process.server.test_auth_wire import World, make_world, token
 
 ROOT = token("root")
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For copies."""
-    path = tmp_path_factory.mktemp("filled") / "data"
-    fill(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, filled: Path) -> World:
-    made = make_world(tmp_path_factory.mktemp("flight"))
-    shutil.copytree(filled, made.directory / "data")
-    return made
-
-
-@pytest.fixture(scope="module")
-def data(world: World) -> Path:
-    return world.directory / "data"
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +196,7 @@ def test_nothing_is_answered_before_authentication(server: Served) -> None:
         list(client.list_actions(flight.FlightCallOptions(headers=twice)))
     import base64
 
-    from tests.process.server.test_auth_wire import PASSWORD
+    from tests.kit.server.auth_world import PASSWORD
 
     password = b"Basic " + base64.b64encode(f"anna:{PASSWORD}".encode())
     known = flight.FlightCallOptions(headers=[(b"authorization", password)], timeout=20)
@@ -511,7 +490,7 @@ def test_the_broker_stays_small(tmp_path: Path) -> None:
     """Nothing runs before the first read, nothing for long after the last; the server never has Arrow; its
     secrets are not passed on."""
     secret = {"HOLDFAST_AUTHENTICATION_TOKEN_AUDIENCE": "", "HOLDFAST_HTTP_METRICS_OPEN": "true"}
-    with served(tmp_path / "data", "--set", "flight.idle_s=3", http=True, environment=secret) as server:
+    with served(tmp_path / "data", "--set", "flight.idle_s=2", http=True, environment=secret) as server:
         assert children(server.process.pid) == []
         place = RemotePlace(server.http_url)
         assert place.topics() == []

@@ -34,7 +34,7 @@ VICTIMS = ("by-path-fail", "by-url-fail", "by-path-go-on", "by-url-go-on")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def edges(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Topics of six ledgers: whole, without its beginning, without anything, with a table that is damaged."""
     path = tmp_path_factory.mktemp("same") / "data"
     small: dict[str, Any] = {"reserve_bytes": 1 << 20, "journal_bytes": 1 << 20, "sync": "os"}
@@ -52,15 +52,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(data: Path) -> Iterator[Served]:
-    with served(data, "--set", "broker.retention_s=0", http=True) as server:
-        until(lambda: (FilePlace(str(data)).open(f"{PREFIX}/empty").plan()) == (COUNT, COUNT))
+def server(edges: Path) -> Iterator[Served]:
+    with served(edges, "--set", "broker.retention_s=0", http=True) as server:
+        until(lambda: (FilePlace(str(edges)).open(f"{PREFIX}/empty").plan()) == (COUNT, COUNT))
         for name in (
             "damaged",
             "unnamed",
             "parts-partition-3",
         ):  # while it runs: at its start the broker mends them
-            (data / table_path(f"{PREFIX}/{name}")).write_bytes(b"")
+            (edges / table_path(f"{PREFIX}/{name}")).write_bytes(b"")
         yield server
 
 
@@ -127,9 +127,9 @@ def asked_of(name: str) -> dict[str, Question]:
 
 
 @pytest.mark.parametrize("name", ["whole", "trimmed", "empty", "damaged", "parts-partition-3", "none"])
-def test_whatever_is_asked(name: str, server: Served, data: Path) -> None:
+def test_whatever_is_asked(name: str, server: Served, edges: Path) -> None:
     """I160: one list of edges, one answer."""
-    near, far = FilePlace(str(data)), RemotePlace(server.http_url, timeout_s=20.0)
+    near, far = FilePlace(str(edges)), RemotePlace(server.http_url, timeout_s=20.0)
     answers = {}
     for question, ask in asked_of(name).items():
         answers[question] = outcome(ask, near)
@@ -168,9 +168,9 @@ def test_whatever_is_asked(name: str, server: Served, data: Path) -> None:
         ({"topic": "whole", "startingTimestamp": "9" * 30}, [(0, 0)]),
     ],
 )
-def test_plans_of_batches(options: dict[str, str], expected: Any, server: Served, data: Path) -> None:
+def test_plans_of_batches(options: dict[str, str], expected: Any, server: Served, edges: Path) -> None:
     """A damaged table stops whoever wants its topic, or cannot know; and says what to do."""
-    for where in ({"path": str(data)}, {"service.url": server.http_url}):
+    for where in ({"path": str(edges)}, {"service.url": server.http_url}):
         reader = BatchReader(parse({**options, "minPartitions": "1", **where}, "source"), StructType())
         found = outcome(reader.partitions)
         if not isinstance(found, str):
@@ -206,11 +206,11 @@ class Late:
 
 @pytest.mark.parametrize("go_on", [False, True])
 def test_trimmed_between_plan_and_weights(
-    go_on: bool, server: Served, data: Path, monkeypatch: pytest.MonkeyPatch
+    go_on: bool, server: Served, edges: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Data loss, as failOnDataLoss says, whichever way it is read."""
     places: list[tuple[str, Any, dict[str, str]]] = [
-        ("by-path", FileTopic, {"path": str(data)}),
+        ("by-path", FileTopic, {"path": str(edges)}),
         ("by-url", RemoteTopic, {"service.url": server.http_url}),
     ]
     for word, kind, where in places:
@@ -231,7 +231,7 @@ def test_trimmed_between_plan_and_weights(
     "change", [{}, {"position": COUNT + 50}, {"position": 7, "from": 3}, {"incarnation": "00" * 16}]
 )
 def test_streams_with_offsets_that_are_not_there(
-    change: dict[str, Any], fail: str, server: Served, data: Path
+    change: dict[str, Any], fail: str, server: Served, edges: Path
 ) -> None:
     """Below the first, above the end, of another topic under the name: the same offsets, tasks and errors."""
 
@@ -246,4 +246,4 @@ def test_streams_with_offsets_that_are_not_there(
         tasks = list(reader.partitions(begun, ended))
         return ended, tasks, [batch.to_pylist() for each in tasks for batch in reader.read(each)]
 
-    assert outcome(go, {"path": str(data)}) == outcome(go, {"service.url": server.http_url})
+    assert outcome(go, {"path": str(edges)}) == outcome(go, {"service.url": server.http_url})

@@ -7,7 +7,6 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +31,6 @@ from holdfast.wire import ingest as ingesting
 from holdfast.wire import segment as draining
 from tests.kit.processes import PATIENCE_S, until
 from tests.kit.server.ingest_world import World, serving
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def world(data: Path) -> Iterator[World]:
-    with serving(data) as it:
-        yield it
 
 
 def works(world: World, topic: str = "others") -> None:

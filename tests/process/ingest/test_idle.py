@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,18 +19,6 @@ from tests.kit.processes import PATIENCE_S, Start, hear, tell, until
 from tests.kit.server.ingest_world import World, serving
 
 ORDERS = "persistent://public/default/orders"
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def world(data: Path) -> Iterator[World]:
-    """Withdraws when the test says so."""
-    with serving(data, {"idle_s": 1e6}) as it:
-        yield it
 
 
 def segment_of(world: World) -> Segment:

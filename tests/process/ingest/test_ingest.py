@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,17 +31,6 @@ from holdfast.wire import segment as ingesting
 from holdfast.wire.ingest import Ingest
 from tests.kit.processes import until
 from tests.kit.server.ingest_world import World, serving
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def world(data: Path) -> Iterator[World]:
-    with serving(data) as it:
-        yield it
 
 
 def test_what_is_flushed_is_stored(world: World) -> None:

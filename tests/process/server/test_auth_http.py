@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import socket
 import ssl
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from tests.kit.processes import until
 from tests.kit.served import Served, served
-from tests.process.server.test_auth_wire import PASSWORD, SECRET, World, greeting, make_world, token, told
+from tests.kit.server.auth_world import (
+    PASSWORD,
+    SECRET,
+    World,
+    ask,
+    basic,
+    bearer,
+    greeting,
+    status,
+    token,
+    told,
+)
 
 GRANTS = """
 [[authorization.grants]]
@@ -30,41 +40,12 @@ TOPICS = "/admin/v2/persistent/public/default"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory.mktemp("http-world"))
-
-
-@pytest.fixture(scope="module")
 def server(world: World) -> Iterator[Served]:
     arguments = ["--config", world.configure(extra=GRANTS), "--https-port", "0", "--log-level", "debug"]
     with served(world.directory / "data", *arguments, http=True) as server:
         assert ask(server, "PUT", TOPIC, bearer("root"))[0] == 204
         assert ask(server, "PUT", f"{TOPIC}/subscription/s", bearer("root"))[0] == 204
         yield server
-
-
-def bearer(role: str, **claims: Any) -> str:
-    return f"Bearer {token(role, **claims)}"
-
-
-def basic(name: str, password: str) -> str:
-    return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
-
-
-def ask(
-    server: Served, method: str, path: str, credentials: str | None = None, body: bytes | None = None
-) -> tuple[int, str, http.client.HTTPMessage]:
-    channel = http.client.HTTPConnection("127.0.0.1", server.ready["http_port"], timeout=10)
-    try:
-        channel.request(method, path, body, {} if credentials is None else {"Authorization": credentials})
-        answer = channel.getresponse()
-        return answer.status, answer.read().decode(), answer.headers
-    finally:
-        channel.close()
-
-
-def status(server: Served, method: str, path: str, credentials: str | None = None) -> int:
-    return ask(server, method, path, credentials)[0]
 
 
 # -- who it is ----------------------------------------------------------------------------------------
@@ -201,14 +182,16 @@ def test_without_authentication_everybody_may(world: World) -> None:
 
 def test_limits_are_shared(world: World) -> None:
     """Connections of both protocols count together; heads and bodies have their limits."""
-    limits = ["connections=3", "unauthenticated_s=3", "http_body_bytes=1k"]
+    limits = ["connections=3", "unauthenticated_s=2", "http_body_bytes=1k"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     with served(world.directory / "limited", *flags, http=True) as server:
+        idle = server.sockets()
         large = ask(server, "POST", f"{TOPIC}/subscription/s/resetcursor", body=b"x" * 2000)
         assert large[0] in (404, 413)
         places = [("127.0.0.1", server.ready[name]) for name in ("port", "http_port", "http_port")]
+        until(lambda: server.sockets() == idle)  # the request above has gone
         held = [socket.create_connection(place, timeout=10) for place in places]
-        time.sleep(0.5)
+        until(lambda: server.sockets() == idle + 3)
         with socket.create_connection(places[0], timeout=10) as fourth:
             fourth.sendall(greeting())
             assert "no more are possible" in told(fourth)[0].error.message

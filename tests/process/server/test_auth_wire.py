@@ -5,90 +5,26 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
 
-from holdfast._core import frame_command
-from holdfast.wire.passwords import Hash, write_users
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.certificates import DAY, Authority
+from tests.kit.processes import until
 from tests.kit.served import Served, served
 from tests.kit.server.auth_client import AuthClient
-
-SECRET = "the secret of these tests, which nobody else knows"
-PASSWORD = "sesame, open for these tests"
-
-CONFIG = """
-[tls]
-certificate = "{pki}/server.pem"
-key = "{pki}/server.key"
-ca = "{pki}/ca.pem"
-
-[authentication]
-methods = ["token", "basic", "tls"]
-{anonymous}
-
-[authentication.token]
-secret_file = "secret"
-
-[authentication.basic]
-users_file = "users"
-
-[authorization]
-enabled = true
-superusers = ["root"]
-
-[[authorization.grants]]
-roles = ["billing", "anna", "carla"]
-on = "public/default"
-allow = ["produce", "consume"]
-
-[[authorization.grants]]
-roles = ["looker", "guest"]
-on = "public/default/open-*"
-allow = ["consume"]
-"""
-
-
-@dataclass
-class World:
-    """A directory with everything that a server with all methods needs."""
-
-    directory: Path
-    authority: Authority
-
-    def configure(self, anonymous: str = "", extra: str = "") -> str:
-        text = CONFIG.format(pki=self.authority.directory, anonymous=anonymous) + extra
-        (self.directory / "holdfast.toml").write_text(text)
-        return str(self.directory / "holdfast.toml")
-
-    def users(self, **passwords: str) -> None:
-        write_users(
-            self.directory / "users", {name: Hash.of(each, log_n=4) for name, each in passwords.items()}
-        )
-
-
-def make_world(directory: Path) -> World:
-    authority = Authority(directory / "pki")
-    authority.certify("server")
-    (directory / "secret").write_text(SECRET)
-    (directory / "secret").chmod(0o600)
-    world = World(directory, authority)
-    world.users(anna=PASSWORD)
-    return world
-
-
-def token(role: str, secret: str = SECRET, **claims: Any) -> str:
-    return jwt.encode({"sub": role} | claims, secret, algorithm="HS256")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_world(tmp_path_factory.mktemp("world"))
+from tests.kit.server.auth_world import (
+    PASSWORD,
+    SECRET,
+    World,
+    commands,
+    connect,
+    frame,
+    greeting,
+    token,
+    told,
+)
 
 
 @pytest.fixture(scope="module")
@@ -206,56 +142,23 @@ def test_a_token_is_renewed_while_connected(server: Served, client: AuthClient) 
     """It expires again and again, the client is asked for another one, and nothing is interrupted."""
     before = server.logs()
     job = {"do": "renew", "url": server.url, "topic": "renewed", "role": "billing", "secret": SECRET}
-    [found] = client.run([job | {"lasts_s": 2, "seconds": 7.0}])
+    [found] = client.run([job | {"lasts_s": 2, "seconds": 30.0, "asked": 3}])
     assert found["fault"] == ""
-    assert found["sent"] > 20
-    assert 3 <= found["asked"] <= 12
+    assert found["asked"] == 3
+    assert found["sent"] > 3
     assert server.logs() == before  # one connection all the time, and nobody was thrown out
 
 
 def test_who_cannot_renew_is_closed(server: Served, client: AuthClient) -> None:
     """The supplier has run dry: an expired token is all that it can show."""
     job = {"do": "renew", "url": server.url, "topic": "renewed", "role": "billing", "secret": SECRET}
-    [found] = client.run([job | {"lasts_s": 2, "seconds": 10.0, "good": 1}])
+    [found] = client.run([job | {"lasts_s": 2, "seconds": 30.0, "good": 1}])
     assert found["fault"] == "Timeout"
-    assert 0 < found["sent"] < 200
+    assert found["sent"] > 0
     assert "the token has expired" in server.logs()
 
 
 # -- before anybody is known --------------------------------------------------------------------------
-
-
-def connect(server: Served) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.ready["port"]), timeout=10)
-
-
-def frame(kind: int, **parts: Any) -> bytes:
-    return bytes(frame_command(pb.BaseCommand(type=kind, **parts).SerializeToString()))  # type: ignore[arg-type]
-
-
-def greeting(method: str = "", data: bytes = b"", **more: Any) -> bytes:
-    hello = pb.CommandConnect(client_version="test", auth_method_name=method, auth_data=data, **more)
-    return frame(pb.BaseCommand.CONNECT, connect=hello)
-
-
-def told(channel: socket.socket) -> list[pb.BaseCommand]:
-    """Everything until the server closes."""
-    data = b""
-    try:
-        while part := channel.recv(65536):
-            data += part
-    except ConnectionResetError:
-        pass
-    return commands(data)
-
-
-def commands(data: bytes) -> list[pb.BaseCommand]:
-    found = []
-    while len(data) >= 8:
-        size = int.from_bytes(data[4:8], "big")
-        found.append(pb.BaseCommand.FromString(data[8 : 8 + size]))
-        data = data[4 + int.from_bytes(data[:4], "big") :]
-    return found
 
 
 EARLY = {
@@ -343,7 +246,7 @@ def test_another_role_cannot_take_over_a_connection(server: Served) -> None:
 
 def test_limits(world: World, client: AuthClient) -> None:
     """Who says nothing has so long; so many connections; so much in a frame. Others are not disturbed."""
-    limits = ["connections=8", "connections_per_address=4", "unauthenticated_s=3", "message_bytes=2k"]
+    limits = ["connections=8", "connections_per_address=4", "unauthenticated_s=2", "message_bytes=2k"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     arguments = ["--config", world.configure(), "--tls-port", "0", *flags]
     with served(world.directory / "limited", *arguments) as server:
@@ -354,7 +257,7 @@ def test_limits(world: World, client: AuthClient) -> None:
                 assert "4 connections from 127.0.0.1" in refusal.error.message
             slow.sendall(greeting("token", token("billing").encode())[:-1])
             assert {each.type for each in told(silent) + told(slow)} <= {pb.BaseCommand.ERROR}
-            assert 2.9 < time.monotonic() - began < 30
+            assert time.monotonic() - began > 1.9
         with connect(server) as large:
             large.sendall(greeting("token", token("billing").encode()))
             [connected] = commands(large.recv(65536))
@@ -368,15 +271,16 @@ def test_limits(world: World, client: AuthClient) -> None:
 
 def test_handshakes_that_never_end_count(world: World) -> None:
     """On both TLS ports: they hold a place like everybody else, and not for long."""
-    limits = ["connections=3", "unauthenticated_s=3"]
+    limits = ["connections=3", "unauthenticated_s=2"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     arguments = ["--config", world.configure(), "--tls-port", "0", "--https-port", "0", *flags]
     with served(world.directory / "handshakes", *arguments) as server:
         ports = [server.ready[name] for name in ("tls_port", "https_port", "https_port")]
+        idle = server.sockets()
         held = [socket.create_connection(("127.0.0.1", port), timeout=10) for port in ports]
         for each in held:
             each.sendall(b"\x16\x03\x01")
-        time.sleep(0.5)
+        until(lambda: server.sockets() == idle + 3)
         with connect(server) as fourth:
             [refusal] = told(fourth)
             assert "3 connections, and no more are possible" in refusal.error.message

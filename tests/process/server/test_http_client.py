@@ -15,17 +15,17 @@ from tests.kit.server.http_world import HttpWorld, T
 
 
 @pytest.fixture
-def world() -> Iterator[HttpWorld]:
-    with HttpWorld(wire=True) as world:
-        yield world
+def http() -> Iterator[HttpWorld]:
+    with HttpWorld(wire=True) as http:
+        yield http
 
 
-def test_a_client_that_looks_topics_up_over_http(world: HttpWorld) -> None:
+def test_a_client_that_looks_topics_up_over_http(http: HttpWorld) -> None:
     topic = f"{T}/orders"
     program = subprocess.Popen(
         [
             *module_command(KIT / "server/http_client.py"),
-            world.server.url,
+            http.server.url,
             "persistent://public/default/orders",
         ],
         stdin=subprocess.PIPE,
@@ -46,7 +46,7 @@ def test_a_client_that_looks_topics_up_over_http(world: HttpWorld) -> None:
 
     try:
         step()
-        stats = world.get(f"{topic}/stats")
+        stats = http.get(f"{topic}/stats")
         (publisher,), (consumer,) = stats["publishers"], stats["subscriptions"]["s"]["consumers"]
         assert publisher["producerName"] == "till"
         assert publisher["address"].startswith("127.0.0.1:")
@@ -56,12 +56,12 @@ def test_a_client_that_looks_topics_up_over_http(world: HttpWorld) -> None:
         assert (consumer["consumerName"], consumer["metadata"]) == ("one", {"who": "me"})
         assert consumer["address"] == publisher["address"]
         assert (consumer["msgOutCounter"], stats["msgInCounter"]) == (5, 5)
-        assert b"pulsar_active_connections{" in world.ask("GET", "/metrics").body
-        world.done("PUT", f"{topic}/unload")
+        assert b"pulsar_active_connections{" in http.ask("GET", "/metrics").body
+        http.done("PUT", f"{topic}/unload")
         program.stdin.write("\n")
         program.stdin.flush()
         step()
-        stats = world.get(f"{topic}/stats")
+        stats = http.get(f"{topic}/stats")
         assert stats["publishers"][0]["connectedSince"] > publisher["connectedSince"]  # it has come back
         assert stats["msgInCounter"] == 10
         assert sorted(stats["subscriptions"]) == ["all", "s"]
@@ -73,22 +73,22 @@ def test_a_client_that_looks_topics_up_over_http(world: HttpWorld) -> None:
         program.communicate()
 
 
-def test_where_a_broker_is(world: HttpWorld) -> None:
-    assert world.wire is not None
+def test_where_a_broker_is(http: HttpWorld) -> None:
+    assert http.wire is not None
     path = "/lookup/v2/topic/persistent/public/default/orders"
-    found = world.get(path)
-    assert found["brokerUrl"] == found["nativeUrl"] == f"pulsar://127.0.0.1:{world.wire.port}"
-    assert found["httpUrl"] == world.server.url
+    found = http.get(path)
+    assert found["brokerUrl"] == found["nativeUrl"] == f"pulsar://127.0.0.1:{http.wire.port}"
+    assert found["httpUrl"] == http.server.url
     assert found["brokerUrlTls"] == ""
-    by_name = world.ask("GET", path, headers={"Host": "broker.example:8080"}).json
-    assert by_name["brokerUrl"] == f"pulsar://broker.example:{world.wire.port}"
-    refused = world.ask("GET", f"{path}?listenerName=outside")
+    by_name = http.ask("GET", path, headers={"Host": "broker.example:8080"}).json
+    assert by_name["brokerUrl"] == f"pulsar://broker.example:{http.wire.port}"
+    refused = http.ask("GET", f"{path}?listenerName=outside")
     assert (refused.status, "outside" in refused.reason) == (404, True)
-    assert world.get("/admin/v2/clusters/standalone")["brokerServiceUrl"] == found["brokerUrl"]
-    assert "persistent://public/default/orders" not in world.broker.machine.state.names
+    assert http.get("/admin/v2/clusters/standalone")["brokerServiceUrl"] == found["brokerUrl"]
+    assert "persistent://public/default/orders" not in http.broker.machine.state.names
 
 
-def test_advertised_addresses(world: HttpWorld) -> None:
+def test_advertised_addresses(http: HttpWorld) -> None:
     outside = Advertised("pulsar://out.example:1", "pulsar+ssl://out.example:2")
 
     async def work() -> None:
@@ -96,21 +96,21 @@ def test_advertised_addresses(world: HttpWorld) -> None:
             port=0, advertised=Advertised("pulsar://in.example:1"), listeners={"outside": outside}
         )
         async with (
-            Server(world.broker, options) as wire,
-            HttpServer(world.broker, HttpOptions(port=0), wire) as server,
+            Server(http.broker, options) as wire,
+            HttpServer(http.broker, HttpOptions(port=0), wire) as server,
         ):
             path = f"{server.url}/lookup/v2/topic/persistent/public/default/orders"
-            found = (await world.asking("GET", path)).json
+            found = (await http.asking("GET", path)).json
             assert (found["brokerUrl"], found["brokerUrlTls"]) == ("pulsar://in.example:1", "")
-            found = (await world.asking("GET", f"{path}?listenerName=outside")).json
+            found = (await http.asking("GET", f"{path}?listenerName=outside")).json
             assert (found["brokerUrl"], found["brokerUrlTls"]) == (outside.url, outside.tls_url)
-            refused = await world.asking("GET", f"{path}?listenerName=elsewhere")
+            refused = await http.asking("GET", f"{path}?listenerName=elsewhere")
             assert (refused.status, "outside" in refused.reason) == (404, True)
 
-    world.run(work())
+    http.run(work())
 
 
 def test_without_a_binary_protocol_there_is_no_lookup() -> None:
-    with HttpWorld(HttpOptions(port=0)) as world:
-        refused = world.ask("GET", "/lookup/v2/topic/persistent/public/default/orders")
+    with HttpWorld(HttpOptions(port=0)) as http:
+        refused = http.ask("GET", "/lookup/v2/topic/persistent/public/default/orders")
         assert (refused.status, "binary" in refused.reason) == (503, True)

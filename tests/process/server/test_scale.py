@@ -19,17 +19,17 @@ from typing import Any
 
 import pytest
 
-from holdfast._core import encode_messages
-from tests.kit.processes import Start, until
+from tests.kit.processes import Start, busy_share, private_memory, until
 from tests.kit.served import Served, served
-from tests.kit.server.wire_raw import Raw, Type, frame_of, full
+from tests.kit.server.wire_raw import Raw, Type, full, sends
+from tests.kit.slices import pick
 
 MIB = 1 << 20
-PAGE = os.sysconf("SC_PAGE_SIZE")
-TICKS = os.sysconf("SC_CLK_TCK")
-CONNECTIONS = 1000
-TOPICS = 1000
+CONNECTIONS = pick(test=400, nightly=1000)
+TOPICS = CONNECTIONS
 PRODUCERS = 50
+LIVES = pick(test=4, nightly=12)
+HANG_S = 120.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,22 +42,7 @@ def descriptors() -> Iterator[None]:
 
 
 def memory(server: Served) -> int:
-    """What the server has of the machine's memory, without what it shares with the page cache."""
-    resident, shared = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1:3]
-    return (int(resident) - int(shared)) * PAGE
-
-
-def cpu_s(server: Served) -> float:
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def sends(count: int, size: int, producer: int = 1) -> bytes:
-    """The frames of so many SENDs."""
-    entries = encode_messages([bytes(size)] * count, "raw", 0, 1)
-    return b"".join(
-        frame_of(Type.SEND, entry, producer_id=producer, sequence_id=n) for n, entry in enumerate(entries)
-    )
+    return private_memory(server.process.pid)
 
 
 def receipts(data: bytearray) -> int:
@@ -72,19 +57,19 @@ def receipts(data: bytearray) -> int:
     return found
 
 
-def publish_all(raws: list[Raw], data: bytes, each: int) -> list[float]:
-    """All connections at once, without waiting for each other: how long each took until its last receipt."""
+def publish_all(raws: list[Raw], data: bytes, each: int) -> float:
+    """All connections at once, without waiting for each other: how long it took until the last receipt."""
     selector = selectors.DefaultSelector()
     begin = time.monotonic()
     left = {raw: memoryview(data) for raw in raws}
     heard = dict.fromkeys(raws, 0)
     rest = {raw: bytearray() for raw in raws}
-    took: dict[Raw, float] = {}
+    left_over = len(raws)
     for raw in raws:
         raw.socket.setblocking(False)
         selector.register(raw.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, raw)
-    while len(took) < len(raws):
-        assert time.monotonic() - begin < 30, f"{len(took)} of {len(raws)} have all their receipts"
+    while left_over:
+        assert time.monotonic() - begin < HANG_S, f"{left_over} of {len(raws)} wait for receipts"
         for key, mask in selector.select(5.0):
             raw = key.data
             if mask & selectors.EVENT_WRITE:
@@ -95,16 +80,16 @@ def publish_all(raws: list[Raw], data: bytes, each: int) -> list[float]:
                 rest[raw] += raw.socket.recv(1 << 16)
                 heard[raw] += receipts(rest[raw])
                 if heard[raw] == each:
-                    took[raw] = time.monotonic() - begin
+                    left_over -= 1
                     selector.unregister(raw.socket)
     selector.close()
-    return list(took.values())
+    return time.monotonic() - begin
 
 
 # -- many ----------------------------------------------------------------------------------------------
 
 
-def test_a_thousand_connections_and_topics_and_fifty_busy_producers(tmp_path: Path) -> None:
+def test_many_connections_and_topics_and_fifty_busy_producers(tmp_path: Path) -> None:
     with served(tmp_path) as server:
         empty = memory(server)
         idle = [Raw(server.url) for _ in range(CONNECTIONS)]
@@ -113,22 +98,22 @@ def test_a_thousand_connections_and_topics_and_fifty_busy_producers(tmp_path: Pa
         for raw in idle:
             assert raw.expect(Type.PRODUCER_SUCCESS).request_id == 1
         crowd = memory(server)
-        assert crowd - empty < 60 * MIB, f"{(crowd - empty) / CONNECTIONS / 1024:.1f} KiB each"
+        each_bytes = (crowd - empty) / CONNECTIONS
+        assert each_bytes < 60 << 10, f"{each_bytes / 1024:.1f} KiB each"
 
-        quiet = []
-        for _ in range(4):  # what came before may still be settling
-            before = cpu_s(server)
-            time.sleep(1.0)
-            quiet.append(cpu_s(server) - before)
-        assert min(quiet) < 0.1, "a thousand connections that do nothing keep it busy"
+        # what came before may still be settling
+        quiet = any(busy_share(server.process.pid, 0.5) < 0.1 for _ in range(12))
+        assert quiet, "connections that do nothing keep it busy"
 
         each = 400
+        with Raw(server.url) as one:
+            one.produce("alone")
+            alone = publish_all([one], sends(each * PRODUCERS, 100), each * PRODUCERS)
         busy = [Raw(server.url) for _ in range(PRODUCERS)]
         for n, raw in enumerate(busy):
             raw.produce(f"t{n}")
-        took = publish_all(busy, sends(each, 100), each)
-        assert max(took) < 15
-        assert max(took) < 10 * min(took) + 1, f"some starve: {min(took):.2f} to {max(took):.2f} s"
+        together = publish_all(busy, sends(each, 100), each)
+        assert together < 10 * alone, f"some starve: {together:.2f} s instead of {alone:.2f} s"
 
         idle[0].tell(Type.PING)
         idle[0].expect(Type.PONG)
@@ -137,7 +122,7 @@ def test_a_thousand_connections_and_topics_and_fifty_busy_producers(tmp_path: Pa
         until(lambda: memory(server) < crowd + 40 * MIB)
         assert server.end() == 0
 
-    with served(tmp_path) as server, Raw(server.url) as raw:  # a thousand topics are there again
+    with served(tmp_path) as server, Raw(server.url) as raw:  # all topics are there again
         raw.subscribe(f"t{TOPICS - 1}")
         raw.subscribe("t1", consumer=2)
         raw.flow(2 * each, consumer=2)
@@ -147,33 +132,23 @@ def test_a_thousand_connections_and_topics_and_fifty_busy_producers(tmp_path: Pa
 # -- restarts ------------------------------------------------------------------------------------------
 
 
-def connected(url: str, deadline: float) -> Raw:
-    while True:
-        try:
-            return Raw(url)
-        except (OSError, EOFError):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-
 def test_a_storm_of_restarts(tmp_path: Path) -> None:
     """Twenty clients come back all at once after each; every one finds all that was confirmed to it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     confirmed = 0
-    for life in range(6):
+    for life in range(LIVES):
         server = Served("--data", str(tmp_path), "--port", str(port), "--http-port", "off")
         try:
-            deadline = time.monotonic() + 10
-            raws = [connected(server.url, deadline) for _ in range(20)]
+            raws = [Raw(server.url) for _ in range(20)]
             for n, raw in enumerate(raws):
                 raw.produce(f"storm{n}")
                 raw.send(life, b"%d" % life)
             for raw in raws:
                 raw.expect(Type.SEND_RECEIPT)
             confirmed += 1
-            if life == 5:
+            if life == LIVES - 1:
                 for n, raw in enumerate(raws):
                     raw.subscribe(f"storm{n}")
                     raw.flow(100)
@@ -219,13 +194,12 @@ def test_a_slow_and_a_stopped_consumer_cost_little(tmp_path: Path, start: Start)
             child = start(slow_consumer, server.url, "large")
             child.hear()
             child.stop()  # with its sockets open: the half-open connection of a frozen machine
-            time.sleep(0.5)
-            grown = memory(server) - before
-            assert grown < 32 * MIB, f"{grown / MIB:.1f} MiB for two clients that do not read {count} MiB"
             with Raw(server.url) as quick:  # nobody else is held up
                 quick.subscribe("large", subscription="quick")
                 quick.flow(10_000)
                 assert len(quick.messages(count)) == count
+            grown = memory(server) - before
+            assert grown < 32 * MIB, f"{grown / MIB:.1f} MiB for two clients that do not read {count} MiB"
             child.go_on()
             child.tell(count)
             assert child.hear() == "all"
@@ -255,7 +229,7 @@ def offences() -> dict[str, bytes]:
 
 
 def test_offenders_disturb_nobody(tmp_path: Path) -> None:
-    rounds = 15
+    rounds = pick(test=4, nightly=15)
     with served(tmp_path) as server, Raw(server.url) as good:
         good.produce("t")
         good.subscribe("t")

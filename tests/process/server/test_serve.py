@@ -11,7 +11,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jwt
@@ -23,7 +22,7 @@ from holdfast.wire.passwords import Hash, write_users
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.certificates import Authority
 from tests.kit.command import COMMAND
-from tests.kit.processes import until
+from tests.kit.processes import busy_share, cpu_s, until
 from tests.kit.served import Served, served
 
 HELLO = pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(client_version="test"))
@@ -120,9 +119,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
             channel.sendall(PING * 3_000_000)
         server.process.send_signal(signal.SIGTERM)
         until(lambda: "stopping" in server.logs())
-        began = time.monotonic()
-        assert server.end() == 128 + signal.SIGTERM
-        assert time.monotonic() - began < 20  # and not 60
+        assert server.end() == 128 + signal.SIGTERM  # 0 would be the orderly end, after a minute
         channel.close()
     with served(tmp_path / "data") as server:  # as after a crash
         assert server.end() == 0
@@ -390,25 +387,16 @@ def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
 # -- what it costs ------------------------------------------------------------------------------------
 
 
-def cpu_s(pid: int) -> float:
-    """What all its threads have used so far."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
+IMPORTS = "import aiohttp.web, google.protobuf.descriptor, jwt, holdfast.broker; print(time.process_time())"
 
 
 def test_it_is_quick_and_small_and_quiet(tmp_path: Path) -> None:
-    """CPU time instead of time on a clock, since other tests may run beside it."""
+    """It starts for little more than its libraries cost, and does nothing while nobody wants anything."""
+    done = subprocess.run([sys.executable, "-c", f"import time; {IMPORTS}"], capture_output=True, check=True)
     with served(tmp_path / "data", http=True) as server:
         pid = server.process.pid
-        assert cpu_s(pid) < 1.0
+        assert cpu_s(pid) < 4 * float(done.stdout)
         assert admitted(server)
         memory = Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]
         assert int(memory) < 80 << 10
-        assert any(share(pid, 1.5) < 0.01 for _ in range(4))  # it makes journal files for later first
-
-
-def share(pid: int, seconds: float) -> float:
-    """Of a core, in so much time."""
-    before, began = cpu_s(pid), time.monotonic()
-    time.sleep(seconds)
-    return (cpu_s(pid) - before) / (time.monotonic() - began)
+        assert any(busy_share(pid, 0.5) < 0.01 for _ in range(12))  # it makes journal files for later first

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast.broker import parts
 from holdfast.broker.events import (
     Ack,
-    Advance,
     ConsumerJoin,
-    Done,
     LedgerRoll,
     LedgerTrim,
     ProducerOpen,
     Reset,
     SubscriptionCreate,
     TopicCreate,
-    ack,
     decode,
     kinds,
 )
@@ -34,19 +28,10 @@ from holdfast.ledger.acks import AckState
 from holdfast.ledger.ids import MessageId
 from holdfast.ledger.ledgers import LedgerInfo, LedgerTable
 from tests.kit.broker.events import ME, OTHER, Publish, Rig, frame_of
-from tests.kit.broker.storm import Storm
+from tests.kit.broker.storm import Storm, agree
+from tests.kit.slices import seeds
 
-SEEDS = range(12)
-
-
-def agree(storm: Storm) -> None:
-    """I49: whoever was given the same is the same; so is whoever was restarted."""
-    rig = storm.rig
-    expected = rig.machine.digest()
-    assert rig.twin().digest() == expected, "another member drifted apart"
-    assert rig.restarted().digest() == expected, "the journal gives another state"
-    for snapshot, journal in storm.snapshots:
-        assert rig.restarted(snapshot, journal).digest() == expected, "a snapshot gives another state"
+SEEDS = seeds("machine", test=8, nightly=400)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -81,147 +66,6 @@ def events_in(frame: bytes) -> Iterator[tuple[int, int, bytes]]:
         size, kind, version = int.from_bytes(frame[at : at + 4], "little"), frame[at + 4], frame[at + 5]
         yield kind, version, frame[at + 8 : at + 8 + size]
         at += 8 + size
-
-
-# -- broken machines are noticed -----------------------------------------------------------------------
-
-
-def chance(patch: pytest.MonkeyPatch) -> None:
-    """Decides by chance."""
-    rng = random.Random()
-    original = TopicCreate.apply
-
-    def apply(self: TopicCreate, state: BrokerState, context: Any) -> Any:
-        outcome = original(self, state, context)
-        state.topics[outcome.topic].created += rng.randrange(1 << 40)
-        return outcome
-
-    patch.setattr(TopicCreate, "apply", apply)
-
-
-def local_memory(patch: pytest.MonkeyPatch) -> None:
-    """Decides from something that is not in the state."""
-    count = itertools.count()
-    original = SubscriptionCreate.apply
-
-    def apply(self: SubscriptionCreate, state: BrokerState, context: Any) -> Any:
-        outcome = original(self, state, context)
-        state.subscriptions[outcome.subscription].properties["n"] = str(next(count))
-        return outcome
-
-    patch.setattr(SubscriptionCreate, "apply", apply)
-
-
-def untold_change(patch: pytest.MonkeyPatch) -> None:
-    """Changes something and does not tell: no D, not in the journal, not in the next snapshot."""
-    original = BrokerState.touch
-
-    def touch(self: BrokerState, part: Any = None) -> None:
-        if type(part).__name__ != "SubscriptionState":
-            original(self, part)
-
-    patch.setattr(BrokerState, "touch", touch)
-
-
-def stale_part(patch: pytest.MonkeyPatch) -> None:
-    """Tells that something changed, and keeps the bytes of before."""
-
-    def touch(self: BrokerState, part: Any = None) -> None:
-        self.changes += 1
-
-    patch.setattr(BrokerState, "touch", touch)
-
-
-def half_way(patch: pytest.MonkeyPatch) -> None:
-    """Is refused after it has changed something."""
-    original = Advance.apply
-
-    def apply(self: Advance, state: BrokerState, context: Any) -> Any:
-        if self.subscription in state.subscriptions:
-            state.touch(state.subscriptions[self.subscription])
-        return original(self, state, context)
-
-    patch.setattr(Advance, "apply", apply)
-
-
-def sender_matters(patch: pytest.MonkeyPatch) -> None:
-    """Uses who sent the frame, which the journal does not keep."""
-    original = SubscriptionCreate.apply
-
-    def apply(self: SubscriptionCreate, state: BrokerState, context: Any) -> Any:
-        outcome = original(self, state, context)
-        state.subscriptions[outcome.subscription].properties["by"] = str(context.member)
-        return outcome
-
-    patch.setattr(SubscriptionCreate, "apply", apply)
-
-
-def sequences_lost(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot without what deduplication knows."""
-    original = parts.topic_part
-    patch.setattr(
-        parts,
-        "topic_part",
-        lambda state, topic: msgspec.structs.replace(original(state, topic), sequences=[]),
-    )
-    patch.setattr(parts, "digest", lambda state: repr([state.log.sequences(each) for each in state.topics]))
-
-
-def reset_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot without the reset number."""
-    original = parts.subscription_part
-    fresh: list[bool] = []
-
-    def part(subscription: Any) -> Any:
-        made = original(subscription)
-        return msgspec.structs.replace(made, reset_number=0) if not fresh else made
-
-    def digest(state: BrokerState) -> Any:
-        return sorted((each.id, each.reset_number) for each in state.subscriptions.values())
-
-    patch.setattr(parts, "subscription_part", part)
-    patch.setattr(parts, "digest", digest)
-
-
-def acks_of_any_number(patch: pytest.MonkeyPatch) -> None:
-    """Takes acknowledgements from before a reset, where it remembers that there was one."""
-
-    def apply(self: Ack, state: BrokerState, context: Any) -> Any:
-        subscription = state.require_subscription(self.subscription)
-        if context.member is None or self.reset_number == subscription.reset_number:
-            subscription.acks.ack_ranges(self.ranges, state.topics[subscription.topic].ledgers.end)
-        state.touch(subscription)
-        return Done()
-
-    patch.setattr(ack.Ack, "apply", apply)
-
-
-BROKEN = [
-    chance,
-    local_memory,
-    untold_change,
-    stale_part,
-    half_way,
-    sender_matters,
-    sequences_lost,
-    reset_not_kept,
-    acks_of_any_number,
-]
-
-
-@pytest.mark.parametrize("broken", BROKEN, ids=lambda each: each.__name__)
-def test_broken_machines_are_noticed(
-    broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken(monkeypatch)
-    for seed in SEEDS:
-        storm = Storm(seed)
-        try:
-            storm.run(400)
-            agree(storm)
-        except (AssertionError, Corrupt, NotFound, KeyError):
-            return
-    pytest.fail(f"{broken.__name__} was not noticed")
 
 
 # -- frames --------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from holdfast.ledger import running
 from holdfast.ledger.publication import Publications
 from tests.kit.broker.brokers import on_broker
 from tests.kit.ledger import entry_bytes
+from tests.kit.processes import until
 
 
 async def opened(broker: Broker, name: str, access: Any) -> Any:
@@ -175,13 +175,14 @@ def test_permits_of_compressed_batches_come_back(tmp_path: Path) -> None:
 
 def test_threads_that_call_while_another_closes_are_told(tmp_path: Path) -> None:
     for _ in range(5):
-        ends: list[str] = []
+        ends, begun = list[str](), set[int]()
 
-        def call(broker: Any, ends: list[str] = ends) -> None:
+        def call(broker: Any, ends: list[str] = ends, begun: set[int] = begun) -> None:
             try:
                 with broker.producer("orders") as p:
                     while True:
                         p.send(b"x")
+                        begun.add(threading.get_ident())
             except holdfast.Closed as error:
                 ends.append(str(error))
 
@@ -189,7 +190,7 @@ def test_threads_that_call_while_another_closes_are_told(tmp_path: Path) -> None
             threads = [threading.Thread(target=call, args=(broker,), daemon=True) for _ in range(8)]
             for thread in threads:
                 thread.start()
-            time.sleep(0.05)
+            until(lambda begun=begun: len(begun) == 8)  # type: ignore[misc]
         for thread in threads:
             thread.join(10)
         assert len(ends) == 8, f"{8 - len(ends)} threads wait for ever"

@@ -7,10 +7,11 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Corrupt, Full, Misuse, _core
+from tests.kit.examples import examples
 from tests.kit.ledger.entry_bytes import (
     METADATA,
     SINGLE,
@@ -135,7 +136,7 @@ def test_memory_of_a_frame_is_reused_only_when_nobody_has_it() -> None:
 # -- entries that the core makes -----------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@examples(test=80)
 @given(
     producer=texts,
     sequence=st.integers(0, (1 << 63) - 20),

@@ -7,11 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Misuse, _core
 from holdfast.wire.proto import pulsar_pb2 as pb
+from tests.kit.examples import examples
 from tests.kit.ledger.entry_bytes import Publish, block, decode_frame, decode_publish
 from tests.kit.server.pulsar_recorder import frame_of
 
@@ -330,7 +331,7 @@ def test_many_consumers_on_one_connection() -> None:
     assert sum(item[2] for item in items if item[0] == 4) == 200
 
 
-@settings(max_examples=200, deadline=None)
+@examples(test=80)
 @given(
     ids=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 30)), max_size=60),
     places=st.dictionaries(st.integers(1, 4), st.tuples(st.integers(0, 200), st.integers(0, 25)), max_size=4),
@@ -426,7 +427,7 @@ commands = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(test=80)
 @given(stream=st.lists(commands, max_size=20), cuts=st.lists(st.integers(0, 2000), max_size=12))
 def test_it_does_not_matter_how_the_bytes_arrive(stream: list[bytes], cuts: list[int]) -> None:
     data = b"".join(stream)
@@ -477,7 +478,7 @@ def commands_of(data: bytes) -> list[tuple[pb.BaseCommand, bytes]]:
 numbers = st.one_of(st.integers(0, 300), st.integers(0, IDS_MAX))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(test=80)
 @given(
     producer=numbers,
     sent=st.lists(st.tuples(numbers, numbers), max_size=10),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -38,8 +39,8 @@ class Rules:
 
 
 @pytest.fixture(scope="module")
-def reads(tmp_path_factory: pytest.TempPathFactory) -> service.Reads:
-    path = tmp_path_factory.mktemp("fuzz") / "data"
+def reads(shared_path: Path) -> service.Reads:
+    path = shared_path / "data"
     with Broker.open(str(path), roll_entries=9, retention_s=-1) as broker:
         for name in MINE + THEIRS:
             tenant, namespace = name.removeprefix("persistent://").split("/")[:2]

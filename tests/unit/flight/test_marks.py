@@ -32,8 +32,8 @@ class Everybody:
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("marks")
+def directory(shared_path: Path) -> Path:
+    path = shared_path
     with Broker.open(str(path)):
         return path
 

@@ -22,7 +22,6 @@ from holdfast.group import (
     SystemRandomness,
 )
 from holdfast.group.sim import Platter, Sim, SimDisk, SimNode
-from tests.kit.processes import Start, hear, tell
 
 RunOnDisk = Callable[[Callable[[Disk], Awaitable[None]]], None]
 
@@ -137,30 +136,6 @@ def test_one_holds_the_lock(on_disk: RunOnDisk) -> None:
         await again.release()
 
     on_disk(use)
-
-
-def test_the_kernel_drops_the_lock_of_a_process_that_is_gone(tmp_path: Path, start: Start) -> None:
-    async def take() -> None:
-        await (await SystemDisk(tmp_path).lock("lock")).release()
-
-    child = start(hold_lock, str(tmp_path))
-    assert child.hear() == "held"
-    with pytest.raises(Locked, match=f"process {child.pid} ") as caught:
-        asyncio.run(take())
-    assert caught.value.pid == child.pid
-    child.kill()
-    asyncio.run(take())
-
-
-def hold_lock(directory: str) -> None:
-    import asyncio
-
-    from holdfast.group import SystemDisk
-
-    lock = asyncio.run(SystemDisk(directory).lock("lock"))
-    tell("held")
-    hear()
-    del lock
 
 
 # -- what a crash leaves ------------------------------------------------------------------------------

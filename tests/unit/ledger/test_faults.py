@@ -7,112 +7,42 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast import _core
-from holdfast.errors import Closed, HoldfastError
+from holdfast.errors import Closed
 from tests.kit.faults import Faults, injected, ledger_sync_fails
-from tests.kit.ledger.store_world import Life, SystemWorld, World, simulated
+from tests.kit.ledger.checks import (
+    NTH_MAX,
+    a_power_cut_after_a_failed_sync_of_the_journal,
+    attempt,
+    everything,
+    following,
+    sweep_sim,
+    the_nth_call_fails,
+)
+from tests.kit.ledger.store_world import Life, SystemWorld, World
+from tests.kit.slices import pick
 
-NTH_MAX = 2000
-
-
-async def everything(life: Life, turns: int = 3) -> None:
-    """Each thing that a store does, until it has failed: work, snapshots, trims, several journal files."""
-    try:
-        for turn in range(turns):
-            for n in range(6):
-                life.mixture(n, size=200)
-                await life.until(life.mixture(n + 1, size=3000))
-            life.publish(1, *(b"%d" % turn * 900 for _ in range(12)))
-            life.seal(1)
-            life.publish(1, b"next")
-            await life.store.flush()
-            await life.store.snapshot()
-            life.trim(1)
-            await life.store.flush()
-    except (HoldfastError, OSError):
-        pass
-
-
-def attempt(world: World, turns: int = 3) -> str:
-    """A life under a fault: what became of it."""
-
-    async def use(life: Life) -> str:
-        await everything(life, turns)
-        return f"failed: {type(life.failed).__name__}" if life.failed is not None else "worked"
-
-    try:
-        return str(world.live(use, close=True))
-    except (HoldfastError, OSError) as error:
-        return f"not opened: {type(error).__name__}"
-
-
-def account(world: World) -> None:
-    """After the machine went down: all that was told durable is there, and it goes on."""
-
-    async def use(life: Life) -> None:
-        await life.check_entries()
-        await life.until(life.mixture(0))
-        assert life.failed is None
-
-    world.crash(0.0)
-    world.live(use, close=False)
-    world.crash(0.0)
-    world.live()
-
-
-def sweep_sim(
-    arm: Callable[[World, int], None], struck: Callable[[World], bool], fresh: bool = False, seed: int = 1
-) -> dict[str, int]:
-    seen: dict[str, int] = {}
-    for nth in range(1, NTH_MAX):
-        with simulated(seed) as world:
-            if not fresh:
-                world.live(everything, close=False)
-                world.crash(0.0)
-            arm(world, nth)
-            outcome = attempt(world)
-            clean = not struck(world)
-            world.platter._faults.clear()
-            account(world)
-        if clean:
-            assert outcome == "worked"
-            assert nth > 1, "the sweep has met nothing"
-            return seen
-        seen[outcome] = seen.get(outcome, 0) + 1
-    raise AssertionError("no clean pass")
+OPERATIONS = (
+    *("write", "sync", "open", "rename", "preallocate"),
+    *("make_directory", "unlink", "sync_directory", "list", "read"),
+)
+TAKES_ROOM = ("write", "open", "rename", "preallocate")
 
 
 @pytest.mark.parametrize(
-    "operation",
+    ("operation", "error"),
     [
-        "write",
-        "sync",
-        "open",
-        "rename",
-        "preallocate",
-        "make_directory",
-        "unlink",
-        "sync_directory",
-        "list",
-        "read",
+        *((operation, errno.EIO) for operation in OPERATIONS),
+        *((operation, errno.ENOSPC) for operation in pick(test=TAKES_ROOM, nightly=OPERATIONS)),
     ],
 )
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_the_nth_call_fails(operation: str, error: int) -> None:
     """I33–I36 on a disk that forgets what a failed sync was to cover."""
-
-    def arm(world: World, nth: int) -> None:
-        world.platter.fail(nth, error, operation)  # type: ignore[attr-defined]
-
-    fresh = operation in ("preallocate", "make_directory")  # what only a new directory needs
-    seen = sweep_sim(arm, lambda world: not world.platter._faults, fresh)  # type: ignore[attr-defined]
-    if operation in ("write", "sync", "open", "rename", "unlink", "sync_directory"):
-        assert seen.get("worked", 0) > 0, "most of them are mended"
+    the_nth_call_fails(operation, error)
 
 
 def test_the_nth_write_is_short() -> None:
@@ -123,21 +53,10 @@ def test_the_nth_write_is_short() -> None:
     assert set(seen) == {"worked"}, "a short write goes on where it stopped"
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(pick(test=4, nightly=40)))
 def test_a_power_cut_after_a_failed_sync_of_the_journal(seed: int) -> None:
     """I34: the round is in the next file; what a later sync of the old one says counts for nothing."""
-    with simulated(seed) as world:
-
-        async def use(life: Life) -> None:
-            await life.until(life.mixture(0))
-            world.platter.fail(1, errno.EIO, "sync")
-            for n in range(5):
-                await life.until(life.mixture(n))
-            assert life.failed is None
-
-        world.live(use, close=None)
-        world.crash(0.0)
-        world.live()
+    a_power_cut_after_a_failed_sync_of_the_journal(seed)
 
 
 # -- real files, the core's writer ---------------------------------------------------------------------
@@ -161,7 +80,8 @@ def test_a_power_cut_after_a_failed_sync_of_the_journal(seed: int) -> None:
 )
 def test_the_nth_call_of_the_core_fails(tmp_path: Path, operation: str, error: int) -> None:
     """I33, I34, I35: one failure of the writer's is mended, and nobody notices."""
-    for nth in range(1, NTH_MAX):
+    nth = 1
+    while nth < NTH_MAX:
         path = tmp_path / str(nth)
         path.mkdir()
         world = SystemWorld(path, native=True)
@@ -176,6 +96,8 @@ def test_the_nth_call_of_the_core_fails(tmp_path: Path, operation: str, error: i
         if not struck:
             assert nth > 1, "the sweep has met nothing"
             return
+        nth = following(nth)
+    raise AssertionError("no clean pass")
 
 
 @pytest.mark.parametrize("operation", ["journal_write", "journal_sync"])
@@ -207,7 +129,7 @@ def test_a_journal_that_fails_for_good_stops_the_store(tmp_path: Path, operation
 def test_the_nth_call_on_real_files_fails(tmp_path: Path, error: int | None) -> None:
     """Calls that Python makes: opening, journals, snapshots, syncs of ledgers, dropping, recovery."""
     seen: dict[str, int] = {}
-    nth, step = 1, 1
+    nth = 1
     while True:
         path = tmp_path / str(nth)
         path.mkdir()
@@ -221,8 +143,8 @@ def test_the_nth_call_on_real_files_fails(tmp_path: Path, error: int | None) -> 
             assert outcome == "worked"
             break
         seen[outcome] = seen.get(outcome, 0) + 1
-        nth, step = nth + step, step + (nth > 15)  # the later ones repeat themselves
-    assert seen["worked"] > 3
+        nth = following(nth, dense=1)
+    assert seen["worked"] > pick(test=0, nightly=3)
     if error is None:
         assert set(seen) == {"worked"}
 

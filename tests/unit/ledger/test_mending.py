@@ -14,7 +14,7 @@ from holdfast import _core
 from holdfast.errors import Corrupt, Locked
 from holdfast.group import Clock, Disk, Randomness
 from holdfast.group.disk import SystemFile
-from holdfast.group.sim import Platter
+from holdfast.ledger import mending
 from holdfast.ledger.journal import ROUND_HEADER, parse_round
 from holdfast.ledger.journals import SPARES_MAX, JournalFiles
 from holdfast.ledger.layout import FORMAT, JOURNAL, LEDGERS, PAGE, SNAPSHOTS, journal_path, salt_of
@@ -22,18 +22,18 @@ from holdfast.ledger.repair import Rewriter
 from holdfast.ledger.store import Store
 from holdfast.ledger.writing import Unsynced
 from tests.kit.faults import ledger_sync_fails
+from tests.kit.ledger.checks import (
+    a_damaged_snapshot_after_a_trim_costs_nothing,
+    a_sync_that_failed_before_a_restart,
+    work,
+)
 from tests.kit.ledger.store_world import SMALL, Life, SystemWorld, simulated
+from tests.kit.slices import pick
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> SystemWorld:
     return SystemWorld(tmp_path, native=True)
-
-
-async def work(life: Life, frames: int = 20) -> None:
-    for n in range(frames):
-        life.mixture(n)
-    await life.store.flush()
 
 
 # -- closing ------------------------------------------------------------------------------------------
@@ -93,29 +93,6 @@ def test_descriptors_are_given_back(world: SystemWorld) -> None:
 
 
 # -- journals -----------------------------------------------------------------------------------------
-
-
-def test_with_sync_os_a_failed_sync_brings_a_snapshot_at_once(world: SystemWorld) -> None:
-    world.options = replace(SMALL, sync="os")
-
-    async def use(life: Life) -> None:
-        _core.arm_fault("journal_sync", 1, errno.EIO)
-        try:
-            await work(life)
-            for _ in range(100):
-                if life.store.stats().snapshots:
-                    break
-                await asyncio.sleep(0.05)
-            assert _core.faults_fired() == 1
-        finally:
-            _core.disarm_fault()
-        assert life.store.stats().snapshots == 1
-        assert life.failed is None
-        assert life.store.stats().journal_files == 2
-        await work(life)
-
-    world.live(use, close=False)
-    world.live()
 
 
 def test_the_journal_is_used_again(world: SystemWorld) -> None:
@@ -265,34 +242,9 @@ def test_a_write_to_a_ledger_that_keeps_failing(world: SystemWorld) -> None:
 # -- snapshots ----------------------------------------------------------------------------------------
 
 
-def trimmed(world: SystemWorld) -> Path:
-    """Two snapshots, and between them a trim; the newest."""
-
-    async def use(life: Life) -> None:
-        for n in range(3):
-            life.publish(1, b"%d" % n * 100)
-            life.seal(1)
-        await life.store.snapshot()
-        life.publish(1, b"more" * 50)
-        life.trim(1)
-        await life.store.snapshot()
-        await life.until(life.add())
-
-    world.live(use, close=False)
-    snapshots = sorted((world.path / SNAPSHOTS).iterdir())
-    assert len(snapshots) == 2
-    return snapshots[-1]
-
-
 def test_a_damaged_snapshot_after_a_trim_costs_nothing(world: SystemWorld) -> None:
     """I33: the older one knows ledgers that are gone; what follows it removes them."""
-    newest = trimmed(world)
-    newest.write_bytes(newest.read_bytes()[:-1])
-    found = world.live(close=False).recovered
-    assert len(found.notes) == 1
-    assert newest.name in found.notes[0]
-    world.live()
-    assert world.live().recovered.notes == ()
+    a_damaged_snapshot_after_a_trim_costs_nothing(world)
 
 
 def test_a_damaged_snapshot_and_a_ledger_that_is_missed(world: SystemWorld) -> None:
@@ -350,38 +302,15 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again() -> None:
         world.live()
 
 
-def test_a_sync_that_failed_before_a_restart(tmp_path: Path) -> None:
-    """I31, I33: the kernel tells of it once; what recovery reads from its cache it writes again.
-
-    On a disk that forgets: both syncs of a round fail, the store stops; the next one reads the round all the
-    same, goes on, and confirms what follows. Then the power fails.
-    """
-    for seed in range(10):
-        with simulated(seed) as world:
-
-            async def fail(life: Life, platter: Platter = world.platter) -> None:
-                await life.until(life.mixture(0))
-                platter.fail(1, errno.EIO, "sync")  # of the round
-                platter.fail(2, errno.EIO, "sync")  # of whatever the next file needs
-                platter.fail(3, errno.EIO, "sync")
-                platter.fail(4, errno.EIO, "sync")
-                await life.until(life.mixture(1))
-                assert life.failed is not None
-
-            async def go_on(life: Life) -> None:
-                for n in range(3):
-                    await life.until(life.mixture(n))
-
-            world.live(fail, close=None)
-            world.platter._faults.clear()
-            world.platter.kill()
-            world.live(go_on, close=None)
-            world.crash(0.0)
-            world.live()
+@pytest.mark.parametrize("seed", range(pick(test=4, nightly=40)))
+def test_a_sync_that_failed_before_a_restart(seed: int) -> None:
+    """I31, I33: the kernel tells of it once; what recovery reads from its cache it writes again."""
+    a_sync_that_failed_before_a_restart(seed)
 
 
-def test_no_descriptors_left_is_waited_out(world: SystemWorld) -> None:
+def test_no_descriptors_left_is_waited_out(world: SystemWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """EMFILE comes and goes; it is no reason to stop, nor to rewrite anything."""
+    monkeypatch.setattr(mending, "WAIT_S", 0.02)
 
     async def use(life: Life) -> None:
         await work(life)

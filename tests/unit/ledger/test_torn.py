@@ -5,19 +5,15 @@ The directory is made once, with real files; each damage is done to a copy of it
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import Corrupt, LayoutMismatch
-from holdfast.group import SeededRandomness, SystemClock, SystemDisk
+from holdfast.errors import Corrupt
+from holdfast.group import SystemDisk
 from holdfast.ledger.journal import End, JournalScan, judge, parse_frames, parse_round
 from holdfast.ledger.layout import (
-    DIRECTORIES,
     FILE_HEADER,
     FORMAT,
     LEDGERS,
@@ -25,95 +21,32 @@ from holdfast.ledger.layout import (
     SNAPSHOTS,
     Place,
     journal_path,
-    salt_of,
 )
-from holdfast.ledger.store import Store
-from tests.kit.ledger.store_world import SMALL, Life, SystemWorld, Toy
-from tests.kit.ledger.torn import Damage, MemoryDisk, cuts, flips, leading_zeros, zeros
+from tests.kit.ledger.checks import (
+    every_bit_of_an_earlier_round_header,
+    what_stood_behind_a_cut_never_comes_back,
+)
+from tests.kit.ledger.store_world import Life, SystemWorld
+from tests.kit.ledger.torn import (
+    BITS,
+    ROUND_HEADER,
+    Damage,
+    MemoryDisk,
+    Rounds,
+    cuts,
+    flips,
+    leading_zeros,
+    zeros,
+)
+from tests.kit.slices import pick
 
-ROUND_HEADER = 96
-
-
-class Rounds:
-    """A directory with six rounds in its first journal file, and what is known of them."""
-
-    def __init__(self, path: Path, snapshot_after: int = 0) -> None:
-        self.path = path
-        self.world = SystemWorld(path, native=True)
-        self.states: dict[int, str] = {}
-
-        async def use(life: Life) -> None:
-            for n in range(6):
-                await life.until(life.mixture(n, size=150))
-                if snapshot_after and n + 1 == snapshot_after:
-                    await life.store.snapshot()
-            self.states.update(life.oracle.states)
-
-        self.world.live(use, close=False)
-        self.journal = path / journal_path(1)
-        self.content = self.journal.read_bytes()
-        self.salt = salt_of((path / "holdfast").read_bytes()[48:64])
-        self.places: list[tuple[int, int]] = []
-        """(offset, bytes in use) of each round."""
-        at = PAGE
-        while (header := parse_round(self.content[at : at + ROUND_HEADER], self.salt)) is not None:
-            self.places.append((at, ROUND_HEADER + header.size))
-            at += header.space
-
-    def open(self, damage: Damage | None = None, path: str = journal_path(1)) -> tuple[int, str] | str:
-        """What opening a copy of it says: (last D, state), or the complaint."""
-        files = MemoryDisk.contents(self.path)
-        if damage is not None:
-            files[path] = damage.to(files[path])
-        return self.open_files(files)
-
-    def open_files(self, files: dict[str, bytes]) -> tuple[int, str] | str:
-        disk = MemoryDisk(files, DIRECTORIES)
-        loop = asyncio.new_event_loop()
-        try:
-            outcomes = [loop.run_until_complete(self._open(disk)) for _ in range(2)]
-        finally:
-            loop.close()
-        assert outcomes[0] == outcomes[1], "the second attempt finds the same (I36)"
-        return outcomes[0]
-
-    async def _open(self, disk: MemoryDisk) -> tuple[int, str] | str:
-        clock, randomness = SystemClock(), SeededRandomness(1)
-        try:
-            store = await Store.open(disk, clock=clock, randomness=randomness, options=SMALL)
-        except (Corrupt, LayoutMismatch) as error:
-            return str(error)
-        try:
-            machine = Toy()
-            found = await store.recover(machine)
-            assert machine.log.next_d == found.last_d + 1
-            return found.last_d, machine.state()
-        except (Corrupt, LayoutMismatch) as error:
-            return str(error)
-        finally:
-            await store.close(clean=False)
-
-    def try_all(self, damages: Iterable[Damage], path: str = journal_path(1)) -> dict[str, int]:
-        """Each damage in turn: never a state that was not there."""
-        files = MemoryDisk.contents(self.path)
-        seen: dict[str, int] = {}
-        for damage in damages:
-            outcome = self.open_files({**files, path: damage.to(files[path])})
-            if isinstance(outcome, str):
-                kind = "told"
-                assert path in outcome, f"{damage.name}: no file in {outcome!r}"
-                assert "offset" in outcome or "missing" in outcome, f"{damage.name}: no place in {outcome!r}"
-            else:
-                last_d, state = outcome
-                assert state == self.states[last_d], f"{damage.name}: a state that never was"
-                kind = f"up to {last_d}"
-            seen[kind] = seen.get(kind, 0) + 1
-        return seen
+STEP = pick(test=5, nightly=1)
+"""From one byte that is tried to the next."""
 
 
 @pytest.fixture(scope="module")
-def rounds(tmp_path_factory: pytest.TempPathFactory) -> Rounds:
-    return Rounds(tmp_path_factory.mktemp("rounds"))
+def rounds(shared_path: Path) -> Rounds:
+    return Rounds(shared_path / "rounds")
 
 
 def test_the_directory_is_what_the_tests_think(rounds: Rounds) -> None:
@@ -127,17 +60,22 @@ def test_the_directory_is_what_the_tests_think(rounds: Rounds) -> None:
 def test_the_last_round_cut_at_every_byte(rounds: Rounds) -> None:
     """I30, I32."""
     offset, size = rounds.places[-1]
-    assert rounds.try_all(cuts(offset, size)) == {"up to 10": size}
+    damages = list(cuts(offset, size, step=STEP))
+    assert rounds.try_all(damages) == {"up to 10": len(damages)}
 
 
 def test_the_last_round_zeroed_from_and_up_to_every_byte(rounds: Rounds) -> None:
     offset, size = rounds.places[-1]
     padding = size - len(rounds.content[offset : offset + size].rstrip(b"\0"))
     assert padding < 8
-    seen = rounds.try_all(zeros(offset, size))
-    assert set(seen) <= {"up to 10", "up to 12"}
-    assert seen.get("up to 12", 0) == padding, "zeros where there were zeros"
-    assert rounds.try_all(leading_zeros(offset, size)) == {"up to 10": size}
+    last = size - padding
+    assert rounds.try_all(zeros(offset + last, padding)) == ({"up to 12": padding} if padding else {}), (
+        "zeros where there were zeros"
+    )
+    damages = list(zeros(offset, last, STEP))
+    assert rounds.try_all(damages) == {"up to 10": len(damages)}
+    damages = list(leading_zeros(offset, size, STEP))
+    assert rounds.try_all(damages) == {"up to 10": len(damages)}
 
 
 def test_every_bit_of_the_last_round(rounds: Rounds) -> None:
@@ -145,7 +83,7 @@ def test_every_bit_of_the_last_round(rounds: Rounds) -> None:
     offset, size = rounds.places[-1]
     seen = rounds.try_all(flips(rounds.content, offset, size))
     assert set(seen) <= {"up to 10", "up to 12"}
-    assert seen.get("up to 12", 0) < 8 * 8, "only in the padding"
+    assert seen.get("up to 12", 0) < 8 * BITS, "only in the padding"
 
 
 # -- what stands before it ----------------------------------------------------------------------------
@@ -153,19 +91,18 @@ def test_every_bit_of_the_last_round(rounds: Rounds) -> None:
 
 def test_every_bit_of_an_earlier_round_header(rounds: Rounds) -> None:
     """I31: the rounds behind it say that it was synced."""
-    offset, _ = rounds.places[2]
-    assert rounds.try_all(flips(rounds.content, offset, ROUND_HEADER)) == {"told": ROUND_HEADER * 8}
+    every_bit_of_an_earlier_round_header(rounds)
 
 
 def test_every_bit_of_an_earlier_frame_header(rounds: Rounds) -> None:
     """I31."""
     offset, _ = rounds.places[2]
     seen = rounds.try_all(flips(rounds.content, offset + ROUND_HEADER, 64))
-    assert seen == {"told": 64 * 8}
+    assert seen == {"told": 64 * BITS}
 
 
 def test_every_bit_of_the_journals_header(rounds: Rounds) -> None:
-    assert rounds.try_all(flips(rounds.content, 0, FILE_HEADER)) == {"told": FILE_HEADER * 8}
+    assert rounds.try_all(flips(rounds.content, 0, FILE_HEADER)) == {"told": FILE_HEADER * BITS}
 
 
 def test_the_journal_cut_before_its_end(rounds: Rounds) -> None:
@@ -199,7 +136,7 @@ def test_a_journal_file_that_is_not_there(rounds: Rounds) -> None:
 
 def test_the_file_that_says_what_the_directory_is(rounds: Rounds) -> None:
     content = (rounds.path / FORMAT).read_bytes()
-    assert rounds.try_all(flips(content, 0, FILE_HEADER), FORMAT) == {"told": FILE_HEADER * 8}
+    assert rounds.try_all(flips(content, 0, FILE_HEADER), FORMAT) == {"told": FILE_HEADER * BITS}
     assert rounds.try_all(cuts(0, FILE_HEADER), FORMAT) == {"told": FILE_HEADER}
 
 
@@ -207,9 +144,9 @@ def test_the_file_that_says_what_the_directory_is(rounds: Rounds) -> None:
 
 
 @pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Rounds:
+def closed(shared_path: Path) -> Rounds:
     """With snapshots after the third round and at the end."""
-    made = Rounds(tmp_path_factory.mktemp("closed"), snapshot_after=3)
+    made = Rounds(shared_path / "closed", snapshot_after=3)
     made.world.live()
     return made
 
@@ -224,7 +161,8 @@ def test_every_bit_and_byte_of_the_newest_snapshot(closed: Rounds) -> None:
     files = MemoryDisk.contents(closed.path)
     newest = newest_snapshots(files)[-1]
     content = files[newest]
-    damages = [*flips(content, 0, FILE_HEADER + 64), *cuts(0, len(content), step=37)]
+    damages = [*flips(content, 0, FILE_HEADER + 64)][:: pick(test=3, nightly=1)]
+    damages += cuts(0, len(content), step=pick(test=97, nightly=37))
     seen = closed.try_all(damages, newest)
     assert seen == {"up to 12": len(damages)}
 
@@ -311,26 +249,7 @@ def test_a_torn_end_of_a_ledger_is_written_again(rounds: Rounds, tmp_path: Path)
 
 def test_what_stood_behind_a_cut_never_comes_back(tmp_path: Path) -> None:
     """I32: with `sync = os` whole rounds may stand behind a lost one; they are void for good."""
-    world = SystemWorld(tmp_path, native=True, options=replace(SMALL, sync="os"))
-
-    async def three(life: Life) -> None:
-        for n in range(3):
-            await life.until(life.add("a", n))
-
-    async def one(life: Life) -> None:
-        assert life.recovered.last_d == 1
-        assert life.recovered.cut_bytes > 0
-        await life.until(life.add("b", 100))
-
-    world.live(three, close=False)
-    path = tmp_path / journal_path(1)
-    content = path.read_bytes()
-    assert content[3 * PAGE : 3 * PAGE + 2] == b"HF"
-    path.write_bytes(content[: 2 * PAGE] + bytes(PAGE) + content[3 * PAGE :])
-    world.oracle.told = 1
-    world.live(one, close=False)
-    world.live(close=False)
-    assert world.live(close=False).recovered.last_d == 2
+    what_stood_behind_a_cut_never_comes_back(tmp_path)
 
 
 # -- pure functions -----------------------------------------------------------------------------------

@@ -20,11 +20,12 @@ from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.reading import FilePlace
 from tests.kit.ledger.topic_bytes import FIRST, Maker
+from tests.kit.slices import pick
 
 ORDERS = "persistent://public/default/orders"
 EVERY = [*COLUMNS, "encryption", "corrupt"]
 Rows = dict[int, list[dict[str, Any]]]
-TRIALS = int(os.environ.get("HOLDFAST_TRIALS", "25"))
+TRIALS = pick(test=12, nightly=500)
 
 
 def store(data: Path, entries: list[bytes]) -> None:
@@ -81,11 +82,11 @@ def check(data: Path, sound: Rows, parts: dict[int, list[int]]) -> int:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows, dict[int, list[int]]]:
+def made(shared_path: Path) -> tuple[Path, Rows, dict[int, list[int]]]:
     """A directory, its rows, and the parts of chunked messages by the positions of the last ones."""
     maker = Maker(7)
     maker.any(70)
-    data = tmp_path_factory.mktemp("damage") / "data"
+    data = shared_path / "data"
     store(data, maker.entries)
     rows, damaged = read(data, permissive=False)
     assert damaged == 0

@@ -4,99 +4,25 @@ from __future__ import annotations
 
 import json
 import random
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from holdfast import Broker
 from holdfast.broker.blocking import BlockingBroker
-from holdfast.client import Client, Progress
-from holdfast.errors import BadConfiguration, Timeout
+from holdfast.errors import BadConfiguration
 from holdfast.pipeline import behind_latest
 from holdfast.pipeline.offsets import DataLoss
-from holdfast.pipeline.options import parse
-from holdfast.pipeline.stream import StreamReader, in_turn, reach, share
-from tests.kit.served import served
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-pytestmark = pytest.mark.timeout(600)
-
-ORDERS = "persistent://public/default/orders"
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
+from holdfast.pipeline.stream import in_turn, reach, share
+from tests.kit.pipeline.streams import NAMED, ORDERS, Stream, Told, send
 
 
 @pytest.fixture
 def broker(data: str) -> Iterator[BlockingBroker]:
     with Broker.open(data, roll_entries=10, housekeeping_s=3600) as opened:
         yield opened
-
-
-def send(broker: BlockingBroker, count: int, topic: str = "orders") -> None:
-    with broker.producer(topic) as producer:
-        for at in range(0, count, 10):
-            producer.send_many([b"x" * 100] * min(10, count - at))
-
-
-class Stream:
-    """A query without Spark: what Spark would call, and what it would read."""
-
-    def __init__(
-        self, data: str | None, told: Any = None, columns: tuple[str, ...] = ("position",), **options: Any
-    ) -> None:
-        from pyspark.sql.types import BinaryType, LongType, StructType
-
-        kinds = {"position": LongType(), "value": BinaryType()}
-        schema = StructType()
-        for name in columns:
-            schema = schema.add(name, kinds[name])
-        given = {"topic": "orders", "startingOffsets": "earliest", **{k: str(v) for k, v in options.items()}}
-        if "topicsPattern" in given:
-            del given["topic"]
-        if data is not None:
-            given["path"] = data
-        self._columns = columns
-        self.reader = StreamReader(parse(given, "source"), schema)
-        if told is not None:
-            self.reader._subscription = self.reader._later = told
-        self.offset = _json(self.reader.initialOffset())
-
-    def batch(self, limit: Any = None) -> list[Any]:
-        """The positions, or values, of the next batch; asked twice, as after a crash."""
-        end = self.end(limit)
-        found = [self.rows(end) for _ in range(2)]
-        assert found[0] == found[1]
-        self.offset = end
-        return found[0]
-
-    def end(self, limit: Any = None) -> Any:
-        """Where the next batch ends."""
-        return _json(self.reader.latestOffset(self.offset, limit or self.reader.getDefaultReadLimit()))
-
-    def rows(self, end: Any) -> list[Any]:
-        """What a batch reads that ends there."""
-        return [
-            row[self._columns[0]]
-            for split in self.reader.partitions(self.offset, end)
-            for batch in self.reader.read(split)
-            for row in batch.to_pylist()
-        ]
-
-    def position(self, topic: str = ORDERS) -> int:
-        return int(self.offset[topic]["0"]["position"])
-
-
-def _json(offset: Any) -> Any:
-    return json.loads(json.dumps(offset))
 
 
 # -- offsets and limits, without Spark -----------------------------------------------------------------
@@ -296,28 +222,6 @@ def test_reach_over_ledgers() -> None:
 # -- a named subscription ------------------------------------------------------------------------------
 
 
-class Told:
-    """Stands in for the subscription at the broker."""
-
-    def __init__(self, number: int = 3, acked: int = 10) -> None:
-        self.name, self.number, self.acked = "billing", number, acked
-        self.done = list[tuple[str, int, int]]()
-        """Which topic, under which number, up to where."""
-        self.away = False
-
-    def at(self, topic: str, incarnation: bytes, create: bool = True) -> Progress:
-        if self.away:
-            raise Timeout("nobody answers")
-        return Progress(incarnation, self.number, self.acked, 0, 0)
-
-    def finished(self, topic: str, at: Progress, position: int) -> None:
-        self.done.append((topic, at.reset_number, position))
-        self.acked = max(self.acked, position)
-
-
-NAMED: dict[str, Any] = {"service.url": "holdfast://127.0.0.1:1", "predefinedSubscription": "billing"}
-
-
 def test_a_reset_is_obeyed_between_batches(data: str, broker: BlockingBroker) -> None:
     """I156: a batch is of one reset number; the first of the next one begins at the reset's target."""
     send(broker, 30)
@@ -338,118 +242,3 @@ def test_a_reset_is_obeyed_between_batches(data: str, broker: BlockingBroker) ->
     told.away = True
     assert stream.batch() == [], "no broker, no batch, and no failure"
     assert stream.offset == before
-
-
-def test_a_named_subscription_moves_behind_what_is_done(spark: SparkSession, tmp_path: Path) -> None:
-    """With a real broker and Spark: begun where it is, moved when the next start knows that all is done."""
-    data = tmp_path / "data"
-    with served(data, http=False) as server, Client(server.url) as client:
-        stage = client.stage()
-        stage.append("orders", [b"%d" % i for i in range(20)])
-        client.sink_commit("k", 1, [stage.close()])
-        options = {"service.url": server.url, "predefinedSubscription": "billing", "topic": "orders"}
-        run = Running(spark, str(data), tmp_path / "done", startingOffsets="earliest", **options)
-        assert run.available_now() == list(range(20))
-        assert client.progress("orders", "billing").acked_to in (0, 20)
-        assert run.available_now() == []
-        at = client.progress("orders", "billing")
-        assert at.acked_to == 20, "the next start knows that it is done"
-        reset(server.url, "orders", "billing")
-        assert client.progress("orders", "billing").acked_to == 0
-        for _ in range(2):
-            run.start(availableNow=True).awaitTermination(300)
-            again = [int(row["value"]) for row in spark.read.parquet(str(tmp_path / "done/out")).collect()]
-            assert sorted(again) == sorted([*range(20), *range(20)]), "all of it once more, as was asked for"
-        assert client.progress("orders", "billing").acked_to == 20, "and it is done under the new number"
-
-
-def reset(url: str, topic: str, subscription: str) -> None:
-    """To the beginning, by the official client, as an operator does."""
-    import pulsar
-
-    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    client.subscribe(topic, subscription).seek(pulsar.MessageId.earliest)
-    client.close()
-
-
-# -- with Spark ----------------------------------------------------------------------------------------
-
-
-class Running:
-    """A query with a checkpoint, into Parquet."""
-
-    def __init__(self, spark: SparkSession, data: str, folder: Path, **options: Any) -> None:
-        self._spark = spark
-        self._folder = folder
-        reader = spark.readStream.format("holdfast").option("path", data)
-        for name, value in options.items():
-            reader = reader.option(name, value)
-        self._frame = reader.schema("value binary, position bigint").load()
-        self._seen: set[int] = set()
-
-    def start(self, **trigger: Any) -> Any:
-        writer = self._frame.writeStream.format("parquet").option("path", str(self._folder / "out"))
-        return writer.option("checkpointLocation", str(self._folder / "check")).trigger(**trigger).start()
-
-    def available_now(self) -> list[int]:
-        """What was written by one run, that was not there before."""
-        query = self.start(availableNow=True)
-        query.awaitTermination(300)
-        found = [row.position for row in self.rows().collect()]
-        assert len(found) == len(set(found)), "a row came twice"
-        new = sorted(set(found) - self._seen)
-        self._seen |= set(found)
-        return new
-
-    def rows(self) -> DataFrame:
-        return self._spark.read.schema("value binary, position bigint").parquet(str(self._folder / "out"))
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 240.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-
-
-def test_reading_while_the_broker_appends_rolls_and_trims(
-    spark: SparkSession, data: str, tmp_path: Path, broker: BlockingBroker
-) -> None:
-    """I153, I155: every row once, and in no batch one that was not there."""
-    total = 2000
-    broker.admin.create_topic("orders")
-    broker.admin.create_subscription("orders", "spark", "earliest")
-
-    def publish() -> None:
-        with broker.producer("orders") as producer:
-            for at in range(0, total, 10):
-                producer.send_many([b"%d" % i for i in range(at, at + 10)])
-                time.sleep(0.002)
-
-    publishing = threading.Thread(target=publish)
-    publishing.start()
-    run = Running(spark, data, tmp_path, topic="orders", startingOffsets="earliest", maxOffsetsPerTrigger=300)
-    query = run.start(processingTime="0 seconds")
-    try:
-        trimmed = 0
-
-        def done() -> bool:
-            nonlocal trimmed
-            assert query.isActive, query.exception()
-            progress = query.lastProgress
-            end = json.loads(progress["sources"][0]["endOffset"] or "{}") if progress else {}
-            position = end.get(ORDERS, {}).get("0", {}).get("position", 0)
-            if position > trimmed + 200:  # what is done may go
-                broker.admin.skip("orders", "spark", position - 100 - trimmed)
-                broker.admin.trim("orders")
-                trimmed = position - 100
-            return bool(position == total)
-
-        until(done)
-        query.processAllAvailable()
-    finally:
-        query.stop()
-        publishing.join()
-    rows = run.rows().orderBy("position").collect()
-    assert [(row.position, row.value) for row in rows] == [(i, b"%d" % i) for i in range(total)]
-    assert trimmed > 0

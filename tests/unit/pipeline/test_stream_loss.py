@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -16,26 +14,23 @@ import pytest
 
 from holdfast import BadConfiguration, Broker, DataLoss, NotFound, Timeout
 from holdfast.broker.blocking import BlockingBroker
-from holdfast.broker.events import Advance, SinkCommit, StageAppend, StageOpen
-from holdfast.client import Client, Progress
+from holdfast.client import Progress
 from holdfast.ledger.backup import backup, restore
 from holdfast.pipeline import behind_latest, stream
 from holdfast.pipeline.reading import topic_and_partition
-from holdfast.pipeline.subscriptions import _progress
-from tests.kit.ledger.entry_bytes import METADATA, Fields, entry
-from tests.kit.served import served
-from tests.unit.pipeline.test_stream import NAMED, ORDERS, Stream, Told, send, until
+from tests.kit.pipeline.streams import (
+    NAMED,
+    ORDERS,
+    Local,
+    Stream,
+    Told,
+    entries_of,
+    publish,
+    read_in_lives,
+    send,
+)
 
-
-@pytest.fixture
-def data(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a broker of this process tells, it has shown."""
-    monkeypatch.setattr(stream, "SHOWN_S", 0.2)
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 @pytest.fixture
@@ -44,102 +39,7 @@ def broker(data: str) -> Iterator[BlockingBroker]:
         yield opened
 
 
-class Local:
-    """A subscription at a broker of this process, as `progress.Subscription`; what it lets go is trimmed."""
-
-    name = "billing"
-
-    def __init__(self, broker: BlockingBroker, start: str = "earliest") -> None:
-        self._broker = broker
-        self._start = start
-
-    def at(self, topic: str, incarnation: bytes, create: bool = True) -> Progress:
-        if create and self.name not in self._broker.admin.subscriptions(topic):
-            self._broker.admin.create_subscription(topic, self.name, self._start)
-        return self._run(topic, incarnation)
-
-    def finished(self, topic: str, at: Progress, position: int) -> None:
-        self._run(topic, at.incarnation, at.reset_number, position)
-        self._broker.admin.trim(topic)
-
-    def _run(self, topic: str, incarnation: bytes, number: int = 0, to: int = -1) -> Progress:
-        async def work() -> Progress:
-            broker = self._broker._twin
-            if broker.topic(topic).state.incarnation != incarnation:
-                raise NotFound("another topic")
-            if to >= 0:
-                found = broker.topic(topic).state.subscriptions[self.name]
-                await broker.engine.submit(Advance(found.id, number, to=to))
-            return _progress(broker, topic, self.name)
-
-        return self._broker._run(work())
-
-
-def publish(broker: BlockingBroker, entries: list[bytes], topic: str = ORDERS) -> None:
-    """Entries as they are, each in a ledger of its own."""
-
-    async def one(data: bytes) -> None:
-        twin, stage = broker._twin, os.urandom(16)
-        where = await twin.ensure_topic(topic)
-        await twin.engine.submit(StageOpen(stage))
-        done = await twin.engine.submit(StageAppend(stage, where.state.id, 0, [data]))
-        parts = [(stage, where.state.id, done.count, done.digest)]
-        await twin.engine.submit(SinkCommit(stage.hex(), 1, parts))
-
-    for each in entries:
-        broker._run(one(each))
-        broker.admin.roll(topic)
-
-
-def entries_of(message: str, chunks: int) -> list[bytes]:
-    """A message, in so many parts; its value is `message` so many times."""
-    fields: Fields = [
-        (METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1), (METADATA["publish_time"], 1),
-    ]  # fmt: skip
-    if chunks == 1:
-        return [entry(fields, message.encode())]
-    fields += [
-        (METADATA["uuid"], message.encode()), (METADATA["num_chunks_from_msg"], chunks),
-        (METADATA["total_chunk_msg_size"], len(message) * chunks),
-    ]  # fmt: skip
-    return [entry([*fields, (METADATA["chunk_id"], at)], message.encode()) for at in range(chunks)]
-
-
 # -- chunked messages ----------------------------------------------------------------------------------
-
-
-def mixed(seed: int, count: int) -> tuple[list[bytes], list[str]]:
-    """Entries of messages whose parts stand between each other, and the messages as they are ended."""
-    choose, waiting = random.Random(seed), dict[str, list[bytes]]()
-    entries, ended, made = [], [], 0
-    while made < count or waiting:
-        if made < count and (len(waiting) < 3 or choose.random() < 0.3):
-            chunks = choose.choice([1, 1, 2, 3, 5])
-            waiting[f"m{made:02}x{chunks}"] = entries_of(f"m{made:02}x{chunks}", chunks)
-            made += 1
-        name = choose.choice(list(waiting))
-        entries.append(waiting[name].pop(0))
-        if not waiting[name]:
-            del waiting[name]
-            ended.append(name * int(name[-1]))
-    return entries, ended
-
-
-def read_in_lives(data: str, broker: BlockingBroker, seed: int) -> tuple[list[str], list[str]]:
-    """What a stream reads that starts again now and then, while all that it lets go is trimmed."""
-    entries, wanted = mixed(seed, 25)
-    choose, found, offset = random.Random(seed), list[str](), None
-    for at in range(0, len(entries), 7):
-        publish(broker, entries[at : at + 7])
-        while True:
-            running = Stream(data, Local(broker), ("value",), maxOffsetsPerTrigger=2, **NAMED)
-            running.offset = offset or running.offset
-            rows = [row for _ in range(choose.randrange(1, 4)) for row in running.batch()]
-            done, offset = offset == running.offset, running.offset
-            found += [row.decode() for row in rows]
-            if done:
-                break
-    return found, wanted
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -149,45 +49,6 @@ def test_a_chunked_message_over_batches_is_read_whole(data: str, broker: Blockin
     assert found == wanted
     at = Local(broker).at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)
     assert at.acked_to == at.visible == at.first, "at the end nothing is open, and all of it may go"
-
-
-def test_by_url_it_is_the_same(tmp_path: Path) -> None:
-    """Over Flight, with a subscription at the server: what is open is kept, what is gone is told."""
-    entries, wanted = mixed(5, 10)
-    with (
-        served(tmp_path / "data", "--set", "broker.roll_entries=1", http=True) as server,
-        Client(server.url) as client,
-    ):
-        client.progress("orders", "billing", create=True, start="earliest")
-        options: dict[str, Any] = {"service.url": server.http_url, "predefinedSubscription": "billing"}
-        running = Stream(None, None, ("value",), maxOffsetsPerTrigger=3, **options)
-        found: list[bytes] = []
-        for number, each in enumerate(entries):
-            stage = client.stage()
-            stage.append_entries("orders", [each])
-            client.sink_commit("fill", number, [stage.close()])
-            if number % 5 == 4 or number == len(entries) - 1:
-                while rows := [*running.batch(), *running.batch()]:
-                    found += rows
-        assert [each.decode() for each in found] == wanted
-        at = client.progress("orders", "billing")
-        assert at.acked_to == at.visible == len(entries)
-        until(lambda: client.progress("orders", "billing").first >= len(entries) - 2)
-        begun, far = running.offset, json.loads(json.dumps(running.offset))
-        far[ORDERS]["0"]["position"] += 10
-        with pytest.raises(DataLoss, match="ends before entry"):
-            running.reader.partitions(begun, far)
-        running.offset = far
-        with pytest.raises(DataLoss, match="ends before entry"):
-            running.batch()
-        options |= {"failOnDataLoss": "false", "maxBytesPerTrigger": "1m", "timeout": "200ms"}
-        lenient = Stream(None, None, ("value",), **options)
-        lenient.offset = begun
-        assert lenient.rows(far) == []
-        lenient.offset = far
-        assert lenient.batch() == []
-        running.reader.stop()
-        lenient.reader.stop()
 
 
 def test_a_beginning_that_is_gone_is_a_loss(
@@ -336,14 +197,17 @@ def test_a_topic_that_is_not_asked_for_any_more_is_no_loss(
     assert "bills is none of this query's topics any more" in caplog.text
 
 
-def test_what_a_subscription_says_may_be_shown_a_moment_later(data: str, broker: BlockingBroker) -> None:
+def test_what_a_subscription_says_may_be_shown_a_moment_later(
+    data: str, broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No loss: a reset to the end, and the end is not in the files yet."""
+    monkeypatch.setattr(stream, "SHOWN_S", 20.0)
     send(broker, 5)
     told: Any = Told(acked=2)
     running = Stream(data, told, **NAMED)
     assert running.batch() == [2, 3, 4]
     told.number, told.acked = 4, 8
-    publishing = threading.Timer(0.05, send, (broker, 3))
+    publishing = threading.Timer(0.02, send, (broker, 3))
     publishing.start()
     assert running.batch() == []
     publishing.join()

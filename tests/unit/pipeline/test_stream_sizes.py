@@ -20,7 +20,7 @@ from holdfast.pipeline import reading
 from holdfast.pipeline.batch import Planned, cut
 from holdfast.pipeline.reading import FilePlace, FileTopic
 from holdfast.pipeline.stream import reach
-from tests.unit.pipeline.test_stream import ORDERS, Stream
+from tests.kit.pipeline.streams import ORDERS, Stream
 
 LARGE, SMALL = 100 << 10, 100
 COUNTS = (20, 2000)
@@ -28,8 +28,8 @@ COUNTS = (20, 2000)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = str(tmp_path_factory.mktemp("sizes") / "data")
+def data(shared_path: Path) -> Iterator[str]:
+    path = str(shared_path / "data")
     with Broker.open(path) as broker:
         fill(broker)
         yield path

@@ -21,8 +21,8 @@ def filled(data: Path, policies: dict[str, Any], **options: Any) -> None:
         broker.admin.create_topic("orders", **policies)
         broker.admin.create_subscription("orders", "archive", "earliest")
         with broker.producer("orders") as producer:
-            for number in range(100):
-                producer.send(b"%d" % number)
+            for at in range(0, 100, 10):
+                producer.send_many([b"%d" % number for number in range(at, at + 10)])
 
 
 def kept(data: Path) -> tuple[int, int]:

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import doctest
 import hashlib
-import hmac
 import importlib
 import io
 import json
@@ -16,53 +15,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli import main
-from holdfast.errors import AuthenticationFailed, BadConfiguration, Denied, Misuse, TooManyConnections
+from holdfast.errors import AuthenticationFailed, BadConfiguration, Misuse
 from holdfast.wire import tls
-from holdfast.wire.access import Access
-from holdfast.wire.auth import HASHES_WAITING_MAX, Authenticator, Peer, Principal
+from holdfast.wire.auth import Authenticator, Peer, Principal
 from holdfast.wire.authorization import Authorizer
 from holdfast.wire.config import (
     Authentication,
     Authorization,
-    Basic,
-    Config,
     Grant,
-    Limits,
     Secret,
     Tls,
     Tokens,
 )
-from holdfast.wire.limits import Admission
-from holdfast.wire.passwords import Hash, read_users, write_users
+from holdfast.wire.passwords import Hash, read_users
 from tests.kit.certificates import DAY, Authority, elliptic, write_key, write_public_key
-from tests.kit.command import follow, sessions
-
-SECRET = "0123456789abcdef0123456789abcdef"
-HERE = Peer("127.0.0.1")
-TOKENS = Authentication(methods=("token",), token=Tokens(secret=Secret(SECRET)))
-
-
-def shown(authentication: Authentication, method: str, data: str | bytes, peer: Peer = HERE) -> Principal:
-    data = data.encode() if isinstance(data, str) else data
-    return asyncio.run(Authenticator(authentication).begin(method, data, peer))
-
-
-def why(authentication: Authentication, method: str, data: str | bytes, peer: Peer = HERE) -> str:
-    with pytest.raises(AuthenticationFailed) as caught:
-        shown(authentication, method, data, peer)
-    return str(caught.value)
-
-
-def token(key: Any = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
-    return jwt.encode({"sub": "billing"} | claims, key, algorithm=algorithm)
-
+from tests.kit.examples import examples
+from tests.kit.server import auth_checks
+from tests.kit.server.auth_checks import (
+    HERE,
+    SECRET,
+    TOKENS,
+    certificate,
+    raw,
+    shown,
+    token,
+    users,
+    why,
+)
 
 # -- tokens -------------------------------------------------------------------------------------------
 
@@ -76,44 +61,16 @@ def test_token_names_the_role() -> None:
 
 
 def test_token_that_is_not_good() -> None:
-    now = time.time()
-    good = token()
-    assert why(TOKENS, "token", token(exp=now - 1)) == "the token has expired"
-    assert why(TOKENS, "token", token(nbf=now + 100)) == "the token is not valid yet"
-    assert why(TOKENS, "token", token(key=SECRET[::-1])) == "the token was signed with another key"
-    assert why(TOKENS, "token", "x" * 20_000) == "the token is too long"
-    head, body, sign = good.split(".")
-    forged = base64.urlsafe_b64encode(b'{"sub":"root"}').decode().rstrip("=")
-    assert why(TOKENS, "token", f"{head}.{forged}.{sign}") == "the token was signed with another key"
-    for bad in ("", "x", "..", f"{head}.{body}", f"{head}.{body}.", b"\xff\xfe", good[:-1] + "!"):
-        assert "the token" in why(TOKENS, "token", bad), bad
+    auth_checks.token_that_is_not_good()
 
 
 def test_role_that_a_token_must_name() -> None:
-    for role in ("", 7, None, ["root"], "a\nb", "x" * 300):
-        assert "role" in why(
-            TOKENS, "token", jwt.encode({"sub": role}, SECRET) if role != 7 else raw({"sub": 7})
-        )
-    assert "names no role in 'sub'" in why(TOKENS, "token", raw({}))
-
-
-def raw(claims: dict[str, Any], **header: Any) -> str:
-    """Signed, and with claims that a library would not write."""
-    return jwt.api_jws.encode(json.dumps(claims).encode(), SECRET, algorithm="HS256", headers=header)
+    auth_checks.role_that_a_token_must_name()
 
 
 def test_token_may_not_choose_its_algorithm(tmp_path: Path) -> None:
     """I110: neither none, nor the public key taken for a secret."""
-    assert "signed with" in why(TOKENS, "token", jwt.encode({"sub": "root"}, "", algorithm="none"))
-    key = rsa.generate_private_key(65537, 2048)
-    public = write_public_key(tmp_path / "rsa.pub", key)
-    rs256 = Authentication(methods=("token",), token=Tokens(public_key_file=public))
-    header = base64.urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').decode().rstrip("=")
-    body = base64.urlsafe_b64encode(b'{"sub":"root"}').decode().rstrip("=")
-    sign = hmac.digest(public.read_bytes(), f"{header}.{body}".encode(), hashlib.sha256)
-    confused = f"{header}.{body}.{base64.urlsafe_b64encode(sign).decode().rstrip('=')}"
-    assert "not signed with RS256" in why(rs256, "token", confused)
-    assert shown(rs256, "token", token(key, "RS256")).role == "billing"
+    auth_checks.token_may_not_choose_its_algorithm(tmp_path)
 
 
 def test_token_of_an_elliptic_key(tmp_path: Path) -> None:
@@ -125,13 +82,7 @@ def test_token_of_an_elliptic_key(tmp_path: Path) -> None:
 
 
 def test_audience_and_clocks() -> None:
-    config = Tokens(secret=Secret(SECRET), audience="holdfast", leeway_s=60)
-    strict = Authentication(methods=("token",), token=config)
-    assert shown(strict, "token", token(aud="holdfast")).role == "billing"
-    assert shown(strict, "token", token(aud=["x", "holdfast"], exp=time.time() - 30)).role == "billing"
-    for audience in ({}, {"aud": "other"}):
-        assert why(strict, "token", token(**audience)) == "the token is meant for somebody else"
-    assert shown(TOKENS, "token", token(aud="whoever")).role == "billing"  # nobody asked for one
+    auth_checks.audience_and_clocks()
 
 
 def test_keys_that_cannot_be(tmp_path: Path) -> None:
@@ -154,7 +105,7 @@ def test_keys_that_cannot_be(tmp_path: Path) -> None:
     assert "P-256" in refuses(public_key_file=curve)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(test=60)
 @given(data=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="replace")))
 def test_nothing_that_is_shown_does_worse_than_to_be_refused(data: bytes) -> None:
     authenticator = Authenticator(TOKENS)
@@ -163,7 +114,7 @@ def test_nothing_that_is_shown_does_worse_than_to_be_refused(data: bytes) -> Non
             asyncio.run(authenticator.begin(method, data, HERE))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(test=60)
 @given(
     claims=st.dictionaries(
         st.sampled_from(["sub", "exp", "nbf", "iat", "aud", "iss", "jti"]),
@@ -193,20 +144,8 @@ def test_no_claims_do_worse_than_to_be_refused(claims: dict[str, Any], header: d
 # -- passwords ----------------------------------------------------------------------------------------
 
 
-def users(path: Path, **passwords: str) -> Authentication:
-    write_users(path, {name: Hash.of(password, log_n=4) for name, password in passwords.items()})
-    return Authentication(methods=("basic",), basic=Basic(users_file=path))
-
-
 def test_passwords(tmp_path: Path) -> None:
-    config = users(tmp_path / "users", anna="sesame", bob="a:b")
-    assert shown(config, "basic", "anna:sesame") == Principal("anna", "basic", None)
-    assert shown(config, "basic", "bob:a:b").role == "bob"
-    wrong = "there is no such user, or the password is another"
-    for data in ("anna:Sesame", "anna:", "nobody:sesame", ":", "anna:sesame ", "anna:" + "x" * 5000):
-        assert why(config, "basic", data) == wrong, data
-    assert why(config, "basic", "anna") == "what is shown is not name:password"
-    assert why(config, "basic", b"\xff:x") == "name and password are not UTF-8"
+    auth_checks.passwords(tmp_path)
 
 
 def test_a_file_of_users_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -254,79 +193,23 @@ def test_both_kinds_of_hash() -> None:
 
 def test_a_password_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand connections or requests of one user cost one hash; another password costs its own."""
-    config = users(tmp_path / "users", anna="sesame")
-    hashed: list[str] = []
-    fits = Hash.fits
-
-    def counted(self: Hash, password: str) -> bool:
-        hashed.append(password)
-        return fits(self, password)
-
-    monkeypatch.setattr(Hash, "fits", counted)
-
-    async def main() -> None:
-        authenticator = Authenticator(config)
-        peers = [authenticator.begin("basic", b"anna:sesame", HERE) for _ in range(100)]
-        assert {each.role for each in await asyncio.gather(*peers)} == {"anna"}
-        assert hashed == ["sesame"]
-        await authenticator.begin("basic", b"anna:sesame", HERE)
-        assert hashed == ["sesame"]
-        with pytest.raises(AuthenticationFailed):
-            await authenticator.begin("basic", b"anna:other", HERE)
-        write_users(tmp_path / "users", {"anna": Hash.of("changed", log_n=4)})
-        authenticator.use(config)
-        with pytest.raises(AuthenticationFailed):
-            await authenticator.begin("basic", b"anna:sesame", HERE)
-        assert (await authenticator.begin("basic", b"anna:changed", HERE)).role == "anna"
-        authenticator.close()
-
-    asyncio.run(main())
+    auth_checks.a_password_is_hashed_once(tmp_path, monkeypatch)
 
 
 def test_a_flood_of_passwords_is_refused(tmp_path: Path) -> None:
-    config = users(tmp_path / "users", anna="sesame")
-
-    async def main() -> None:
-        authenticator = Authenticator(config)
-        flood = [
-            authenticator.begin("basic", f"anna:{i}".encode(), HERE) for i in range(HASHES_WAITING_MAX + 50)
-        ]
-        told = [str(each) for each in await asyncio.gather(*flood, return_exceptions=True)]
-        assert sum("try again" in each for each in told) == 50
-        assert (await authenticator.begin("basic", b"anna:sesame", HERE)).role == "anna"
-        authenticator.close()
-
-    asyncio.run(main())
+    auth_checks.a_flood_of_passwords_is_refused(tmp_path)
 
 
 # -- certificates, nobody, HTTP -----------------------------------------------------------------------
 
 
-def certificate(*names: str, end: str = "Jan  1 00:00:00 2100 GMT") -> Peer:
-    return Peer("127.0.0.1", {"subject": tuple((("commonName", name),) for name in names), "notAfter": end})
-
-
 def test_certificates() -> None:
-    config = Authentication(methods=("tls",))
-    found = shown(config, "tls", "", certificate("billing"))
-    assert (found.role, found.method) == ("billing", "tls")
-    assert found.expires_ns == 4102444800 * 10**9
-    assert "none was shown" in why(config, "tls", "")
-    assert "0 common names" in why(config, "tls", "", certificate())
-    assert "2 common names" in why(config, "tls", "", certificate("a", "b"))
-    assert "expired" in why(config, "tls", "", certificate("a", end="Jan  1 00:00:00 2000 GMT"))
+    auth_checks.certificates()
 
 
 def test_nobody() -> None:
     """A method that is not open is as none: anonymous, where somebody may be that."""
-    assert shown(Authentication(), "", b"").role == "anonymous"
-    assert shown(Authentication(), "token", b"whatever").role == "anonymous"
-    guests = Authentication(methods=("token",), anonymous_role="guest", token=Tokens(secret=Secret(SECRET)))
-    for method in ("", "none", "basic", "athenz"):
-        assert shown(guests, method, b"") == Principal("guest", "none", None)
-    assert why(guests, "token", b"bad") == "the token is not sound"  # who shows something must be right
-    assert why(TOKENS, "", b"") == "credentials are needed here: token"
-    assert "'athenz' is no way" in why(TOKENS, "athenz", b"")
+    auth_checks.nobody()
 
 
 def test_http(tmp_path: Path) -> None:
@@ -359,18 +242,6 @@ def test_http(tmp_path: Path) -> None:
 
 # -- what they may do ---------------------------------------------------------------------------------
 
-GRANTS = Authorization(
-    enabled=True,
-    superusers=("root",),
-    grants=(
-        Grant(("billing",), "shop/eu", ("consume",)),
-        Grant(("billing", "stock-*"), "shop/eu/orders", ("produce",)),
-        Grant(("owner",), "shop", ("admin",)),
-        Grant(("*",), "public/*/news.*", ("consume",)),
-    ),
-)
-RULES = Authorizer(GRANTS)
-
 
 @pytest.mark.parametrize(
     ("role", "action", "topic", "allowed"),
@@ -394,19 +265,11 @@ RULES = Authorizer(GRANTS)
     ],
 )
 def test_grants(role: str, action: Any, topic: str, allowed: bool) -> None:
-    assert RULES.allows(role, action, f"persistent://{topic}") is allowed
+    auth_checks.grants(role, action, topic, allowed)
 
 
 def test_places_above_a_topic() -> None:
-    assert RULES.allows_namespace("billing", "consume", "shop", "eu")
-    assert not RULES.allows_namespace("billing", "produce", "shop", "eu")  # granted on one of its topics
-    assert RULES.allows_tenant("owner", "admin", "shop")
-    assert not RULES.allows_tenant("billing", "consume", "shop")
-    assert RULES.allows_broker("root")
-    assert not RULES.allows_broker("owner")
-    assert RULES.allows_any("stock-7", "persistent://shop/eu/orders")
-    assert not RULES.allows_any("stock-7", "persistent://shop/eu/other")
-    assert not RULES.allows("billing", "consume", "non-persistent://shop/eu/orders")
+    auth_checks.places_above_a_topic()
 
 
 def test_without_rules_everybody_may_do_everything() -> None:
@@ -415,7 +278,7 @@ def test_without_rules_everybody_may_do_everything() -> None:
     assert may.allows_broker("x")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(test=60)
 @given(role=st.text(max_size=8), topic=st.text(max_size=40))
 def test_what_no_grant_names_is_refused(role: str, topic: str) -> None:
     """I111: by default, and whatever the names look like."""
@@ -426,60 +289,18 @@ def test_what_no_grant_names_is_refused(role: str, topic: str) -> None:
 
 
 def test_what_the_protocol_asks() -> None:
-    access = Access(
-        Config(
-            authorization=Authorization(enabled=True, grants=(Grant(("billing",), "shop/eu", ("consume",)),))
-        )
-    )
-    access.authorize("billing", "consume", "persistent://shop/eu/orders", "s")
-    access.authorize("billing", "lookup", "persistent://shop/eu/orders", "")
-    access.authorize("billing", "lookup", "shop/eu", "")
-    with pytest.raises(Denied, match="'billing' may not produce to persistent://shop/eu/orders"):
-        access.authorize("billing", "produce", "persistent://shop/eu/orders", "")
-    for name in ("persistent://shop/us/orders", "shop/us", "shop", ""):
-        with pytest.raises(Denied, match=f"'billing' may not look up {name}"):
-            access.authorize("billing", "lookup", name, "")
-    with pytest.raises(Denied, match="'billing' may not produce to any topic, and so has nothing to stage"):
-        access.authorize("billing", "stage", "", "")
-    grants = (Grant(("billing",), "shop/eu/orders", ("produce",)),)
-    Access(Config(authorization=Authorization(enabled=True, grants=grants))).authorize(
-        "billing", "stage", "", ""
-    )
-    Access(Config()).authorize("billing", "stage", "", "")
+    auth_checks.what_the_protocol_asks()
 
 
 def test_a_tenants_own_admins() -> None:
-    may = Authorizer(Authorization(enabled=True))
-    may.admins = lambda tenant: ["keeper"] if tenant == "shop" else []
-    assert may.allows("keeper", "admin", "persistent://shop/eu/orders")
-    assert may.allows_any("keeper", "persistent://shop/eu/orders")
-    assert may.allows_tenant("keeper", "admin", "shop")
-    assert not may.allows("keeper", "consume", "persistent://shop/eu/orders")
-    assert not may.allows("other", "admin", "persistent://shop/eu/orders")
-    assert not may.allows("keeper", "admin", "persistent://shops/eu/orders")
-    assert not may.allows_broker("keeper")
+    auth_checks.a_tenants_own_admins()
 
 
 # -- how many -----------------------------------------------------------------------------------------
 
 
 def test_connections_in_all_and_from_one_address() -> None:
-    door = Admission(Limits(connections=4, connections_per_address=2))
-    door.enter("a")
-    door.enter("a")
-    with pytest.raises(TooManyConnections, match="2 connections from a"):
-        door.enter("a")
-    door.enter("b")
-    door.enter("c")
-    with pytest.raises(TooManyConnections, match="4 connections"):
-        door.enter("d")
-    door.leave("a")
-    door.enter("d")
-    assert (door.count, door.refused) == (4, 2)
-    for address in ("a", "b", "c", "d"):
-        door.leave(address)
-    assert door.count == 0
-    assert not door._addresses  # nothing is kept of who has gone
+    auth_checks.connections_in_all_and_from_one_address()
 
 
 # -- TLS ----------------------------------------------------------------------------------------------
@@ -545,12 +366,6 @@ def test_users_of_a_file(tmp_path: Path, command: Command, monkeypatch: pytest.M
     assert "no user bob" in command("user", "rm", file, "bob", status=1)
     assert "0 users left" in command("user", "rm", file, "anna")
     assert "there is no file" in command("user", "ls", tmp_path / "nowhere", status=1)
-
-
-def test_the_session_on_the_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    [session] = [each for each in sessions() if "holdfast token" in each]
-    follow(session)
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from holdfast.errors import AuthenticationFailed, BadConfiguration
+from holdfast.errors import AuthenticationFailed
 from holdfast.wire.access import Access
 from holdfast.wire.auth import Authenticator, Peer
 from holdfast.wire.config import Authentication, Basic, Config, Tokens
 from holdfast.wire.options import Credentials
 from holdfast.wire.passwords import Hash, write_users
 from holdfast.wire.tokens import FOREVER_S
-from tests.kit.certificates import elliptic
-from tests.unit.server.test_auth import TOKENS, token
+from tests.kit.server import auth_keys_checks
+from tests.kit.server.auth_checks import TOKENS, token
 
 HERE = Peer("127.0.0.1")
 
@@ -36,23 +34,10 @@ def test_a_time_that_nobody_can_count_to(expires: float) -> None:
     assert 0 < left < FOREVER_S
 
 
-def private_keys() -> dict[str, Any]:
-    return {"RSA": rsa.generate_private_key(65537, 2048), "P-256": elliptic()}
-
-
 @pytest.mark.parametrize("encoding", [Encoding.PEM, Encoding.DER], ids=["PEM", "DER"])
 def test_a_public_key_is_no_secret(encoding: Encoding, tmp_path: Path) -> None:
     """Everybody who has it, and that is everybody, could sign as anybody."""
-    file = tmp_path / "key"
-    for key in private_keys().values():
-        for data in (
-            key.public_key().public_bytes(encoding, PublicFormat.SubjectPublicKeyInfo),
-            key.private_bytes(encoding, PrivateFormat.PKCS8, NoEncryption()),
-        ):
-            file.write_bytes(data)
-            words = "is a key with two halves, not a secret; say public_key_file"
-            with pytest.raises(BadConfiguration, match=words):
-                Authenticator(Authentication(methods=("token",), token=Tokens(secret_file=file)))
+    auth_keys_checks.a_public_key_is_no_secret(encoding, tmp_path)
 
 
 def test_random_bytes_are_a_secret(tmp_path: Path) -> None:

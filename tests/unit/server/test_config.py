@@ -10,30 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli import main
 from holdfast.errors import BadConfiguration
-from holdfast.wire.config import Config, Listen, Secret, Tokens, conflicts
-from holdfast.wire.settings import Settings, _locate, as_toml, leaves, load
+from holdfast.wire.config import Config, Listen, Tokens, conflicts
+from holdfast.wire.settings import leaves, load
 from tests.kit import ROOT
-from tests.kit.server import config_pages
-
-SECRET = "a secret that nobody may see, 32 bytes long"
-
-
-def read(text: str, directory: Path, environment: dict[str, str] | None = None, *flags: str) -> Settings:
-    file = directory / "holdfast.toml"
-    file.write_text(text)
-    return load(file, environment or {}, [("--set", *flag.split("=", 1)) for flag in flags])  # type: ignore[misc]
-
-
-def refused(text: str, directory: Path, environment: dict[str, str] | None = None, *flags: str) -> list[str]:
-    with pytest.raises(BadConfiguration) as caught:
-        read(text, directory, environment, *flags)
-    return str(caught.value).replace(f"{directory}/", "").splitlines()
-
+from tests.kit.examples import examples
+from tests.kit.server import config_checks, config_pages
+from tests.kit.server.config_checks import SECRET, read, refused
 
 # -- what wins ----------------------------------------------------------------------------------------
 
@@ -47,15 +34,7 @@ def test_nothing_given_is_a_server_for_this_machine_alone() -> None:
 
 
 def test_flag_wins_over_variable_over_file(tmp_path: Path) -> None:
-    text = "[listen]\nport = 1\ntls_port = 2\nhttp_port = 3\n[tls]\ncertificate = 'c'\nkey = 'k'\n"
-    variables = {"HOLDFAST_LISTEN_TLS_PORT": "22", "HOLDFAST_LISTEN_HTTP_PORT": "33"}
-    found = read(text, tmp_path, variables, "listen.http_port=333")
-    listen = found.config.listen
-    assert (listen.port, listen.tls_port, listen.http_port) == (1, 22, 333)
-    assert found.origin("listen.port") == f"{tmp_path}/holdfast.toml:2"
-    assert found.origin("listen.tls_port") == "$HOLDFAST_LISTEN_TLS_PORT"
-    assert found.origin("listen.http_port") == "--set"
-    assert found.origin("listen.https_port") == "default"
+    config_checks.flag_wins_over_variable_over_file(tmp_path)
 
 
 def test_every_kind_of_value_from_every_source(tmp_path: Path) -> None:
@@ -204,59 +183,8 @@ def test_a_mistake_in_the_file_is_named_with_its_line(text: str, words: str, tmp
     assert any(words in line for line in refused(text, tmp_path)), refused(text, tmp_path)
 
 
-LINES = '''\
-# Everything that can stand in a file, and where it is.
-data = "a" # one
-
-[listen] # two
-"host" = """\
-127.0.0.1"""
-port = 1
-
-[[authorization.grants]]
-roles = [
-  "a", # [[not.a.table]]
-  "b",
-]
-on = 'x'
-allow = ["produce"]
-
-[[ authorization . "grants" ]]
-roles = ["c"]
-on = "y"
-allow = ["produce"]
-
-[limits]
-connections = 1_000
-
-[authentication]
-methods = ["token"]
-token = { role_claim = "sub", secret_file = "x" }
-
-[log]
-level = "info"
-'''
-
-
 def test_every_key_is_found_where_it_stands() -> None:
-    wanted: dict[tuple[str | int, ...], int] = {
-        ("data",): 2,
-        ("listen",): 4,
-        ("listen", "host"): 5,
-        ("listen", "port"): 6,
-        ("authorization", "grants"): 8,
-        ("authorization", "grants", 0): 8,
-        ("authorization", "grants", 0, "roles"): 9,
-        ("authorization", "grants", 0, "on"): 13,
-        ("authorization", "grants", 1): 16,
-        ("authorization", "grants", 1, "on"): 18,
-        ("limits", "connections"): 22,
-        ("authentication", "token", "secret_file"): 26,
-        ("log", "level"): 29,
-        ("nowhere",): 1,
-    }
-    assert tomllib.loads(LINES)["listen"] == {"host": "127.0.0.1", "port": 1}
-    assert _locate(LINES, set(wanted)) == wanted
+    config_checks.every_key_is_found_where_it_stands()
 
 
 def test_a_long_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,14 +215,12 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 
 def test_an_empty_variable_does_not_open_every_network(tmp_path: Path) -> None:
     """`HOLDFAST_LISTEN_HOST=$ADDRESS`, where nobody has set $ADDRESS."""
-    (told,) = refused("", tmp_path, {"HOLDFAST_LISTEN_HOST": ""})
-    assert told.startswith("$HOLDFAST_LISTEN_HOST: listen.host: which address?")
+    config_checks.an_empty_variable_does_not_open_every_network(tmp_path)
 
 
 def test_keys_that_nobody_asks_for(tmp_path: Path) -> None:
     """Whoever has set them did not mean that everybody comes in."""
-    (told,) = refused("[authentication]\ntoken.secret_file = 'a'\nmethods = []\n", tmp_path)
-    assert "authentication.methods does not name token" in told
+    config_checks.keys_that_nobody_asks_for(tmp_path)
 
 
 def test_variables_of_services_are_not_ours(tmp_path: Path) -> None:
@@ -338,11 +264,11 @@ TOML_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(test=60)
 @given(key=st.sampled_from([*leaves(), "nothing", "listen"]), value=TOML_VALUES)
-def test_no_value_does_worse_than_to_be_refused(key: str, value: Any, tmp_path_factory: Any) -> None:
+def test_no_value_does_worse_than_to_be_refused(key: str, value: Any, shared_path: Path) -> None:
     text = f"{key} = {written(value)}\n"
-    file = tmp_path_factory.getbasetemp() / "any.toml"
+    file = shared_path / "any.toml"
     file.write_bytes(text.encode(errors="replace"))
     with contextlib.suppress(BadConfiguration):
         load(file, {}, [("--set", key, str(value))])
@@ -361,10 +287,7 @@ def written(value: Any) -> str:
 
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:
-    found = read(f"[authentication]\nmethods = ['token']\ntoken.secret = '{SECRET}'\n", tmp_path)
-    assert found.config.authentication.token.secret == Secret(SECRET)
-    assert SECRET not in repr(found) + str(found.config.authentication.token.secret) + as_toml(found)
-    assert "# secret is set, and not shown" in as_toml(found)
+    config_checks.secrets_are_not_shown(tmp_path)
 
 
 def test_a_secret_is_not_for_the_command_line(tmp_path: Path) -> None:

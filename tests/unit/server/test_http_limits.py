@@ -7,7 +7,6 @@ import contextlib
 import json
 import socket
 import ssl
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -30,8 +29,11 @@ from holdfast.errors import (
 from holdfast.errors import Timeout as TookTooLong
 from holdfast.wire.http import HttpOptions, HttpServer
 from holdfast.wire.http import server as http_server
+from holdfast.wire.http.connection import HttpConnection
 from holdfast.wire.http.options import Action
 from holdfast.wire.http.server import ROUTES
+from tests.kit.certificates import Authority
+from tests.kit.processes import until
 from tests.kit.server.http_world import HttpWorld, T, http
 
 __all__ = ["http"]
@@ -270,15 +272,13 @@ def test_who_does_not_say_what_it_wants_is_closed(sent: bytes, monkeypatch: pyte
     monkeypatch.setattr(http_server, "LOOK_S", 0.02)
     with HttpWorld(HttpOptions(port=0, head_s=0.1)) as world:
         with socket.create_connection(("127.0.0.1", world.server.port)) as slow:
-            slow.settimeout(5)
+            slow.settimeout(20)  # it ends sooner, or this is a time-out
             slow.sendall(sent)
-            began = time.monotonic()
             try:
                 while slow.recv(1000):
                     pass
             except ConnectionResetError:
                 pass
-            assert time.monotonic() - began < 4
         assert not world.server.connections or world.ask("GET", "/status.html").status == 200
 
 
@@ -312,6 +312,13 @@ def test_a_second_request_that_is_never_finished_is_closed(
     apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "LOOK_S", 0.02)
+    look, looks = HttpConnection.look, list[HttpConnection]()
+
+    def counted(self: HttpConnection) -> None:
+        looks.append(self)
+        look(self)
+
+    monkeypatch.setattr(HttpConnection, "look", counted)
     with (
         HttpWorld(HttpOptions(port=0, head_s=0.1, keep_alive_s=30.0 if apart else 0.3)) as world,
         socket.create_connection(("127.0.0.1", world.server.port)) as slow,
@@ -320,7 +327,7 @@ def test_a_second_request_that_is_never_finished_is_closed(
         whole, part = b"GET /status.html HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /sta"
         slow.sendall(whole)
         assert slow.recv(1000).startswith(b"HTTP/1.1 200")
-        time.sleep(0.2)  # silent between requests: that is allowed
+        until(lambda: len(looks) > (8 if apart else 3))  # silent between requests: that is allowed
         if apart:
             slow.sendall(whole)
             assert slow.recv(1000).startswith(b"HTTP/1.1 200")
@@ -490,9 +497,7 @@ def test_stopping_answers_what_is_under_way() -> None:
         async def work() -> int:
             task = asyncio.create_task(world.asking("PUT", f"{T}/orders"))
             await asyncio.sleep(0.05)
-            began = time.monotonic()
-            await world.server.stop(5.0)
-            assert time.monotonic() - began < 3
+            await world.server.stop(3600.0)  # it does not wait for longer than there is something to answer
             return (await task).status
 
         assert world.run(work()) == 204
@@ -511,24 +516,15 @@ def test_a_server_needs_a_port_and_a_certificate(http: HttpWorld) -> None:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, certificate = folder / "key.pem", folder / "cert.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost"
-    extra = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run(
-        [*command.split(), "-keyout", str(key), "-out", str(certificate), *extra],
-        check=True,
-        capture_output=True,
-    )
-    return key, certificate
+def authority(shared_path: Path) -> Authority:
+    return Authority(shared_path)
 
 
-def test_https(certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    key, chain = certificate
+def test_https(authority: Authority) -> None:
+    chain, key = authority.certify("localhost")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(chain, key)
-    trust = ssl.create_default_context(cafile=str(chain))
+    trust = ssl.create_default_context(cafile=str(authority.ca))
     with HttpWorld(HttpOptions(port=None, https_port=0, tls=context)) as world:
         assert world.server.url.startswith("https://")
         assert world.ask("GET", "/status.html", ssl=trust).status == 200

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -15,6 +13,11 @@ import yaml  # type: ignore[import-untyped]
 from holdfast.broker.metrics import HELP, Page, label, metrics
 from holdfast.wire.http.brokers import _PROCESS
 from tests.kit import ROOT
+from tests.kit.server.http_metrics_checks import (
+    page_of,
+    read,
+    value,
+)
 from tests.kit.server.http_world import HttpWorld, http
 
 __all__ = ["http"]
@@ -41,67 +44,6 @@ FACTS = [
 # -- a strict reader of the text format ------------------------------------------------------------------
 
 
-class Sample(NamedTuple):
-    name: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-
-
-NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"'
-VALUE = r"(?:[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|[+-]Inf|NaN)"
-LINE = re.compile(rf"({NAME})(?:\{{((?:{LABEL}(?:,{LABEL})*)?)\}})? ({VALUE})")
-
-
-def read(text: str) -> Iterator[Sample]:
-    """The samples of a page.
-
-    Raises:
-        ValueError: it is not as the format 0.0.4 wants it: all of a metric together, HELP and TYPE before it
-            and once, no sample twice, every line ended.
-    """
-    if text and not text.endswith("\n"):
-        raise ValueError("the last line is not ended")
-    described: dict[str, dict[str, str]] = {}
-    current, seen, done = "", set[tuple[Any, ...]](), set[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("#"):
-            found = re.fullmatch(rf"# (HELP|TYPE) ({NAME}) (.+)", line)
-            if found is None:
-                raise ValueError(f"line {number}: {line}")
-            kind, name, rest = found.groups()
-            if name != current:
-                if name in done:
-                    raise ValueError(f"line {number}: {name} comes again")
-                done.add(current)
-                current = name
-            if kind in described.setdefault(name, {}):
-                raise ValueError(f"line {number}: a second {kind} of {name}")
-            if any(key[0] == name for key in seen):
-                raise ValueError(f"line {number}: {kind} of {name} behind its samples")
-            if kind == "TYPE" and rest not in ("counter", "gauge", "histogram", "summary", "untyped"):
-                raise ValueError(f"line {number}: {name} is a {rest}")
-            described[name][kind] = rest
-            continue
-        match = LINE.fullmatch(line)
-        if match is None:
-            raise ValueError(f"line {number}: {line}")
-        name, inside, value = match[1], match[2] or "", match[match.lastindex or 0]
-        labels = tuple((each[1], unescaped(each[2])) for each in re.finditer(LABEL, inside))
-        if name != current:
-            raise ValueError(f"line {number}: {name} stands among {current}")
-        if (name, labels) in seen or len({key for key, _ in labels}) < len(labels):
-            raise ValueError(f"line {number}: twice: {line}")
-        if set(described[name]) != {"HELP", "TYPE"}:
-            raise ValueError(f"line {number}: {name} is not described")
-        seen.add((name, labels))
-        yield Sample(name, labels, float(value))
-
-
-def unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda found: {"n": "\n"}.get(found[1], found[1]), text)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -124,12 +66,6 @@ def test_the_reader_is_strict(text: str) -> None:
 
 
 # -- the page ------------------------------------------------------------------------------------------
-
-
-def page_of(http: HttpWorld) -> list[Sample]:
-    answer = http.ask("GET", "/metrics")
-    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    return list(read(answer.body.decode()))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -166,13 +102,6 @@ def test_labels(http: HttpWorld) -> None:
     }
     assert topics["public/empty"] == 0
     assert topics["public/default"] >= 2
-
-
-def value(http: HttpWorld, name: str, topic: str) -> float:
-    full = f"persistent://public/default/{topic.rpartition('/')[2]}"
-    found = [each for each in page_of(http) if each.name == name and ("topic", full) in each.labels]
-    assert len(found) == 1, (name, found)
-    return found[0].value
 
 
 def test_what_is_counted(http: HttpWorld) -> None:

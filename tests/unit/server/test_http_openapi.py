@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
-
-import hypothesis
-import pytest
-import schemathesis
-from hypothesis import HealthCheck, Phase
-from hypothesis.strategies import SearchStrategy, one_of
-from schemathesis import GenerationMode
-from schemathesis.checks import CHECKS, load_all_checks
 
 from holdfast.wire.http.openapi import statuses
 from holdfast.wire.http.server import ROUTES
-from tests.kit.server.http_world import HttpWorld, http
-
-__all__ = ["http"]
-
-EXAMPLES = int(os.environ.get("HOLDFAST_HTTP_EXAMPLES", "8"))
-"""Of each operation; more for who has time."""
-JUDGES = (
-    "not_a_server_error",
-    "status_code_conformance",
-    "content_type_conformance",
-    "response_schema_conformance",
-)
+from tests.kit.server.http_world import HttpWorld
+from tests.kit.server.http_world import http as http
 
 
 def test_the_description_names_every_route_and_no_other(http: HttpWorld) -> None:
@@ -74,76 +55,3 @@ def test_references_lead_somewhere(http: HttpWorld) -> None:
     walk(page, references)
     components = {f"#/components/schemas/{name}" for name in page["components"]["schemas"]}
     assert references == components
-
-
-@pytest.fixture(scope="module")
-def schema(http: HttpWorld) -> Any:
-    """The page as schemathesis reads it."""
-    load_all_checks()
-    return schemathesis.openapi.from_url(f"{http.server.url}/openapi.json")
-
-
-KNOWN = {
-    "tenant": "public",
-    "namespace": "default",
-    "topic": "a",
-    "subscription": "s",
-    "cluster": "standalone",
-}
-THERE = (
-    "/admin/v2/tenants/public",
-    "/admin/v2/namespaces/public/default",
-    "/admin/v2/persistent/public/default/a/subscription/s",
-)
-met: dict[str, set[int]] = {}
-"""The statuses that each operation has answered."""
-
-
-def cases(operation: Any) -> SearchStrategy[Any]:
-    """Requests as described, requests that are not, and requests for what is there."""
-    raw = operation.definition.raw
-    allowed = operation.as_strategy()
-    named = [each["name"] for each in raw["parameters"] if each["in"] == "path"]
-    strategies = [allowed]
-    if named:
-        there = {name: KNOWN.get(name, 1) for name in named}
-        strategies.append(operation.as_strategy(path_parameters=there))
-    if raw["parameters"] or "requestBody" in raw:
-        strategies.append(operation.as_strategy(GenerationMode.NEGATIVE))
-    return one_of(*strategies)
-
-
-@pytest.mark.filterwarnings("ignore")  # those of the tool
-@pytest.mark.parametrize("path", sorted({route.path for route in ROUTES}))
-def test_answers_are_as_described(schema: Any, http: HttpWorld, path: str) -> None:
-    """Fuzzing: never a mistake of the program, always a status and a body that the description tells of."""
-    checks = [CHECKS.get_one(name) for name in JUDGES]
-    for method, operation in schema[path].items():
-        statuses_met = met.setdefault(f"{method} {path}", set())
-        for there in THERE:  # the last one may have deleted it
-            http.ask("PUT", there)
-
-        @hypothesis.given(case=cases(operation))
-        @hypothesis.settings(
-            max_examples=EXAMPLES,
-            database=None,
-            deadline=None,
-            derandomize=True,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        def fuzz(case: Any) -> None:
-            statuses_met.add(case.call_and_validate(checks=checks).status_code)  # noqa: B023  # called here
-
-        fuzz()
-    assert http.ask("GET", "/admin/v2/brokers/health").status == 200
-
-
-def test_the_fuzzing_met_both_sides() -> None:
-    """What always fails, or never does, was not tried."""
-    if len(met) < len(ROUTES):
-        pytest.skip("the fuzzing was not run in whole")
-    succeeded = [name for name, statuses in met.items() if statuses & {200, 204}]
-    refused = [name for name, statuses in met.items() if statuses - {200, 204}]
-    assert len(succeeded) > 0.7 * len(met), sorted(set(met) - set(succeeded))
-    assert len(refused) > 0.7 * len(met), sorted(set(met) - set(refused))

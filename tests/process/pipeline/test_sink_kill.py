@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from holdfast import NotFound
 from holdfast.pipeline.sink import BatchWriter
 from tests.kit.spark.sink_hooks import MUTANTS
-from tests.kit.spark.sink_kill import BROKEN, FEW, STRIKES, Arm, Broker, published, sequence, spark_driver
+from tests.kit.spark.sink_kill import BROKEN, STRIKES, Arm, Broker, published, sequence
 from tests.kit.spark.sink_sim import Simulation
 
 pytestmark = pytest.mark.timeout(600)
@@ -54,17 +54,6 @@ def test_every_step_is_struck(
     assert not account.faults, account.faults
     assert account.lives == len(STRIKES) + 1
     assert account.restarts == sum(arm.target == "broker" for arms in STRIKES for arm in arms)
-    counts(account.words())
-
-
-@pytest.mark.timeout(2000)  # five drivers, each of which has LIFE_S
-def test_drivers_of_spark_are_killed(tmp_path: Path, counts: Callable[[str], None]) -> None:
-    """With real Spark: staged, before the commit, between commit and Spark's log, in `abort`; and on the way
-    there workers and the broker."""
-    account = sequence(tmp_path, spark_driver, FEW)
-    assert not account.faults, account.faults
-    assert account.lives == len(FEW) + 1
-    assert account.kills.total() == sum(map(len, FEW))
     counts(account.words())
 
 

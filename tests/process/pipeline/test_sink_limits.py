@@ -19,8 +19,8 @@ from holdfast.pipeline.rows import PIECE_BYTES, PIECE_ROWS, SHARED_BYTES, Rows
 from holdfast.pipeline.sink import BatchWriter, Staged
 from tests.kit.processes import until
 from tests.kit.served import Served, served
+from tests.kit.server.auth_world import make_world, token
 from tests.kit.spark.sink_kill import read
-from tests.process.server.test_auth_wire import make_world, token
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -1,0 +1,49 @@
+"""Commands called in this process, against a server."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from holdfast.cli import main
+
+
+class Cli:
+    """`holdfast`, called in this process, with the server in the environment."""
+
+    def __init__(self, capture: pytest.CaptureFixture[bytes], patch: pytest.MonkeyPatch, url: str) -> None:
+        self.capture, self.patch = capture, patch
+        patch.delenv("HOLDFAST_DATA", raising=False)
+        patch.setenv("HOLDFAST_SERVER", url)
+
+    def run(self, *arguments: str, data: bytes = b"", status: int = 0) -> tuple[str, str]:
+        with self.patch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+            found = main(arguments)
+        out, err = self.capture.readouterr()
+        assert found == status, (arguments, found, out, err)
+        return out.decode(), err.decode()
+
+    def says(self, *arguments: str, data: bytes = b"") -> str:
+        out, err = self.run(*arguments, data=data)
+        assert err == ""
+        return out
+
+    def complains(self, *arguments: str, status: int = 1) -> str:
+        out, err = self.run(*arguments, status=status)
+        assert out == ""
+        assert "Traceback" not in err
+        return err
+
+    def answer(self, *arguments: str) -> Any:
+        return json.loads(self.says(*arguments, "--json"))
+
+
+@pytest.fixture
+def cli(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Commands against a server that is not there, unless they name another."""
+    return Cli(capfdbinary, monkeypatch, "http://127.0.0.1:1")

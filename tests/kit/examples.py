@@ -1,0 +1,26 @@
+"""How many examples Hypothesis tries: the same in every `make check`, more and others in `make nightly`.
+
+What fails in `make nightly` is kept as Hypothesis has reduced it (`slices.kept_examples`), and tried first in
+every run. While something is kept, the examples behind it are others in every run: Hypothesis does not replay
+with `derandomize`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+
+from tests.kit.slices import NIGHTLY, examples_folder, kept_examples, pick
+
+
+def examples(test: int, nightly: int | None = None, **more: Any) -> settings:
+    """Return the settings of a test with examples."""
+    replays = NIGHTLY or any(examples_folder().glob("*/*"))
+    return settings(
+        max_examples=pick(test, nightly or 20 * test),
+        deadline=None,
+        database=kept_examples() if replays else None,
+        derandomize=not replays,
+        **more,
+    )

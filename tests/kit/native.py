@@ -1,0 +1,171 @@
+"""Native test programs, compiled together, and their mutants, all in one build and chosen at run time.
+
+A unit is a program made of several of native/tests: the headers are read and their templates compiled once.
+Run as `unit test_log`, it does what test_log alone would do. What was built is kept below build/ under a sum
+of everything that it was made of.
+
+A mutant is one change to the text of a header. All of them are written into one copy of the headers, each
+behind a question (`hf_mutant == 7`), so that one build serves them all; HOLDFAST_MUTANT names the one that is
+in force. Without one the copy must behave as the original does, which a test checks for every unit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kit import ROOT
+
+NATIVE = ROOT / "native"
+BUILD = ROOT / "build"
+PROGRAMS = tuple(sorted(path.stem for path in (NATIVE / "tests").glob("test_*.cpp")))
+UNITS = ("log", "rest")
+CHOICE = "HOLDFAST_MUTANT"
+RUN_S = 120
+"""Hang limit of one program."""
+SWITCH = """#pragma once
+#include <cstdlib>
+inline const int hf_mutant = std::getenv("HOLDFAST_MUTANT") ? std::atoi(std::getenv("HOLDFAST_MUTANT")) : 0;
+"""
+
+
+def compiler() -> str:
+    return os.environ.get("CXX", "g++")
+
+
+# -- units --------------------------------------------------------------------------------------------
+
+
+def unit_of(program: str) -> str:
+    """Return the unit of a program: frames.hpp has an Entry of its own, and must be apart from the other."""
+    text = (NATIVE / "tests" / f"{program}.cpp").read_text()
+    return "log" if re.search(r'#include "(frames|writer_world)\.hpp"', text) else "rest"
+
+
+def unit_source(native: Path, programs: Sequence[str]) -> str:
+    """Return the text of a program that runs the native test named by its argument."""
+    sources = {name: native / "tests" / f"{name}.cpp" for name in programs}
+    heads = dict.fromkeys(
+        line for path in sources.values() for line in path.read_text().splitlines() if line[:8] == "#include"
+    )
+    lines = [*heads, "#include <string_view>"]
+    for name, path in sources.items():
+        # `int main() {` becomes a function without a value, in a namespace of its own.
+        lines += [f"#define main() unused_{name}(); void run_{name}()", f"namespace in_{name} {{"]
+        lines += [f'#include "{path}"', "}", "#undef main"]
+    lines += ["int main(int, char** words) {", "    const std::string_view name = words[1];"]
+    lines += [f'    if (name == "{name}") return in_{name}::run_{name}(), 0;' for name in sources]
+    return "\n".join([*lines, "    return 2;", "}", ""])
+
+
+def built(name: str, source: str, native: Path, flags: Sequence[str]) -> Path:
+    """Return the program of this text, compiled unless the same one is below build/ already."""
+    total = hashlib.sha256("\0".join([compiler(), *flags, source.replace(str(native), "")]).encode())
+    for path in sorted([*native.glob("holdfast/*"), *native.glob("tests/*"), *native.glob("fuzz/*")]):
+        total.update(path.name.encode() + path.read_bytes())
+    folder = BUILD / "native-tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    binary = folder / f"{name}-{total.hexdigest()[:16]}"
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another run compiles the same
+        if binary.exists():
+            return binary
+        for stale in folder.glob(f"{name}-*"):
+            stale.unlink()
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            text = Path(scratch) / "unit.cpp"
+            text.write_text(source)
+            include = [f"-I{native}", f"-I{native / 'tests'}"]
+            command = [compiler(), "-std=c++20", *flags, *include, str(text), "-pthread", "-o"]
+            done = subprocess.run([*command, f"{scratch}/unit"], capture_output=True, text=True)
+            if done.returncode != 0:
+                raise RuntimeError(f"{name} does not compile:\n{done.stderr}")
+            Path(scratch, "unit").rename(binary)
+    return binary
+
+
+def execute(binary: Path, program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run one native test of a unit, with a directory of its own."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-test.") as directory:
+        return subprocess.run(
+            [str(binary), program],
+            env={**os.environ, "HOLDFAST_RUNTIME_DIR": directory, **environment},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=RUN_S,
+        )
+
+
+# -- mutants ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change to a header. `new` may use MUTANT, which is true when it is in force; see `switched`."""
+
+    name: str
+    breaks: str  # what is dropped, reordered or weakened
+    file: str
+    old: str
+    new: str
+    program: str  # the native test, or the configuration of the explorer, that notices
+    alone: bool = False
+    """It changes a constant, which nothing can choose at run time: it is compiled by itself."""
+
+
+def found(text: str, mutant: Mutant) -> tuple[int, int]:
+    """Return where the mutant's text stands. Blanks and line breaks do not count: a formatter moves them."""
+    places = [i for i, letter in enumerate(text) if not letter.isspace()]
+    packed = "".join(text[i] for i in places)
+    wanted = "".join(mutant.old.split())
+    count = packed.count(wanted)
+    if count != 1:
+        raise ValueError(f"{mutant.name}: its text occurs {count} times in {mutant.file}, not once")
+    start = packed.index(wanted)
+    return places[start], places[start + len(wanted) - 1] + 1
+
+
+def patched(text: str, mutant: Mutant) -> str:
+    """Return the text with the mutant's change."""
+    begin, end = found(text, mutant)
+    return text[:begin] + mutant.new.replace("MUTANT", "true") + text[end:]
+
+
+def switched(text: str, mutant: Mutant, number: int) -> str:
+    """Return the text with both, the original and the change, of which `hf_mutant` chooses one."""
+    begin, end = found(text, mutant)
+    old, new = text[begin:end], mutant.new
+    chosen = f"hf_mutant == {number}"
+    if "MUTANT" in new:
+        both = new.replace("MUTANT", f"({chosen})")
+    elif old.endswith(";") or (old.startswith("if (") and old.endswith("}")):
+        both = f"if ({chosen}) {{ {new} }} else {{ {old} }}"
+    elif old.startswith("if (") and old.endswith((")", ") {")):
+        tail = " {" if old.endswith("{") else ""
+        was, becomes = (part.removesuffix("{").rstrip()[3:] for part in (old, new))
+        both = f"if ({chosen} ? {becomes} : {was}){tail}"
+    else:
+        both = f"({chosen} ? ({new}) : ({old}))"
+    return text[:begin] + both + text[end:]
+
+
+def with_all(mutants: Iterable[Mutant], folder: Path) -> dict[str, int]:
+    """Write a copy of the sources with all mutants; return the number that chooses each."""
+    for part in ("holdfast", "tests", "fuzz"):
+        shutil.copytree(NATIVE / part, folder / part)
+    numbers = {mutant.name: number for number, mutant in enumerate(mutants, 1)}
+    # A text that is part of another one's is looked for behind it, where it is left once.
+    for mutant in sorted(mutants, key=lambda each: -len("".join(each.old.split()))):
+        path = folder / "holdfast" / mutant.file
+        path.write_text(switched(path.read_text(), mutant, numbers[mutant.name]))
+    (folder / "holdfast" / "mutant_switch.hpp").write_text(SWITCH)
+    return numbers

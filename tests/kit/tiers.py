@@ -1,0 +1,124 @@
+"""The tiers: which folder runs when, what a test there may do, and what a run says of itself at its end.
+
+`make check` runs the folders CHECK; their tests start no process, do not sleep, and end within a second each.
+`make test` runs all folders; `make nightly` runs them with `--nightly`: also what is marked `nightly`, and
+larger slices with seeds that move on (`tests/kit/slices.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import SupportsIndex
+
+import pytest
+
+CHECK = ("unit", "conformance", "simulation")
+FOLDERS = (*CHECK, "process", "pulsar", "spark", "mutants", "torture", "repo")
+LIMIT_S = {"unit": 1.0}
+"""How long a test of this folder may take, not counting the time that it waits for a processor."""
+SLEEP_MAX_S = 0.02
+SLOWEST = 20
+COUNTS = "counts"
+"""The property in which a test reports how much it has tried."""
+PROCESS_EVENTS = {
+    *("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"),
+}
+
+
+def folder_of(item: pytest.Item) -> str:
+    """Return the folder below tests/ that a test is in."""
+    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    if folder not in FOLDERS:
+        raise pytest.UsageError(f"{item.path}: a test belongs into one of tests/{{{','.join(FOLDERS)}}}")
+    return folder
+
+
+# -- what a test of `make check` may not do -----------------------------------------------------------
+
+
+class Guard:
+    """Refuses processes and long sleeps while a test of `make check` runs."""
+
+    def __init__(self) -> None:
+        self.active = False
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, args: tuple[object, ...]) -> None:
+        if self.active and event in PROCESS_EVENTS:
+            raise AssertionError(f"{event} in a test of `make check`: it belongs to tests/process")
+
+    @contextlib.contextmanager
+    def on(self) -> Iterator[None]:
+        """Guard what runs meanwhile in this process."""
+        really = time.sleep
+
+        def sleep(seconds: float | SupportsIndex) -> None:
+            if float(seconds) > SLEEP_MAX_S:
+                raise AssertionError(f"time.sleep({seconds}) in a test of `make check`: wait for a condition")
+            really(seconds)
+
+        self.active, time.sleep = True, sleep
+        try:
+            yield
+        finally:
+            self.active, time.sleep = False, really
+
+
+def waited_for_processor_s() -> float:
+    """Return how long this process's threads have waited for a processor, in seconds."""
+    waited_ns = 0
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # the thread has ended, or the kernel does not count
+            waited_ns += int((task / "schedstat").read_text().split()[1])
+    return waited_ns / 1e9
+
+
+class Stopwatch:
+    """Measures elapsed time less the time spent waiting for a processor: a busy machine is no fault."""
+
+    def __init__(self) -> None:
+        self._began, self._waited = time.monotonic(), waited_for_processor_s()
+
+    def seconds(self) -> float:
+        waited = max(0.0, waited_for_processor_s() - self._waited)
+        return time.monotonic() - self._began - waited
+
+
+# -- what a run says of itself ------------------------------------------------------------------------
+
+
+def summary(reports: list[pytest.TestReport]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the sections printed at the end of a run: counts, tests by folder, the slowest tests."""
+    seconds: dict[str, float] = defaultdict(float)
+    for report in reports:
+        seconds[report.nodeid] += report.duration
+    told = [
+        f"{report.nodeid.partition('::')[2]}: {words}"
+        for report in reports
+        if report.when == "call"
+        for name, words in report.user_properties
+        if name == COUNTS
+    ]
+    if told:
+        yield "counts", told
+    passed = Counter(
+        folder_in(report.nodeid) for report in reports if report.when == "call" and report.passed
+    )
+    spent: Counter[str] = Counter()
+    for nodeid, took in seconds.items():
+        spent[folder_in(nodeid)] += took  # type: ignore[assignment]
+    yield (
+        "tests by folder",
+        [f"{name:12} {passed[name]:5} passed {spent[name]:7.1f} s" for name in FOLDERS if name in spent],
+    )
+    slowest = sorted(seconds.items(), key=lambda each: -each[1])[:SLOWEST]
+    yield f"slowest {len(slowest)} tests", [f"{took:7.2f} s  {nodeid}" for nodeid, took in slowest]
+
+
+def folder_in(nodeid: str) -> str:
+    return nodeid.split("/")[1] if nodeid.startswith("tests/") else ""

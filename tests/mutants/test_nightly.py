@@ -1,0 +1,148 @@
+"""A pretended night finds a planted bug, makes it short and keeps it; a pretended `make test` then fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit import ROOT, nightly, slices
+from tests.kit.nightly import Storm
+
+PLANTED = """
+from holdfast.broker.dispatcher import Dispatcher
+
+once = Dispatcher.flow
+
+
+def twice(self, consumer, permits):
+    once(self, consumer, permits)
+    once(self, consumer, permits)
+
+
+Dispatcher.flow = twice
+"""
+"""A consumer's permits count twice."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of pytest with a file and a folder of their own for what is kept."""
+
+    folder: Path
+
+    def __call__(self, *arguments: str, night: bool = False) -> subprocess.CompletedProcess[str]:
+        known = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments],
+            cwd=ROOT,
+            env=known
+            | {
+                "HOLDFAST_KEPT": str(self.folder / "kept.json"),
+                "HOLDFAST_EXAMPLES": str(self.folder / "examples"),
+                "HOLDFAST_NIGHTLY": "1" if night else "",
+                "HOLDFAST_NIGHT": "7",
+                "PYTHONPATH": f"{self.folder}{os.pathsep}{os.environ['PYTHONPATH']}",
+            },
+            capture_output=True,
+            text=True,
+        )
+
+    def kept(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = json.loads((self.folder / "kept.json").read_text())
+        return found
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    (tmp_path / "kept.json").write_text("{}")
+    (tmp_path / "planted.py").write_text(PLANTED)
+    return Runs(tmp_path)
+
+
+@pytest.mark.timeout(300)
+def test_a_planted_bug_is_found_reduced_kept_and_replayed(runs: Runs) -> None:
+    found = runs("--nightly", "-p", "planted", "tests/simulation/test_dispatch.py", night=True)
+    assert found.returncode == 1, found.stdout + found.stderr
+    [[seed, length]] = runs.kept()["dispatch"]
+    assert seed >= 7_000_000, "the seeds of that night"
+    assert 0 < length < nightly.STORMS["dispatch"].length
+    assert f"dispatch: seed {seed}, length {length} of 200" in found.stdout
+    replayed = runs("-p", "planted", "tests/simulation/test_kept.py")
+    assert replayed.returncode == 1
+    assert f"('dispatch', {seed}, {length}, " in replayed.stdout
+    mended = runs("tests/simulation/test_kept.py")
+    assert mended.returncode == 0, mended.stdout
+    assert "1 kept failures replayed" in mended.stdout
+
+
+def test_a_failing_example_of_a_model_is_kept_as_it_was_reduced(runs: Runs) -> None:
+    """With a single example `make test` would not find it by itself."""
+    test = runs.folder / "test_example.py"
+    test.write_text(
+        "from hypothesis import given, strategies as st\n"
+        "from tests.kit.examples import examples\n"
+        "@examples(1, 1000)\n"
+        "@given(st.integers(0, 1_000_000))\n"
+        "def test_small(n):\n"
+        "    assert n < 777\n"
+    )
+    where = ["--rootdir", str(runs.folder), str(test)]
+    assert runs(*where).returncode == 0
+    assert runs(*where, night=True).returncode == 1
+    replayed = runs(*where)
+    assert replayed.returncode == 1
+    assert "assert 777 < 777" in replayed.stdout
+
+
+def test_a_seed_in_a_loop_is_kept_too(runs: Runs) -> None:
+    """The night does not know how to make that storm shorter: its seed is replayed by its own test."""
+    test = runs.folder / "test_loop.py"
+    test.write_text(
+        "from tests.kit.slices import seeds\n"
+        "def test_storms():\n"
+        "    for seed in seeds('example', test=2, nightly=9):\n"
+        "        assert seed != 7_000_004\n"
+    )
+    where = ["--rootdir", str(runs.folder), "-p", "tests.kit.keeping", str(test)]
+    assert runs(*where).returncode == 0
+    assert runs(*where, night=True).returncode == 1
+    assert runs.kept() == {"example": [7_000_004]}
+    assert runs(*where).returncode == 1
+
+
+# -- making it shorter --------------------------------------------------------------------------------
+
+
+def breaks_at(step: int) -> Storm:
+    def run(seed: int, length: int) -> None:
+        assert length < step
+        if length < step // 2:
+            raise ValueError("another fault, of a storm that is too short to be checked")
+
+    return Storm(run, length=200)
+
+
+def test_the_shortest_storm_fails_in_the_same_place() -> None:
+    assert nightly.shortest(breaks_at(37), seed=1) == 37
+    assert nightly.shortest(breaks_at(200), seed=1) == 200
+    assert nightly.shortest(breaks_at(500), seed=1) == 1, "the other fault is one, too"
+
+
+def test_a_storm_that_does_not_fail_again_is_kept_as_a_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kept.json"
+    path.write_text("{}")
+    monkeypatch.setenv("HOLDFAST_KEPT", str(path))
+    monkeypatch.setitem(nightly.STORMS, "sound", Storm(lambda seed, length: None, length=8))
+    assert nightly.keep("sound", 5) == "sound: seed 5"
+    assert slices.kept("sound") == [5]
+    assert slices.reduced("sound") == []
+    assert next(iter(slices.seeds("sound", test=2))) == 5

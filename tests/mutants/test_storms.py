@@ -1,0 +1,64 @@
+"""Kill storms over a broken queue: what fifty kills of a plan of tests/torture/test_queue.py notice.
+
+What they do not notice, the explorer sees (tests/mutants/test_queue.py): recover-from-read, byte-early,
+count-late, scan-reads-late, return-unannounced need a schedule that no storm came to.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.kit.native import CHOICE
+from tests.kit.queue import broken, storm
+
+KILLS = 100
+NOTICED = {
+    "half-put-shown": "batches",
+    "taken-released": "plain",
+    "tail-before-read": "small ring",
+    "inner-missing": "batches",
+    "taken-handed-on": "at most once",
+    "fence-frees": "stall limit",
+    "commit-blind": "stall limit",
+    "no-padding": "large messages",
+}
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+    folder = tmp_path_factory.mktemp("broken")
+    return folder, broken.build(folder)
+
+
+@pytest.fixture
+def chosen(build: tuple[Path, dict[str, int]], monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The broken extension in force, without a mutant."""
+    path = os.pathsep.join([str(build[0]), os.environ["PYTHONPATH"]])
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setenv(CHOICE, "0")
+    return monkeypatch
+
+
+def faults(plan: str, seed: int) -> list[str]:
+    """Return what a storm notices; one that cannot be judged any more has noticed, too."""
+    [found] = [each for each in storm.PLANS if each.name == plan]
+    try:
+        return storm.run(replace(found, kills=KILLS, seed=seed)).faults
+    except RuntimeError as error:
+        return [str(error)]
+
+
+@pytest.mark.parametrize("plan", sorted(set(NOTICED.values())))
+def test_without_a_mutant_nothing_is_noticed(plan: str, chosen: pytest.MonkeyPatch) -> None:
+    assert faults(plan, seed=1) == []
+
+
+@pytest.mark.parametrize("mutant", NOTICED)
+def test_a_storm_notices(mutant: str, chosen: pytest.MonkeyPatch, build: tuple[Path, dict[str, int]]) -> None:
+    chosen.setenv(CHOICE, str(build[1][mutant]))
+    assert any(faults(NOTICED[mutant], seed) for seed in range(1, 4))

@@ -1,0 +1,36 @@
+"""The lock of a directory, between processes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import Locked
+from holdfast.group import SystemDisk
+from tests.kit.processes import Start, hear, tell
+
+
+def test_the_kernel_drops_the_lock_of_a_process_that_is_gone(tmp_path: Path, start: Start) -> None:
+    async def take() -> None:
+        await (await SystemDisk(tmp_path).lock("lock")).release()
+
+    child = start(hold_lock, str(tmp_path))
+    assert child.hear() == "held"
+    with pytest.raises(Locked, match=f"process {child.pid} ") as caught:
+        asyncio.run(take())
+    assert caught.value.pid == child.pid
+    child.kill()
+    asyncio.run(take())
+
+
+def hold_lock(directory: str) -> None:
+    import asyncio
+
+    from holdfast.group import SystemDisk
+
+    lock = asyncio.run(SystemDisk(directory).lock("lock"))
+    tell("held")
+    hear()
+    del lock

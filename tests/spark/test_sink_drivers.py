@@ -1,0 +1,22 @@
+"""The sink while drivers of Spark are killed with their Java: the account is exact (I141 to I144)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.kit.spark.sink_kill import FEW, sequence, spark_driver
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(2000)  # five drivers, each of which has LIFE_S
+def test_drivers_of_spark_are_killed(tmp_path: Path, counts: Callable[[str], None]) -> None:
+    """With real Spark: staged, before the commit, between commit and Spark's log, in `abort`; and on the way
+    there workers and the broker."""
+    account = sequence(tmp_path, spark_driver, FEW)
+    assert not account.faults, account.faults
+    assert account.lives == len(FEW) + 1
+    assert account.kills.total() == sum(map(len, FEW))
+    counts(account.words())

@@ -1,0 +1,22 @@
+"""Fixtures of streams without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.pipeline import stream
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    """A broker's directory."""
+    return str(tmp_path / "data")
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broker of this process tells, it has shown."""
+    monkeypatch.setattr(stream, "SHOWN_S", 0.1)
+    monkeypatch.setattr(stream, "GROW_S", 0.01)
