@@ -99,14 +99,16 @@ nb::list hand(Dispatch& table, const EntryRun& entries, const Pairs& acked, cons
     return out;
 }
 
+nb::tuple consumer(const Dispatch& table, u64 id) {
+    const DispatchConsumer& each = table.consumer(id);
+    return nb::make_tuple(id, each.permits, each.pending.entries, each.pending.messages,
+                          each.delivered_entries, each.delivered_messages,
+                          each.redelivered_entries);
+}
+
 nb::list consumers(const Dispatch& table) {
     nb::list out;
-    for (const u64 id : table.ids()) {
-        const DispatchConsumer& each = table.consumer(id);
-        out.append(nb::make_tuple(id, each.permits, each.pending.entries, each.pending.messages,
-                                  each.delivered_entries, each.delivered_messages,
-                                  each.redelivered_entries));
-    }
+    for (const u64 id : table.ids()) out.append(consumer(table, id));
     return out;
 }
 
@@ -247,6 +249,7 @@ void bind_positions(nb::class_<Dispatch>& table) {
 
 void bind_looking(nb::class_<Dispatch>& table) {
     table.def("consumers", &consumers)
+        .def("consumer", &consumer)
         .def_prop_ro("active", &Dispatch::active)
         .def_prop_ro("wanted", &Dispatch::wanted)
         .def_prop_ro("wanted_entries", &Dispatch::wanted_entries)

@@ -87,6 +87,10 @@ class TooManyConnections(HoldfastError):
     """The server has as many connections, in all or from this address, as its configuration allows."""
 
 
+class LimitReached(HoldfastError):
+    """The server's configuration allows no more of this: the text names the setting and the limit."""
+
+
 class BadConfiguration(HoldfastError, ValueError):
     """A setting that cannot be: the text names its key, where it stands, and what would be right."""
 
@@ -149,6 +153,7 @@ __all__ = [
     "Full",
     "HoldfastError",
     "LayoutMismatch",
+    "LimitReached",
     "Locked",
     "Misuse",
     "NoQuorum",

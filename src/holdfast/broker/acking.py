@@ -130,6 +130,17 @@ class Acking:
         self._leave_open(turn, ordinal, still_open)
         return self._answer(turn, receipt, 0)
 
+    def all_but_many(
+        self, parts: Sequence[tuple[int, int]], reset_number: int, receipt: bool
+    ) -> Receipt | None:
+        """The same for many batches: each by its ordinal, with its mask."""
+        if reset_number != self._revision.reset_number:
+            return self._answer(None, receipt, len(parts))
+        turn, filtered = self._collect(), 0
+        for ordinal, still_open in parts:
+            filtered += self._leave_open(turn, ordinal, still_open, 1)
+        return self._answer(turn, receipt, filtered)
+
     def narrow(self, ordinal: int, still_open: int) -> asyncio.Future[Any]:
         """Of a batch that was not delivered yet, only these messages are to come. Done when it is durable."""
         bits = [(ordinal, pack_bits(still_open))]
@@ -286,6 +297,11 @@ class Acking:
             if first <= ordinal < end:
                 bits[ordinal] = left
         return bits
+
+    @property
+    def parts(self) -> int:
+        """Batches whose parts are on their way."""
+        return len(self._open)
 
     def forget(self) -> None:
         """A reset: what was open is no longer so."""

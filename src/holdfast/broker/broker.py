@@ -456,13 +456,12 @@ class Broker:
         """A consumer left: a volatile subscription goes with its last one."""
         if dispatcher.consumers:
             return
-        for id, each in list(topic.dispatchers.items()):  # noqa: A001
-            if each is dispatcher and id < 0:
-                topic.forget(id)
-                dispatcher.close(Closed("its last consumer has left"))
-        for name, each in list(topic.volatile.items()):
-            if each is dispatcher:
-                del topic.volatile[name]
+        id, name = dispatcher.subscription  # noqa: A001
+        if id < 0 and topic.dispatchers.get(id) is dispatcher:
+            topic.forget(id)
+            dispatcher.close(Closed("its last consumer has left"))
+        if topic.volatile.get(name) is dispatcher:
+            del topic.volatile[name]
 
     async def enter(self, event: Event, leave: Callable[[int], Event]) -> Any:
         """Open a session. If the caller gives up meanwhile, the session does not stay behind."""

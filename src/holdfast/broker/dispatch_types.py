@@ -103,8 +103,9 @@ class DispatchOptions:
 
     read_entries: int = 1000
     """At most so many entries in one read."""
-    read_bytes: int = 4 << 20
-    """At most so many bytes in one read, except for one entry that is larger."""
+    read_bytes: int = 512 << 10
+    """At most so many bytes in one read, except for one entry that is larger. A client that does not read is
+    sent one read more than its write buffer takes: this is what an idle reader costs."""
     turn_entries: int = 20
     """Shared: so many entries go to one consumer before it is the next one's turn."""
     unacked_max: int = 0
@@ -122,7 +123,7 @@ class DispatchOptions:
     skip_damaged: bool = False
     """An entry that is damaged is acknowledged, left out and counted. Else consumers get the error."""
     stuck_after_s: float = 30.0
-    """A backlog without any progress for so long is reported as stuck."""
+    """A backlog without any progress for so long is reported as stuck, if there are consumers."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class Diagnosis:
     idle_s: float
     """How long ago something was delivered, acknowledged or moved."""
     stuck: bool
-    """There is a backlog, and it has been idle for too long."""
+    """There are consumers and a backlog, and it has been idle for too long."""
 
 
 @dataclass(frozen=True)

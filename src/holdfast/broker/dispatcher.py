@@ -136,6 +136,11 @@ class Dispatcher:
     # -- consumers -------------------------------------------------------------------------------------
 
     @property
+    def subscription(self) -> tuple[int, str]:
+        """Id and name of what it serves."""
+        return self._cursor.id, self._cursor.name
+
+    @property
     def consumers(self) -> int:
         """How many are attached."""
         return len(self._consumers)
@@ -281,6 +286,12 @@ class Dispatcher:
     ) -> Receipt | None:
         """Acknowledge all messages of a batch but those in the mask: for who does not know its size."""
         return self._acking.all_but(ordinal, still_open, reset_number, receipt)
+
+    def ack_all_but_many(
+        self, parts: Sequence[tuple[int, int]], reset_number: int, receipt: bool = False
+    ) -> Receipt | None:
+        """As `ack_all_but`, for many batches: each with its mask."""
+        return self._acking.all_but_many(parts, reset_number, receipt)
 
     async def narrow(self, ordinal: int, still_open: int) -> None:
         """After a reset into a batch: of this entry only the messages in the mask are to come."""
@@ -494,6 +505,11 @@ class Dispatcher:
         return max(0, acks.count(topic.visible) - acks.count(topic.first))
 
     @property
+    def partial_batches(self) -> int:
+        """Batches of which some messages are acknowledged, or about to be."""
+        return self._cursor.acks.partial_count + self._acking.parts
+
+    @property
     def handed(self) -> Handed:
         """What consumers were given since it was made, those that have gone included."""
         return Handed(self._handed_messages, self._handed_bytes)
@@ -543,23 +559,25 @@ class Dispatcher:
             entries_damaged=reading.damaged,
         )
 
+    def consumer_stats(self, consumer: int) -> ConsumerStats | None:
+        """A look at one consumer, however many there are; None: it has left."""
+        return self._stats_of(self._table.consumer(consumer)) if consumer in self._consumers else None
+
     def _consumer_stats(self) -> tuple[ConsumerStats, ...]:
-        found = []
-        for row in self._table.consumers():
-            consumer = self._consumers[row[0]]
-            oldest = self._table.oldest_ns(consumer.id)
-            found.append(
-                ConsumerStats(
-                    consumer.id,
-                    consumer.name,
-                    consumer.priority,
-                    consumer.is_active,
-                    *row[1:],
-                    oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
-                    delivered_bytes=consumer.handed_bytes,
-                )
-            )
-        return tuple(found)
+        return tuple(self._stats_of(row) for row in self._table.consumers())
+
+    def _stats_of(self, row: tuple[int, int, int, int, int, int, int]) -> ConsumerStats:
+        consumer = self._consumers[row[0]]
+        oldest = self._table.oldest_ns(consumer.id)
+        return ConsumerStats(
+            consumer.id,
+            consumer.name,
+            consumer.priority,
+            consumer.is_active,
+            *row[1:],
+            oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
+            delivered_bytes=consumer.handed_bytes,
+        )
 
     def _diagnose(self, consumers: tuple[ConsumerStats, ...]) -> Diagnosis:
         window, read, due = self.revision.window, self._reading.oldest(), self._table.next_due

@@ -132,6 +132,8 @@ class Engine(Listener):
         self._backlog: list[Missed] | None = None
         """What is delivered while the state of the cut is still on its way."""
         self._catching_up: asyncio.Task[None] | None = None
+        self.guard: Callable[[Event], Callable[[asyncio.Future[Any]], None] | None] | None = None
+        """Asked before an event is submitted: raises if it is too much; answers what is told its outcome."""
         self._ended: HoldfastError | None = None
         self._refused: HoldfastError | None = None
         self.position = at
@@ -148,8 +150,12 @@ class Engine(Listener):
         Raises:
             Closed: the engine has ended.
         """
+        told = None if self.guard is None else self.guard(event)
         body = event.encode()
-        return self._add(lambda: self._frame.event(event.kind, event.version, body))
+        future = self._add(lambda: self._frame.event(event.kind, event.version, body))
+        if told is not None:
+            future.add_done_callback(told)
+        return future
 
     def publish(
         self,

@@ -74,7 +74,7 @@ HELP = {
     ),
     "holdfast_subscription_stuck": (
         "gauge",
-        "1 while there is a backlog and nothing was delivered or acknowledged for long.",
+        "1 while consumers are attached and nothing of the backlog moves; 0 while they are offline.",
     ),
     "holdfast_up": ("gauge", "1 while the broker can confirm what is asked of it."),
     "holdfast_events_total": ("counter", "Durable events, over all restarts."),
@@ -97,20 +97,23 @@ class Page:
     """Samples by the name of their metric."""
 
     def __init__(self, help: dict[str, tuple[str, str]] = HELP) -> None:  # noqa: A002  # Prometheus' word
-        self._help = help
-        self._samples: dict[str, list[str]] = {name: [] for name in help}
+        self.help = help
+        self._samples: dict[str, bytearray] = {name: bytearray() for name in help}
 
     def add(self, labels: str, samples: Iterable[Sample]) -> None:
         """Samples that have the same labels."""
         for name, value in samples:
-            self._samples[name].append(f"{name}{{{labels}}} {value}")
+            self._samples[name] += f"{name}{{{labels}}} {value}\n".encode()
+
+    def chunks(self) -> Iterator[memoryview]:
+        """The page in pieces that are not copied: of each metric its description, then its samples."""
+        for name, (kind, text) in self.help.items():
+            if self._samples[name]:
+                yield memoryview(f"# HELP {name} {text}\n# TYPE {name} {kind}\n".encode())
+                yield memoryview(self._samples[name])
 
     def text(self) -> str:
-        lines: list[str] = []
-        for name, (kind, text) in self._help.items():
-            if self._samples[name]:
-                lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *self._samples[name]]
-        return "\n".join([*lines, ""])
+        return b"".join(self.chunks()).decode()
 
 
 def label(name: str, value: str) -> str:

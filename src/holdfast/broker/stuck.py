@@ -40,13 +40,21 @@ class Look:
 def diagnose(look: Look, stuck_after_s: float) -> Diagnosis:
     """Say what keeps a subscription from going on.
 
+    A subscription without consumers is not stuck: its consumers are offline, and nothing is wrong.
+
     Example:
         >>> found = diagnose(Look(backlog=7, idle_s=45, unread=7), stuck_after_s=30)
         >>> found.reason, found.stuck
-        ('no consumers', True)
+        ('no consumers', False)
     """
     reason, text = _reason(look)
-    return Diagnosis(reason, text, look.idle_s, look.backlog > 0 and look.idle_s >= stuck_after_s)
+    return judged(look, reason, text, stuck_after_s)
+
+
+def judged(look: Look, reason: str, text: str, stuck_after_s: float) -> Diagnosis:
+    """The diagnosis of a reason that was found."""
+    stuck = look.backlog > 0 and look.idle_s >= stuck_after_s and reason != Reason.NO_CONSUMERS
+    return Diagnosis(reason, text, look.idle_s, stuck)
 
 
 def _reason(look: Look) -> tuple[str, str]:

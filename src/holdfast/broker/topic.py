@@ -44,6 +44,8 @@ class Topic:
         self.volatile: dict[str, Dispatcher] = {}
         """Of subscriptions without a durable cursor, by name."""
         self.traffic = TopicTraffic()
+        self.last_index = (-1, -1)
+        """The last entry, and the index of its last message if it is a batch, as they were asked for last."""
 
     @property
     def first(self) -> int:
@@ -104,6 +106,14 @@ class Topic:
                 break
             total += info.size * (info.end - max(info.first, ordinal)) // info.entries
         return total
+
+    async def messages_at(self, ordinal: int) -> int:
+        """How many messages an entry has: more than one, if it is a batch.
+
+        Raises:
+            NotFound: nothing to see there.
+        """
+        return (await self.read(ordinal, 1, 1)).messages(0)
 
     async def time_at(self, ordinal: int) -> int:
         """When an entry was published, in log time.

@@ -13,6 +13,7 @@ from holdfast.wire import options as wire
 from holdfast.wire import tls
 from holdfast.wire.auth import Authenticator, Peer, Principal
 from holdfast.wire.authorization import Authorizer
+from holdfast.wire.budget import Budget
 from holdfast.wire.config import Config
 from holdfast.wire.limits import Admission
 
@@ -53,6 +54,7 @@ class Access:
         self.authenticator = Authenticator(config.authentication, self._clock)
         self.authorizer = Authorizer(config.authorization)
         self.admission = Admission(config.limits)
+        self.budget = Budget(config.limits.held_bytes)
         encrypted = config.listen.tls_port is not None or config.listen.https_port is not None
         self.tls: ssl.SSLContext | None = tls.server_context(config.tls) if encrypted else None
 
@@ -197,6 +199,10 @@ def server_options(config: Config, access: Access) -> wire.ServerOptions:
         producers_max=limits.producers_per_connection,
         consumers_max=limits.consumers_per_connection,
         watchers_max=limits.watchers_per_connection,
+        partial_batches_max=limits.partial_batches,
+        properties_bytes_max=limits.properties_bytes,
+        budget=access.budget,
+        frame_s=limits.frame_s,
         handshake_s=limits.unauthenticated_s,
         keep_alive_s=limits.keepalive_s,
         liveness_s=limits.liveness_s,
@@ -222,7 +228,9 @@ def http_options(config: Config, access: Access, flight: http.Flight | None = No
         enter=access.admission.enter,
         leave=access.admission.leave,
         flight=flight,
+        budget=access.budget,
         body_bytes_max=limits.http_body_bytes,
+        body_s=limits.frame_s,
         requests_max=limits.http_requests,
         head_s=limits.unauthenticated_s,
         keep_alive_s=2 * limits.keepalive_s,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from holdfast._core import frame_command
@@ -15,19 +18,30 @@ from holdfast.errors import (
     Denied,
     Exists,
     Fenced,
+    LimitReached,
     Misuse,
     NoQuorum,
     NoSpace,
     NotFound,
     Terminated,
     Timeout,
+    TooManyConnections,
     Unsupported,
 )
 from holdfast.ledger.ids import MessageId
 from holdfast.wire.proto import pulsar_pb2 as pb
 
+if TYPE_CHECKING:
+    from holdfast.wire.connection import Connection
+
 NO_REQUEST = (1 << 64) - 1
 """In the place of a request's number where nobody has asked."""
+
+COMMAND_BYTES_MAX = 128 << 10
+"""Of most commands."""
+
+REPEATED_MAX = 1000
+"""Properties, and whatever else with text in it, in one command."""
 
 _WORD = 1 << 64
 
@@ -48,12 +62,14 @@ _CODES: dict[type[Exception], pb.ServerError] = {
     Denied: pb.AuthorizationError,
     Exists: pb.MetadataError,
     Fenced: pb.ProducerFenced,
+    LimitReached: pb.NotAllowedError,
     Misuse: pb.NotAllowedError,
     NoQuorum: pb.ServiceNotReady,
     NoSpace: pb.ProducerBlockedQuotaExceededException,
     NotFound: pb.TopicNotFound,
     Terminated: pb.TopicTerminatedError,
     Timeout: pb.ServiceNotReady,
+    TooManyConnections: pb.TooManyRequests,
     Unsupported: pb.NotAllowedError,
 }
 
@@ -76,20 +92,101 @@ def frame(command: pb.BaseCommand) -> bytes:
     return frame_command(command.SerializeToString())
 
 
+def with_body(kind: pb.BaseCommand.Type, body: bytes) -> bytes:
+    """A command of this type around a body that is encoded already.
+
+    Example:
+        >>> body = pb.CommandSuccess(request_id=7).SerializeToString()
+        >>> pb.BaseCommand.FromString(with_body(pb.BaseCommand.SUCCESS, body)).success.request_id
+        7
+    """
+    head = pb.BaseCommand(type=kind).SerializeToString()
+    return head + _varint(kind << 3 | 2) + _varint(len(body)) + body  # a command's type is its field's number
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+_LARGE = {
+    pb.BaseCommand.PRODUCER,
+    pb.BaseCommand.SUBSCRIBE,
+    pb.BaseCommand.GET_OR_CREATE_SCHEMA,
+    pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+    pb.BaseCommand.SEEK,
+}
+"""Commands with a schema or a list of ids in them: these, and our own, may be larger."""
+
+
+def require_size(kind: int, size: int) -> None:
+    """Raises Refused for a command that is larger than any that a client has reason to send."""
+    if size > COMMAND_BYTES_MAX and kind not in _LARGE and kind < pb.BaseCommand.STAGE_OPEN:
+        raise Refused(
+            pb.NotAllowedError,
+            f"a command of type {kind} of {size} bytes; at most {COMMAND_BYTES_MAX} are possible",
+        )
+
+
 def require_text(message: Message) -> None:
     """Protobuf hands text that is none over as bytes, where everybody expects text.
 
     Raises:
         UnicodeDecodeError: there is such a field, at any depth.
+        Refused: there are too many of something that has text in it.
     """
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
             for each in value if field.is_repeated else (value,):
                 if isinstance(each, bytes):
                     each.decode()
-        elif field.type == field.TYPE_MESSAGE:
+        elif field.message_type is not None and has_text(field.message_type):
+            if field.is_repeated and len(value) > REPEATED_MAX:
+                reason = (
+                    f"{len(value)} times {field.name} in one command; at most {REPEATED_MAX} are possible"
+                )
+                raise Refused(pb.NotAllowedError, reason)
             for each in value if field.is_repeated else (value,):
                 require_text(each)
+
+
+@functools.cache
+def has_text(message: Descriptor) -> bool:
+    """Is there a text in messages of this kind, at any depth?
+
+    Example:
+        >>> has_text(pb.KeyValue.DESCRIPTOR), has_text(pb.MessageIdData.DESCRIPTOR)
+        (True, False)
+    """
+    seen, ahead = {message.full_name}, [message]
+    for each in ahead:  # which grows: messages can have their own kind in them
+        for field in each.fields:
+            if field.type == field.TYPE_STRING:
+                return True
+            inner = field.message_type
+            if inner is not None and inner.full_name not in seen:
+                seen.add(inner.full_name)
+                ahead.append(inner)
+    return False
+
+
+def require_properties(connection: Connection, given: Sequence[pb.KeyValue], of: str) -> int:
+    """The bytes of names and values that a client gives to a session or a subscription.
+
+    Raises:
+        LimitReached: too many.
+    """
+    size = sum(each.ByteSize() for each in given)
+    most = connection.options.properties_bytes_max
+    if size > most:
+        raise LimitReached(
+            f"properties of {of}: {size} bytes; at most {most} are possible (limits.properties_bytes)"
+        )
+    return size
 
 
 # -- positions ----------------------------------------------------------------------------------------

@@ -182,6 +182,35 @@ class Limits:
     watchers_per_connection: int = 50
     """Topic lists that one connection may watch at once; one more is refused, and its client asks from time
     to time."""
+    topics: int = 100_000
+    """Topics in all."""
+    subscriptions: int = 200_000
+    """Durable subscriptions in all."""
+    subscriptions_per_topic: int = 10_000
+    """Durable subscriptions of one topic."""
+    namespaces: int = 10_000
+    """Tenants and namespaces in all."""
+    schemas_per_topic: int = 100
+    """Schemas of one topic."""
+    schema_bytes: int = 512 << 10
+    """The largest schema."""
+    properties_bytes: int = 8 << 10
+    """Properties of a subscription, a consumer or a producer, and roles of a tenant."""
+    metadata_bytes: int = 256 << 20
+    """Names, properties and schemas of topics and subscriptions in all."""
+    partial_batches: int = 10_000
+    """Batches of one subscription that are acknowledged in part. Of further ones nothing is kept until they
+    are acknowledged as a whole."""
+    stages: int = 10_000
+    """Stages that are open at once."""
+    sinks: int = 100_000
+    """Keys of sinks that are remembered."""
+    held_bytes: int = 512 << 20
+    """What the process holds for clients in memory, in all: frames and bodies that are not complete, answers
+    that are not read, what is kept for each producer, consumer and watched list. Above it, requests are
+    refused, and connections that have been slow for longest are closed."""
+    frame_s: float = 30.0
+    """How long a frame or an HTTP body may take to arrive; each 16 KiB of it give a second more."""
     keepalive_s: float = 30.0
     """After so long a silence a connection is asked for a sign of life, and closed after as long again."""
     liveness_s: float = 5.0
@@ -189,7 +218,7 @@ class Limits:
     show that it lives."""
     volatile_s: float = 60.0
     """How long the place of a reader that has sought waits for it to connect again."""
-    write_bytes: int = 1 << 20
+    write_bytes: int = 512 << 10
     """What may wait to be sent on one connection; then its consumers get no more."""
     http_body_bytes: int = 1 << 20
     """The largest body of an HTTP request."""
@@ -412,13 +441,24 @@ def _limit_conflicts(limits: Limits) -> list[tuple[str, str]]:
         "producers_per_connection",
         "consumers_per_connection",
         "watchers_per_connection",
+        "topics",
+        "subscriptions",
+        "subscriptions_per_topic",
+        "namespaces",
+        "schemas_per_topic",
+        "schema_bytes",
+        "properties_bytes",
+        "metadata_bytes",
+        "partial_batches",
+        "stages",
+        "sinks",
         "write_bytes",
         "http_body_bytes",
         "http_requests",
     ):
         if getattr(limits, key) < 1:
             found.append((f"limits.{key}", "at least 1"))
-    for key in ("unauthenticated_s", "keepalive_s", "liveness_s"):
+    for key in ("unauthenticated_s", "frame_s", "keepalive_s", "liveness_s"):
         if getattr(limits, key) <= 0:
             found.append((f"limits.{key}", "more than 0 seconds"))
     for key in ("shutdown_s", "volatile_s"):
@@ -426,6 +466,8 @@ def _limit_conflicts(limits: Limits) -> list[tuple[str, str]]:
             found.append((f"limits.{key}", "0 seconds or more"))
     if not 1024 <= limits.message_bytes <= 1 << 30:
         found.append(("limits.message_bytes", "1 KiB to 1 GiB"))
+    if limits.held_bytes < 4 * limits.frame_bytes:
+        found.append(("limits.held_bytes", "at least four frames of the largest size (limits.message_bytes)"))
     return found
 
 

@@ -29,9 +29,11 @@ from holdfast.wire.commands import NO_REQUEST, Refused, refusal
 from holdfast.wire.consumers import Consumers
 from holdfast.wire.logs import Log
 from holdfast.wire.options import Action, Credentials, Identity
+from holdfast.wire.pace import Appetite, Pace
 from holdfast.wire.producers import Producers
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import REQUESTS, Request
+from holdfast.wire.turns import Pending
 from holdfast.wire.watching import Watches
 
 if TYPE_CHECKING:
@@ -90,15 +92,20 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._flush_scheduled = False
         self._pauses: set[str] = set()
-        self._requests: dict[asyncio.Task[None], tuple[Request, int]] = {}
+        self._requests = Pending(self, self._carry_out, self._request_ended)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._expiry: asyncio.TimerHandle | None = None
         self._opened = self._heard = self.loop.time()
         self._pinged: float | None = None
         self._answers: list[asyncio.Future[None]] = []
-        self._unsent = (0, 0.0)
-        """How much waited to be sent, and since when it is so much."""
+        self._frame = Pace(self.options.frame_s)
+        """A frame of which only the beginning is there."""
+        self._paused_at = 0.0
+        self._writing = Pace(2 * self.options.keep_alive_s)
+        self._unsent = 0
+        """How much waited to be sent when the client began to be slow."""
         self._peer = ""
+        self._appetite = Appetite(len(server.buffer))
         self._entered = False
         self._showing = False
         self._closing = False
@@ -141,19 +148,23 @@ class Connection(asyncio.BufferedProtocol):
         """Nothing more is done for the client: what it had goes to others."""
         if self._expiry is not None:
             self._expiry.cancel()
-        for task in (*self._requests, *self._tasks):
+        self._requests.cancel()
+        for task in self._tasks:
             task.cancel()
         self._alive()  # whoever waits for a sign of life need not wait any more
         self.consumers.gone()
         self.producers.gone()
         self.watches.gone()
+        self.reader = WireReader(GREETING_BYTES_MAX)  # half a frame must not wait for the garbage collector
+        self.server.budget.hold((self, "frame"), 0)
+        self.server.budget.hold((self, "unsent"), 0)
 
     def close(self, reason: Refused | None = None) -> None:
         """End it; the client is told why, if there is a reason."""
         if self._closing or self._transport is None:
             return
         if reason is not None:
-            LOG.warning("client closed", peer=self.address, role=self.role, why=reason)
+            self.server.refusals.say("client closed", reason, peer=self.address, role=self.role)
             self.send(commands.error(NO_REQUEST, reason))
         self.flush()
         self._closing = True
@@ -195,10 +206,7 @@ class Connection(asyncio.BufferedProtocol):
     async def shut(self, reason: Refused) -> None:
         """The server stops: nothing more is taken; who waits, and everybody who is attached, is told."""
         self.pause("stopping")
-        under_way = dict(self._requests)
-        for task, (request, number) in under_way.items():
-            if task.cancel():
-                self.send(request.refuse(number, reason))
+        under_way = self._requests.abandon(lambda request, number: self.send(request.refuse(number, reason)))
         await asyncio.gather(*under_way, return_exceptions=True)
         self.consumers.shut()
         self.producers.shut()
@@ -208,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """One for all connections: what is read is taken out before the next one reads."""
-        return self.server.buffer
+        return self.server.buffer[: self._appetite.bytes]
 
     def buffer_updated(self, count: int) -> None:
         if self._closing:
@@ -217,6 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         self._alive()
         self.producers.admit(count)
         self._take(self.server.buffer[:count])
+        self._appetite.took(self.loop.time() - self._heard)
 
     def _take(self, data: memoryview | bytes) -> None:
         """Carry out everything that is complete."""
@@ -234,6 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         finally:  # whatever happens, every event that is in the frame has its future
             added = frame.count - before
             futures = iter(engine.added(added) if added else ())
+        self._note_frame(bool(items))
         for item in items:
             if self._closing:
                 return
@@ -259,6 +269,22 @@ class Connection(asyncio.BufferedProtocol):
         if added and engine.behind:
             self.server.wait_for_room()
 
+    def _note_frame(self, taken: bool) -> None:
+        """What is there of an incomplete frame: it has its time, and counts for the whole process."""
+        pending = self.reader.pending
+        if taken or not pending:
+            self._frame.end()
+        if pending:
+            self._frame.begin(self.loop.time())
+        if pending or self.server.budget.of((self, "frame")):
+            self.server.budget.hold((self, "frame"), pending, self._crowded_out)
+
+    def _crowded_out(self) -> None:
+        reason = "too much is held for clients, and this one has been slow for longest (limits.held_bytes)"
+        self.server.refusals.say("client closed", reason, peer=self.address, role=self.role)
+        self.abort()
+        self._ended()
+
     def _take_rest(self) -> None:
         if not self._closing:
             self._take(b"")
@@ -267,10 +293,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _command(self, kind: int, body: bytes) -> None:
         try:
+            commands.require_size(kind, len(body))
             command = pb.BaseCommand.FromString(body)
             commands.require_text(command)
         except (DecodeError, UnicodeDecodeError) as error:
             self.close(Refused(pb.UnknownError, f"a command of type {kind} that cannot be read: {error}"))
+        except Refused as error:
+            self.close(error)
         else:
             self._obey(kind, command)
 
@@ -295,9 +324,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests --------------------------------------------------------------------------------------
 
     def _request(self, request: Request, message: Any) -> None:
-        task = self.loop.create_task(self._carry_out(request, message), name=request.name)
-        self._requests[task] = (request, message.request_id)
-        task.add_done_callback(self._request_done)
+        self._requests.add(request, message)
         if len(self._requests) >= self.options.requests_max:
             self.pause("requests")
 
@@ -305,7 +332,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             answer = await request.handle(self, message)
         except (HoldfastError, Refused) as error:
-            answer = request.refuse(message.request_id, refusal(error, request.codes))
+            refused = refusal(error, request.codes)
+            self.server.refusals.say(
+                "request refused", refused, peer=self.address, role=self.role, request=request.name
+            )
+            answer = request.refuse(message.request_id, refused)
         except Exception as error:  # a mistake in the code: this client is told, the others are not disturbed
             LOG.error("request failed", peer=self.address, request=request.name, error=_trace(error))
             reason = Refused(pb.UnknownError, f"{type(error).__name__}: {error}")
@@ -313,8 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         if answer is not None:
             self.send(answer)
 
-    def _request_done(self, task: asyncio.Task[None]) -> None:
-        del self._requests[task]
+    def _request_ended(self) -> None:
         if "requests" in self._pauses and len(self._requests) * 2 <= self.options.requests_max:
             self.go_on("requests")
             if self.reader.stalled:
@@ -429,6 +459,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._out and self._transport is not None and not self._closing:
             out, self._out, self._out_bytes = self._out, [], 0
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if self.stalled:
+                self._note_unsent()
 
     def _flush_turn(self) -> None:
         self._flush_scheduled = False
@@ -436,11 +468,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.stalled = True
+        self._unsent = self._note_unsent()
+        self._writing.begin(self.loop.time())
         self.pause("writing")
         self.consumers.hold()
 
+    def _note_unsent(self) -> int:
+        """What waits to be sent counts for the whole process, while the client is slow."""
+        size = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        self.server.budget.hold((self, "unsent"), size, self._crowded_out)
+        return size
+
     def resume_writing(self) -> None:
         self.stalled = False
+        self._writing.end()
+        self.server.budget.hold((self, "unsent"), 0)
+        self._requests.look()
         self.go_on("writing")
         self.consumers.release()
         self.watches.release()
@@ -459,6 +502,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause(self, why: str) -> None:
         """Read no more, until `go_on` is told the same."""
         if not self._pauses and self._transport is not None and not self._closing:
+            self._paused_at = self.loop.time()
             self._transport.pause_reading()
         self._pauses.add(why)
 
@@ -468,6 +512,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pauses.discard(why)
         if not self._pauses and self._transport is not None and not self._closing:
             self._heard = self.loop.time()
+            self._frame.rest(self._heard - self._paused_at)
             self._pinged = None
             self._transport.resume_reading()
 
@@ -486,6 +531,14 @@ class Connection(asyncio.BufferedProtocol):
             # It may have answered: nobody has looked. But who has gone is found out by sending to it.
             if now - max(self._heard, self._pinged or 0.0) > self.options.keep_alive_s:
                 self._ping(now)
+        elif self._frame.late(now, self.reader.pending):
+            self.close(
+                Refused(
+                    pb.TooManyRequests,
+                    f"{self.reader.pending} bytes of a frame in {self._frame.since(now):.0f} s, and no end; "
+                    "send it faster, or smaller ones (limits.frame_s)",
+                )
+            )
         elif self._pinged is not None:
             if now - self._pinged > self.options.keep_alive_s:
                 LOG.warning("client is silent", peer=self.address, seconds=now - self._heard)
@@ -495,12 +548,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _look_at_writing(self, now: float) -> None:
         """What waits to be sent must become less: who has gone without a word reads nothing."""
-        assert self._transport is not None
-        size = self._transport.get_write_buffer_size()
-        if size != self._unsent[0]:
-            self._unsent = (size, now)
-        elif now - self._unsent[1] > 2 * self.options.keep_alive_s:
-            LOG.warning("client does not read", peer=self.address, seconds=now - self._unsent[1])
+        left = self._note_unsent()
+        if self._writing.late(now, max(0, self._unsent - left)):
+            LOG.warning("client does not read", peer=self.address, seconds=self._writing.since(now))
             self.abort()
 
     async def lives(self) -> bool:
@@ -510,9 +560,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._pauses:
             return True
         answer = self.loop.create_future()
+        if not self._answers:  # else it was asked already
+            self._ping(self.loop.time())
+            self.flush()
         self._answers.append(answer)
-        self._ping(self.loop.time())
-        self.flush()
         try:
             async with asyncio.timeout(self.options.liveness_s):
                 await answer

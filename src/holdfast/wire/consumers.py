@@ -124,6 +124,8 @@ class Consumers:
         )
         if command.HasField("schema"):
             await schemas.store(self._on, topic, command.schema)
+        commands.require_properties(self._on, command.metadata, "a consumer")
+        commands.require_properties(self._on, command.subscription_properties, "a subscription")
         if not command.consumer_name:
             command.consumer_name = f"consumer-{self._on.broker.random.token(4).hex()}"
         if command.durable:
@@ -161,7 +163,7 @@ class Consumers:
         try:
             return await broker.enter(event, ConsumerLeave)
         except (Busy, Misuse) as error:
-            holders = self._on.server.attached.get(dispatcher, [])
+            holders = self._on.server.attached.get(dispatcher, {})
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
                 raise Busy(str(error)) if holders else error from None
         return await broker.enter(event, ConsumerLeave)
@@ -189,7 +191,7 @@ class Consumers:
             self._on.server.let_go(topic, dispatcher, keep=True)  # nobody may be left who does
             raise
         except (Busy, Misuse) as error:
-            holders = self._on.server.attached.get(dispatcher, [])
+            holders = self._on.server.attached.get(dispatcher, {})
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
                 raise Busy(str(error)) from error
             raise Refused(pb.ServiceNotReady, "who had it has just gone; try again") from error

@@ -13,7 +13,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Literal, TypeAlias
 
@@ -68,6 +68,44 @@ class Log:
 
 log = Log("holdfast.server")
 """What the server says of itself."""
+
+REASON_LENGTH_MAX = 500
+"""Characters of a reason: clients choose what stands in it."""
+
+
+class Refusals:
+    """Log lines of refusals: a burst, then a few per second, with the number of those left out.
+
+    Example:
+        >>> said = Refusals(Log("example"), clock=lambda: 0.0)
+        >>> [said.say("refused", why="no") for _ in range(52)].count(True)
+        50
+    """
+
+    BURST = 50
+    PER_S = 5.0
+
+    def __init__(self, to: Log, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = to
+        self._clock = clock
+        self._left = float(self.BURST)
+        self._looked = clock()
+        self._unsaid = 0
+
+    def say(self, text: str, why: object, **fields: Any) -> bool:
+        """One refusal; answers whether it was said."""
+        now = self._clock()
+        self._left = min(self.BURST, self._left + (now - self._looked) * self.PER_S)
+        self._looked = now
+        if self._left < 1:
+            self._unsaid += 1
+            return False
+        self._left -= 1
+        if self._unsaid:
+            fields["unsaid"] = self._unsaid
+            self._unsaid = 0
+        self._log.info(text, **fields, why=str(why)[:REASON_LENGTH_MAX])
+        return True
 
 
 class _Formatter(logging.Formatter):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from holdfast._core import frame_command
 from holdfast.broker.names import TopicName, namespace_name
 from holdfast.broker.topic import Topic
 from holdfast.errors import Misuse, NotFound, Unsupported
 from holdfast.wire import commands
 from holdfast.wire.commands import Refused
-from holdfast.wire.patterns import TopicPattern, hash_of
+from holdfast.wire.listing import EMPTY, Listing
+from holdfast.wire.patterns import TopicPattern
 from holdfast.wire.proto import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
@@ -133,22 +135,26 @@ async def topics(connection: Connection, command: pb.CommandGetTopicsOfNamespace
     """GET_TOPICS_OF_NAMESPACE. A pattern that cannot be matched here is the client's to match."""
     require_namespace_name(command.namespace)
     connection.authorize("lookup", command.namespace)
-    answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=command.request_id)
-    found: list[str] = []
+    listing = EMPTY
     if command.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
-        prefix = f"persistent://{command.namespace}/"
-        found = [name for name in connection.broker.machine.state.names if name.startswith(prefix)]
+        listing = connection.server.listings.of(command.namespace)
+    answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=command.request_id)
     if command.HasField("topics_pattern"):
         with contextlib.suppress(Misuse, Unsupported):
             pattern = TopicPattern(command.topics_pattern)
-            found = await connection.server.watching.apart(pattern.select, found)
+            shown = listing.whole if pattern.whole else listing.short
+            listing = Listing(sorted(await connection.server.watching.apart(pattern.select_shown, shown)))
             answer.filtered = True
-    answer.topics_hash = hash_of(found)
-    answer.changed = command.topics_hash != answer.topics_hash
-    if answer.changed:
-        answer.topics.extend(sorted(found))
+    if command.topics_hash == listing.hash:
+        answer.topics_hash, answer.changed = listing.hash, False
+        return _topics_frame(answer.SerializeToString())
+    return _topics_frame(listing.encoded + answer.SerializeToString())  # later fields win
+
+
+def _topics_frame(body: bytes) -> bytes:
+    """The frame of an answer that is encoded already: the list can be long."""
     kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-    return commands.frame(pb.BaseCommand(type=kind, getTopicsOfNamespaceResponse=answer))
+    return frame_command(commands.with_body(kind, body))
 
 
 def no_stats(request: int, refused: Refused) -> bytes:

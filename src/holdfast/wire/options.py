@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from holdfast.wire.budget import Budget
+
 Action = Literal["lookup", "produce", "consume", "stage"]
 """What a client wants. `stage`: keep entries for a topic that it does not name yet."""
 
@@ -99,13 +101,21 @@ class ServerOptions:
     """The same for consumers, readers among them."""
     watchers_max: int = 50
     """The same for topic lists that are watched. Each keeps the names that its pattern matches."""
+    partial_batches_max: int = 10_000
+    """Batches of a subscription that are acknowledged in part; of more, that is not kept."""
+    properties_bytes_max: int = 8 << 10
+    """Of a producer, a consumer or a subscription."""
     handshake_s: float = 10.0
     """Who has not connected by then is closed."""
     keep_alive_s: float = 30.0
     """A connection that is silent for so long is pinged, and closed if it stays silent as long again."""
     liveness_s: float = 5.0
     """If a name or an exclusive subscription is asked for: how long its holder has to show that it lives."""
-    write_buffer_bytes: int = 1 << 20
+    frame_s: float = 30.0
+    """How long a frame may take to arrive; a second more for each 16 KiB that have."""
+    budget: Budget | None = None
+    """For what is held for clients; None: one of its own. HTTP shares it."""
+    write_buffer_bytes: int = 512 << 10
     """What may wait for a slow client; beyond that its consumers are given nothing and it is not read."""
     volatile_s: float = 60.0
     """How long the position of a reader that has sought waits for it to come back."""

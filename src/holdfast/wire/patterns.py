@@ -8,10 +8,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from holdfast._core import NamePattern, crc32c
 
 _PARTITION = re.compile(r"-partition-\d+$")
+
+
+class Shown(NamedTuple):
+    """Topics as patterns see them."""
+
+    names: list[str]
+    """Each once; a partition is as its topic."""
+    topics: dict[str, list[str]]
+    """Which topics each name stands for."""
+
+
+def shown_of(topics: Iterable[str], whole: bool) -> Shown:
+    """What patterns see of topics: their full names, or what stands behind `://`.
+
+    Example:
+        >>> shown_of(["persistent://public/default/a-partition-0"], whole=False).names
+        ['public/default/a']
+    """
+    found: dict[str, list[str]] = {}
+    for topic in topics:
+        name = topic if whole else topic.partition("://")[2]
+        found.setdefault(_PARTITION.sub("", name), []).append(topic)
+    return Shown(list(found), found)
 
 
 class TopicPattern:
@@ -25,17 +49,16 @@ class TopicPattern:
     """
 
     def __init__(self, text: str) -> None:
-        self._whole = "://" in text
+        self.whole = "://" in text
         self._pattern = NamePattern(text)
 
     def select(self, topics: Iterable[str]) -> list[str]:
         """Those that it matches. Other threads run meanwhile."""
-        shown: dict[str, list[str]] = {}
-        for topic in topics:
-            name = topic if self._whole else topic.partition("://")[2]
-            shown.setdefault(_PARTITION.sub("", name), []).append(topic)
-        found = self._pattern.select(list(shown))
-        return [topic for name in found for topic in shown[name]]
+        return self.select_shown(shown_of(topics, self.whole))
+
+    def select_shown(self, shown: Shown) -> list[str]:
+        """The same, of topics that were prepared before."""
+        return [topic for name in self._pattern.select(shown.names) for topic in shown.topics[name]]
 
 
 def hash_of(topics: Iterable[str]) -> str:

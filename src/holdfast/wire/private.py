@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 UNDER_WAY_BYTES = 8 << 20
 """What one connection may have under way of these; beyond that it is not read."""
 
+PARTS_MAX = 20_000
+"""Of one commit: stages times topics."""
+
 _PAUSE = "stages"
 _under_way: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 _Handle = Callable[["Connection", Any], Awaitable[bytes]]
@@ -111,6 +114,8 @@ async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> 
     """SINK_COMMIT: publish stages, in all their topics at once, once."""
     broker = connection.broker
     connection.authorize("stage", "")
+    if len(command.parts) > PARTS_MAX:
+        raise Misuse(f"a commit of {len(command.parts)} parts; at most {PARTS_MAX} are possible")
     for topic_id in {part.topic_id for part in command.parts}:
         state = broker.machine.state.topics.get(topic_id)
         if state is not None:  # else the event refuses it

@@ -20,6 +20,7 @@ from holdfast.ledger.ids import MessageId
 from holdfast.wire import commands, lookup, schemas
 from holdfast.wire.commands import Refused, refusal
 from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.wire.sink import SESSION_BYTES
 
 if TYPE_CHECKING:
     from holdfast.broker.producer import Access
@@ -146,6 +147,8 @@ class Producers:
         if command.initial_subscription_name:  # it keeps what is published: that is a consumer's to decide
             full = lookup.full_name(command.topic)
             self._on.authorize("consume", full, command.initial_subscription_name)
+        size = SESSION_BYTES + commands.require_properties(self._on, command.metadata, "a producer")
+        self._on.server.budget.admit(size, "a producer")
         topic = await lookup.topic_for(self._on, command.topic, "produce")
         broker.store.admit(0)  # who cannot publish is told so at once
         if command.initial_subscription_name:
@@ -164,6 +167,7 @@ class Producers:
         producer.epoch, producer.last_sequence = opened.epoch, opened.last_sequence
         self._open[producer.id] = producer
         self._on.server.producers[producer.session] = producer
+        self._on.server.budget.hold(producer, size)
         self._take(producer)
         return self._success(command, producer, opened.last_sequence, schema_version)
 
@@ -192,11 +196,9 @@ class Producers:
             return await broker.enter(event, ProducerClose)
         except Busy:
             exclusive = event.access != "shared"
-            holders = [
-                each
-                for each in self._on.server.producers.values()
-                if each.topic is topic and (exclusive or each.name == name or each.access != "shared")
-            ]
+            sessions = self._on.server.producers
+            there = [sessions[session] for session in topic.state.producers if session in sessions]
+            holders = [each for each in there if exclusive or each.name == name or each.access != "shared"]
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
                 taken = any(each.name == name for each in topic.state.producers.values())
                 if event.access == "exclusive" and not taken:
@@ -220,6 +222,7 @@ class Producers:
             del self._open[producer.id]
             self._on.reader.drop_producer(producer.id)
         self._on.server.producers.pop(producer.session, None)
+        self._on.server.budget.hold(producer, 0)
         return ProducerClose(producer.session)
 
     def expel(self, producer: WireProducer, ended: bool = True) -> None:

@@ -26,6 +26,8 @@ class Request:
     refuse: Callable[[int, Refused], bytes] = commands.error
     codes: Mapping[type[Exception], pb.ServerError] = field(default_factory=dict)
     """What errors mean here, where that is not the usual."""
+    large: bool = False
+    """Its answer can be much larger than the request: a connection has one of these under way."""
 
 
 _OF_CONSUMERS: dict[type[Exception], pb.ServerError] = {
@@ -38,8 +40,10 @@ REQUESTS: dict[int, Request] = {
         "partitionMetadata", lookup.partitions, lookup.no_partitions
     ),
     pb.BaseCommand.LOOKUP: Request("lookupTopic", lookup.broker_of, lookup.no_broker),
-    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: Request("getTopicsOfNamespace", lookup.topics),
-    pb.BaseCommand.WATCH_TOPIC_LIST: Request("watchTopicList", lambda on, message: on.watches.open(message)),
+    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: Request("getTopicsOfNamespace", lookup.topics, large=True),
+    pb.BaseCommand.WATCH_TOPIC_LIST: Request(
+        "watchTopicList", lambda on, message: on.watches.open(message), large=True
+    ),
     pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE: Request(
         "watchTopicListClose", lambda on, message: on.watches.close(message)
     ),
@@ -61,7 +65,7 @@ REQUESTS: dict[int, Request] = {
     pb.BaseCommand.CONSUMER_STATS: Request(
         "consumerStats", lambda on, message: on.consumers.stats(message), lookup.no_stats, _OF_CONSUMERS
     ),
-    pb.BaseCommand.GET_SCHEMA: Request("getSchema", schemas.get, schemas.not_got),
+    pb.BaseCommand.GET_SCHEMA: Request("getSchema", schemas.get, schemas.not_got, large=True),
     pb.BaseCommand.GET_OR_CREATE_SCHEMA: Request(
         "getOrCreateSchema", schemas.get_or_create, schemas.not_created
     ),

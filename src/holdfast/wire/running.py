@@ -26,6 +26,7 @@ from holdfast.wire.ingest import Ingest
 from holdfast.wire.limits import raise_descriptor_limit
 from holdfast.wire.logs import log, logging_to
 from holdfast.wire.private import HANDLERS
+from holdfast.wire.quota import Quota
 from holdfast.wire.server import Server
 from holdfast.wire.settings import Settings
 
@@ -99,6 +100,9 @@ class _Running:
     ) -> dict[str, tuple[str, int]]:
         """Open the ports; `parts` closes them, the last first. Answers scheme and port of each."""
         config, grace_s = self._config, self._config.limits.shutdown_s
+        quota = Quota(broker, config.limits)
+        quota.start()
+        parts.callback(quota.stop)
         listen = config.listen
         urls: dict[str, tuple[str, int | None]] = {}
         server: Server | None = None

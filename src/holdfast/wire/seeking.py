@@ -39,7 +39,9 @@ async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
         each.expel(keep=True)
     await dispatcher.reset(target, broker.options.reset_timeout_s)
     if open_ and target < topic.visible:  # into a batch: what stands before is not wanted
-        await dispatcher.narrow(target, open_)
+        open_ &= (1 << await topic.messages_at(target)) - 1  # the client's mask may be longer than the batch
+        if open_:
+            await dispatcher.narrow(target, open_)
     connection.consumers.answer(command.consumer_id, commands.success(command.request_id))
     return None
 
@@ -62,7 +64,8 @@ async def last_message_id(connection: Connection, command: pb.CommandGetLastMess
     last = id_data(topic.last_id())
     if topic.visible > topic.first:
         ordinal = topic.visible - 1
-        entries = await topic.read(ordinal, 1, READ_BYTES)
-        info = parse_entry(entries.entry(0))
-        last = id_data(topic.id_of(ordinal), info.messages - 1 if info.batch else -1)
+        if topic.last_index[0] != ordinal:  # read once, not for each who asks: it can be large
+            info = parse_entry((await topic.read(ordinal, 1, READ_BYTES)).entry(0))
+            topic.last_index = (ordinal, info.messages - 1 if info.batch else -1)
+        last = id_data(topic.id_of(ordinal), topic.last_index[1])
     return commands.last_message_id(command.request_id, last, id_data(consumer.mark_delete()))

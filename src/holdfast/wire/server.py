@@ -14,16 +14,22 @@ from holdfast.broker.events import ProducerGone, TopicTerminate
 from holdfast.broker.machine import Applied
 from holdfast.broker.topic import Topic
 from holdfast.errors import HoldfastError, Misuse
+from holdfast.wire.budget import Budget
 from holdfast.wire.commands import Refused
 from holdfast.wire.connection import Connection
 from holdfast.wire.handshakes import after_handshake
+from holdfast.wire.listing import Listings
+from holdfast.wire.logs import Log, Refusals
 from holdfast.wire.options import ServerOptions
 from holdfast.wire.private import HANDLERS
 from holdfast.wire.producers import WireProducer
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import Request
 from holdfast.wire.sink import WireConsumer
+from holdfast.wire.turns import Turns
 from holdfast.wire.watching import Watching
+
+LOG = Log("holdfast.wire")
 
 READ_BYTES = 256 << 10
 """The most that is read from a connection at once."""
@@ -60,10 +66,18 @@ class Server:
         self.connections: set[Connection] = set()
         self.producers: dict[int, WireProducer] = {}
         """By session."""
-        self.attached: dict[Dispatcher, list[WireConsumer]] = {}
-        """The consumers of each subscription."""
-        self.watching = Watching(broker)
+        self.attached: dict[Dispatcher, dict[WireConsumer, None]] = {}
+        """The consumers of each subscription, in the order in which they came."""
+        self.listings = Listings(broker)
+        """The topics of each namespace."""
+        self.turns = Turns()
+        """Which requests begin when."""
+        self.budget = self.options.budget or Budget()
+        """What is held for clients, in bytes."""
+        self.watching = Watching(broker, self.budget)
         """Who is told of the topics that come and go."""
+        self.refusals = Refusals(LOG)
+        """What clients were refused, for the log."""
         self.buffer = memoryview(bytearray(READ_BYTES))
         """What was read last, of whichever connection."""
         self.port: int | None = None
@@ -123,6 +137,7 @@ class Server:
         except BaseException:
             self._unlisten()
             raise
+        self.listings.start()
         self.broker.watchers.append(self._settled)
         self._looking = loop.create_task(self._look(), name="keep-alive")
 
@@ -158,6 +173,7 @@ class Server:
             self._room.cancel()
         self.watching.stop()
         self.broker.watchers.remove(self._settled)
+        self.listings.stop()
 
     def _unlisten(self) -> None:
         for listener in self._listeners:
@@ -225,8 +241,10 @@ class Server:
 
     def unload(self, topic: Topic) -> int:
         """Close everybody who is attached to a topic: the clients come back. How many there were."""
-        producers = [each for each in self.producers.values() if each.topic is topic]
-        consumers = [each for every in self.attached.values() for each in every if each.topic is topic]
+        sessions = self.producers
+        producers = [sessions[session] for session in topic.state.producers if session in sessions]
+        served = topic.dispatchers.values()
+        consumers = [each for dispatcher in served for each in self.attached.get(dispatcher, ())]
         for producer in producers:
             producer.connection.producers.expel(producer, ended=False)
         for consumer in consumers:
@@ -245,5 +263,5 @@ class Server:
         for event in applied.events:
             if isinstance(event, TopicTerminate) and event.topic in self.broker.topics:
                 for dispatcher in self.broker.topics[event.topic].dispatchers.values():
-                    for consumer in self.attached.get(dispatcher, ()):
+                    for consumer in [*self.attached.get(dispatcher, ())]:
                         consumer.look_for_end()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._core import AckIds, Batch, encode_deliveries
@@ -21,14 +21,32 @@ from holdfast.ledger.ids import MessageId
 from holdfast.wire import commands
 from holdfast.wire.commands import refusal
 from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.wire.quota import properties_size
 
 if TYPE_CHECKING:
     from holdfast.wire.connection import Connection
+
+SESSION_BYTES = 4096
+"""What a producer or a consumer takes, about, beside its properties."""
+
+SLICE_IDS = 2000
+"""Ids of one command that are carried out before others have a turn."""
+
+_PAUSE = "ids"
+
+MASK_BITS = 1024
+"""A mask of so many messages is kept unseen: batches have that many by default."""
+
+CHECKS_MAX = 4
+"""Longer masks of one consumer that are compared with their batches at once; each is in memory."""
 
 PERMITS_MAX = (1 << 31) - 1
 """Nobody can mean more."""
 
 LOG = logging.getLogger("holdfast.server")
+_SHORT = (1 << MASK_BITS) - 1
+_Part = tuple[int, int, int, int]
+_Places = dict[int, tuple[int, int]]
 
 
 class WireConsumer:
@@ -70,6 +88,8 @@ class WireConsumer:
         self._told_of_damage = ""
         self._answered = False
         self._is_active: bool | None = None
+        self._checking = 0
+        """Masks of acknowledgements that are being compared with their batches."""
 
     # -- joining and leaving ---------------------------------------------------------------------------
 
@@ -78,11 +98,15 @@ class WireConsumer:
 
         Raises:
             Busy: the subscription is exclusive, and somebody has it.
+            TooManyConnections: there is no memory for another consumer.
             Misuse: it has consumers of another type.
         """
+        budget, size = self.connection.server.budget, SESSION_BYTES + properties_size(self.metadata)
+        budget.admit(size, "a consumer")
         self.ticket = self.dispatcher.add_consumer(self, self.name, self.priority, self.type)
         self._attached = True
-        self.connection.server.attached.setdefault(self.dispatcher, []).append(self)
+        budget.hold(self, size)
+        self.connection.server.attached.setdefault(self.dispatcher, {})[self] = None
 
     def answered(self) -> None:
         """The client knows that it has joined: it can be told more."""
@@ -97,12 +121,12 @@ class WireConsumer:
             return
         self._attached = False
         server, broker = self.connection.server, self.connection.broker
+        server.budget.hold(self, 0)
         self.dispatcher.remove_consumer(self.ticket)
         if self.session and broker.engine.ended is None:
             broker.engine.submit(ConsumerLeave(self.session))
-        others = server.attached.get(self.dispatcher, [])
-        if self in others:
-            others.remove(self)
+        others = server.attached.get(self.dispatcher, {})
+        others.pop(self, None)
         if not others:
             server.attached.pop(self.dispatcher, None)
         if self.session == 0:
@@ -186,14 +210,42 @@ class WireConsumer:
 
     def _ack_each(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
         places = self._places(ids.ledgers)
-        futures = []
+        futures = list[asyncio.Future[None] | None]()
         ranges = ids.ordinals(places)
         if ranges:
             futures.append(self.dispatcher.ack_ranges(ranges, self.reset_number, receipt))
-        for ledger, entry, _, still_open in ids.parts:
+        parts = ids.parts
+        futures += self._ack_parts(parts[:SLICE_IDS], places, receipt)
+        if len(parts) > SLICE_IDS:
+            self.connection.pause(_PAUSE)
+            rest = self.connection.spawn(self._ack_rest(parts, places, receipt))
+            rest.add_done_callback(lambda _: self.connection.go_on(_PAUSE))
+            futures.append(rest)
+        return futures
+
+    async def _ack_rest(self, parts: Sequence[_Part], places: _Places, receipt: bool) -> None:
+        """The others have a turn between slices; the client is not read meanwhile."""
+        for at in range(SLICE_IDS, len(parts), SLICE_IDS):
+            await asyncio.sleep(0)
+            waiting = self._ack_parts(parts[at : at + SLICE_IDS], places, receipt)
+            await asyncio.gather(*(each for each in waiting if each is not None), return_exceptions=True)
+
+    def _ack_parts(
+        self, parts: Sequence[_Part], places: _Places, receipt: bool
+    ) -> list[asyncio.Future[None] | None]:
+        futures = list[asyncio.Future[None] | None]()
+        short = list[tuple[int, int]]()
+        for ledger, entry, _, still_open in parts:
             place = places.get(ledger)
             if place is not None and entry < place[1]:
-                futures.append(self._ack_part(place[0] + entry, still_open, receipt))
+                if still_open <= _SHORT:
+                    short.append((place[0] + entry, still_open))
+                else:
+                    futures.append(self._ack_part(place[0] + entry, still_open, receipt))
+        room = self.connection.options.partial_batches_max - self.dispatcher.partial_batches
+        if short and room > 0:
+            kept = short[:room]
+            futures.append(self.dispatcher.ack_all_but_many(kept, self.reset_number, receipt))
         return futures
 
     def _ack_up_to(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
@@ -218,8 +270,33 @@ class WireConsumer:
         return futures
 
     def _ack_part(self, ordinal: int, still_open: int, receipt: bool) -> asyncio.Future[None] | None:
-        """Of a batch, these messages stay open. Its size is not known here: clients do not tell, or lie."""
-        return self.dispatcher.ack_all_but(ordinal, still_open, self.reset_number, receipt)
+        """Of a batch, these messages stay open. Its size is not known here: clients do not tell, or lie.
+
+        So a long mask is compared with the batch before it becomes durable. What is not kept has no effect:
+        the batch comes again as a whole.
+        """
+        if self.dispatcher.partial_batches >= self.connection.options.partial_batches_max:
+            return None
+        if still_open.bit_length() <= MASK_BITS:
+            return self.dispatcher.ack_all_but(ordinal, still_open, self.reset_number, receipt)
+        if self._checking >= CHECKS_MAX:
+            return None
+        self._checking += 1
+        task = self.connection.loop.create_task(self._ack_checked(ordinal, still_open, receipt))
+        task.add_done_callback(self._checked)
+        return task
+
+    async def _ack_checked(self, ordinal: int, still_open: int, receipt: bool) -> None:
+        size = await self.topic.messages_at(ordinal)
+        known = still_open & ((1 << size) - 1)
+        done = self.dispatcher.ack_all_but(ordinal, known, self.reset_number, receipt)
+        if done is not None:
+            await done
+
+    def _checked(self, task: asyncio.Task[None]) -> None:
+        self._checking -= 1
+        if not task.cancelled():
+            task.exception()  # who does not wait for it is not warned of it
 
     def _acknowledged(
         self, request: int, refused: HoldfastError | None, outcomes: Sequence[BaseException | None]
@@ -233,7 +310,7 @@ class WireConsumer:
             self.connection.send(commands.ack_response(self.id, request, reason))
         self.look_for_end()
 
-    def _places(self, ledgers: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def _places(self, ledgers: Iterable[int]) -> _Places:
         """Of ledgers: their first ordinal, and how many of their entries can have been delivered."""
         table, visible, places = self.topic.state.ledgers, self.topic.visible, {}
         for ledger in ledgers:
@@ -249,11 +326,26 @@ class WireConsumer:
         if self.type != "shared" or not command.message_ids:
             self.dispatcher.redeliver(self.ticket, None)
             return
+        self._redeliver(command.message_ids[:SLICE_IDS])
+        if len(command.message_ids) > SLICE_IDS:
+            self.connection.pause(_PAUSE)
+            self.connection.spawn(self._redeliver_rest(command.message_ids)).add_done_callback(
+                lambda _: self.connection.go_on(_PAUSE)
+            )
+
+    async def _redeliver_rest(self, ids: Sequence[pb.MessageIdData]) -> None:
+        """The others have a turn between slices; the client is not read meanwhile."""
+        for at in range(SLICE_IDS, len(ids), SLICE_IDS):
+            await asyncio.sleep(0)
+            self._redeliver(ids[at : at + SLICE_IDS])
+
+    def _redeliver(self, ids: Sequence[pb.MessageIdData]) -> None:
+        places = self._places({each.ledgerId for each in ids})
         ordinals = []
-        for data in command.message_ids:
-            info = self.topic.state.ledgers.find(data.ledgerId)
-            if info is not None and data.entryId < info.entries:
-                ordinals.append(info.first + data.entryId)
+        for each in ids:
+            first, count = places.get(each.ledgerId, (0, 0))
+            if each.entryId < count:
+                ordinals.append(first + each.entryId)
         self.dispatcher.redeliver(self.ticket, ordinals)
 
     # -- looking ---------------------------------------------------------------------------------------
@@ -274,8 +366,7 @@ class WireConsumer:
 
     def stats(self) -> ConsumerStats | None:
         """As its dispatcher sees it."""
-        every = self.dispatcher.stats().consumers
-        return next((each for each in every if each.id == self.ticket), None)
+        return self.dispatcher.consumer_stats(self.ticket)
 
     def mark_delete(self) -> MessageId:
         """The last message below which everything is acknowledged; entry −1: none of its ledger."""

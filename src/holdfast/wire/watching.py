@@ -26,9 +26,15 @@ from holdfast.wire.proto import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
+    from holdfast.wire.budget import Budget
     from holdfast.wire.connection import Connection
 
 _NONE: frozenset[str] = frozenset()
+
+NAME_BYTES = 64
+"""What a name in a watched list takes, about: the text itself is the broker's."""
+SUBJECT_BYTES = 4096
+"""What a watched list takes, about, beside its names."""
 
 
 class Subject:
@@ -40,6 +46,21 @@ class Subject:
         self.topics = _NONE
         self.hash = ""
         self.watches: set[Watch] = set()
+        self._sorted: tuple[frozenset[str], list[str]] = (_NONE, [])
+        self._since: tuple[frozenset[str], frozenset[str], list[str], list[str]] = (_NONE, _NONE, [], [])
+
+    def names(self) -> list[str]:
+        """The topics, sorted: once for all who ask."""
+        if self._sorted[0] is not self.topics:
+            self._sorted = (self.topics, sorted(self.topics))
+        return self._sorted[1]
+
+    def since(self, before: frozenset[str]) -> tuple[list[str], list[str]]:
+        """What came and what went since a client was told: mostly the same for all."""
+        now = self.topics
+        if self._since[0] is not before or self._since[1] is not now:
+            self._since = (before, now, sorted(now - before), sorted(before - now))
+        return self._since[2], self._since[3]
 
     def become(self, changed: frozenset[str], present: list[str]) -> tuple[frozenset[str], str]:
         """What it is when these have changed, of which those are there: in a thread."""
@@ -64,11 +85,9 @@ class Watch:
         if before is None or before is now or self.connection.stalled:
             return
         self.told = now
+        came, went = subject.since(before)
         update = pb.CommandWatchTopicUpdate(
-            watcher_id=self.id,
-            new_topics=sorted(now - before),
-            deleted_topics=sorted(before - now),
-            topics_hash=subject.hash,
+            watcher_id=self.id, new_topics=came, deleted_topics=went, topics_hash=subject.hash
         )
         if update.new_topics or update.deleted_topics:
             kind = pb.BaseCommand.WATCH_TOPIC_UPDATE
@@ -78,8 +97,9 @@ class Watch:
 class Watching:
     """All watches of a server."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, budget: Budget) -> None:
         self._broker = broker
+        self._budget = budget
         self.subjects: dict[str, dict[str, Subject]] = {}
         """By namespace and pattern."""
         self._names: dict[int, str] = {}
@@ -126,8 +146,14 @@ class Watching:
         self.subjects.setdefault(watch.namespace, {})[watch.pattern] = subject  # what changes now is noted
         prefix = f"persistent://{watch.namespace}/"
         present = [name for name in self._there if name.startswith(prefix)]
+        self._budget.admit(NAME_BYTES * len(present), "a watched topic list")
         subject.topics, subject.hash = await self.apart(subject.become, _NONE, present)
+        self._hold(subject)
         return subject
+
+    def _hold(self, subject: Subject) -> None:
+        """Each name that a pattern matches counts for what the process holds."""
+        self._budget.hold(subject, SUBJECT_BYTES + NAME_BYTES * len(subject.topics))
 
     def leave(self, watch: Watch) -> None:
         """It watches no more, if it did."""
@@ -141,7 +167,7 @@ class Watching:
         """What nobody watches is forgotten."""
         for namespace, patterns in list(self.subjects.items()):
             for pattern in [pattern for pattern, subject in patterns.items() if not subject.watches]:
-                del patterns[pattern]
+                self._budget.hold(patterns.pop(pattern), 0)
             if not patterns:
                 del self.subjects[namespace]
                 self._changed.pop(namespace, None)
@@ -205,6 +231,7 @@ class Watching:
                     watch.connection.close(Refused(pb.NotAllowedError, f"a topic watch: {outcome}"))
             elif outcome[0] != subject.topics:
                 subject.topics, subject.hash = outcome
+                self._hold(subject)
                 for watch in subject.watches:
                     watch.tell(subject)
 
@@ -278,7 +305,7 @@ class Watches:
             request_id=command.request_id, watcher_id=command.watcher_id, topics_hash=subject.hash
         )
         if command.topics_hash != subject.hash:
-            answer.topic.extend(sorted(subject.topics))
+            answer.topic.extend(subject.names())
         kind = pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS
         return commands.frame(pb.BaseCommand(type=kind, watchTopicListSuccess=answer))
 

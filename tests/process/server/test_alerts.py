@@ -5,6 +5,7 @@ What they say of a case only Prometheus knows: `promtool` is asked every night.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import urllib.request
@@ -16,6 +17,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tests.kit import ROOT
+from tests.kit.broker.offline import page_of
 from tests.kit.command import run_tool
 from tests.kit.served import served
 
@@ -149,6 +151,23 @@ def test_each_alert_is_heard_when_it_should_be_and_only_then(tmp_path: Path) -> 
         cases.append({"interval": "1m", "input_series": series, "promql_expr_test": [expected]})
     test = {"rule_files": [str(FILE)], "evaluation_interval": "1m", "tests": cases}
     (tmp_path / "test.yml").write_text(json.dumps(test))  # JSON is YAML
+    status, told = run_tool("promtool", "test", "rules", tmp_path / "test.yml")
+    assert status == 0, told
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("attached", [False, True])
+def test_consumers_that_are_offline_raise_no_alert(attached: bool, tmp_path: Path) -> None:
+    """The page of a real broker, for two hours: a backlog, and nothing has moved."""
+    page = asyncio.run(page_of(tmp_path / "data", attached))
+    lines = [line.rpartition(" ") for line in page.splitlines() if line.startswith(("holdfast_", "pulsar_"))]
+    series = [{"series": name, "values": f"{float(value)}x120"} for name, _, value in lines]
+    heard = {"expr": 'group by (alertname) (ALERTS{alertstate="firing"})', "eval_time": "2h"}
+    if attached:
+        heard["exp_samples"] = [{"labels": '{alertname="SubscriptionStuck"}', "value": 1}]  # type: ignore[assignment]
+    case = {"interval": "1m", "input_series": series, "promql_expr_test": [heard]}
+    test = {"rule_files": [str(FILE)], "evaluation_interval": "1m", "tests": [case]}
+    (tmp_path / "test.yml").write_text(json.dumps(test))
     status, told = run_tool("promtool", "test", "rules", tmp_path / "test.yml")
     assert status == 0, told
 

@@ -9,27 +9,30 @@ from typing import Any
 
 from holdfast.broker import Broker
 from holdfast.wire.options import ServerOptions
+from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.wire.requests import Request
 from holdfast.wire.server import Server
 
 
-class Request:
-    """As far as a connection that stops needs it."""
-
-    @staticmethod
-    def refuse(number: int, reason: Any) -> bytes:
-        return b""
-
-
-async def deaf(released: asyncio.Event) -> None:
+class Deaf:
     """Ends when it is released; that it is cancelled it does not heed."""
-    while not released.is_set():
-        with contextlib.suppress(asyncio.CancelledError):
-            await released.wait()
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+        self.begun = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    async def handle(self, connection: Any, message: Any) -> None:
+        self.begun.set()
+        while not self.released.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.released.wait()
+        self.ended.set()
 
 
 def test_a_request_that_does_not_end_holds_nobody(tmp_path: Path) -> None:
     async def main() -> None:
-        released = asyncio.Event()
+        deaf = Deaf()
         async with Broker.open(tmp_path) as broker:
             server = Server(broker, ServerOptions(port=0))
             await server.start()
@@ -37,15 +40,15 @@ def test_a_request_that_does_not_end_holds_nobody(tmp_path: Path) -> None:
             while not server.connections:
                 await asyncio.sleep(0.001)
             (connection,) = server.connections
-            task = asyncio.create_task(deaf(released))
-            connection._requests[task] = (Request, 1)  # type: ignore[assignment]
-            await asyncio.sleep(0)
+            request = Request("deaf", deaf.handle, lambda number, reason: b"")
+            connection._request(request, pb.CommandSuccess(request_id=1))
+            await asyncio.wait_for(deaf.begun.wait(), 20)
             stopping = asyncio.create_task(server.stop(grace_s=0.2))
             done, _ = await asyncio.wait([stopping], timeout=20)
-            released.set()  # the test ends, also where the server does not
+            deaf.released.set()  # the test ends, also where the server does not
             told = await asyncio.wait_for(reader.read(), 20)
             writer.close()
-            await task
+            await asyncio.wait_for(deaf.ended.wait(), 20)
             assert done, "the server waits for ever"
             assert told == b"", "the connection was closed"
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import resource
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from holdfast import __version__
-from holdfast.broker.metrics import HELP, Page, Sample, collect, label
+from holdfast.broker.metrics import HELP, Page, Sample, label
 from holdfast.errors import NotFound
 from holdfast.wire.http.answers import ClusterAnswer, LeaderAnswer, LookupAnswer
 from holdfast.wire.http.refusals import Refusal
 from holdfast.wire.http.routing import TEXT, Call, Parameter, Routes
+from holdfast.wire.http.scraping import Scrapes
+
+if TYPE_CHECKING:
+    from holdfast.wire.http.server import HttpServer
 
 route = Routes("broker", "/admin/v2", "broker")
 health_route = Routes("health", "", "broker", action="health")
@@ -24,8 +28,6 @@ describe_route = Routes("description", "", "broker", action="describe")
 
 HEALTH_S = 5.0
 """So long the disk may take to confirm what was asked of it before."""
-TOPICS_A_TURN = 20
-"""How many are collected for metrics before others have the loop."""
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -148,38 +150,47 @@ _PROCESS = {
     "process_open_fds": ("gauge", "Open files of this process."),
     "process_max_fds": ("gauge", "How many it may open."),
     "holdfast_http_requests_total": ("counter", "HTTP requests that were answered."),
+    "holdfast_held_bytes": ("gauge", "Bytes that are held in memory for clients."),
+    "holdfast_held_refused_total": ("counter", "How often something was refused or closed to hold less."),
     "holdfast_build_info": ("gauge", "The version, as a label."),
 }
 
 
 @metrics_route("GET", "/metrics/", answer=str, media=TEXT)
-async def metrics_with_slash(call: Call) -> web.Response:
+async def metrics_with_slash(call: Call) -> web.StreamResponse:
     """The same as `/metrics`: some scrapers of Pulsar ask so."""
     return await metrics(call)
 
 
 @metrics_route("GET", "/metrics", answer=str, media=TEXT)
-async def metrics(call: Call) -> web.Response:
+async def metrics(call: Call) -> web.StreamResponse:
     """Metrics in the text format of Prometheus, with Pulsar's names."""
-    page = Page({**HELP, **_PROCESS})
-    for count, _ in enumerate(collect(call.broker, page), 1):
-        if count % TOPICS_A_TURN == 0:
-            await asyncio.sleep(0)
-    base = label("cluster", call.broker.options.cluster)
-    page.add(base, _process(call))
-    page.add(f"{base},{label('version', __version__)}", [("holdfast_build_info", 1)])
-    return web.Response(body=page.text().encode(), headers={"Content-Type": METRICS})
+    sheet = await call.server.scrapes.sheet()
+    return await call.send(sheet.chunks, sheet.size, {"Content-Type": METRICS})
 
 
-def _process(call: Call) -> list[Sample]:
+def scrapes(server: HttpServer) -> Scrapes:
+    """Whoever asks a server for its metrics."""
+
+    def finish(page: Page) -> None:
+        base = label("cluster", server.broker.options.cluster)
+        page.add(base, _process(server))
+        page.add(f"{base},{label('version', __version__)}", [("holdfast_build_info", 1)])
+
+    return Scrapes(server.broker, server.budget, finish, Page({**HELP, **_PROCESS}))
+
+
+def _process(server: HttpServer) -> list[Sample]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     samples: list[Sample] = [
         ("process_cpu_seconds_total", round(usage.ru_utime + usage.ru_stime, 3)),
         ("process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-        ("holdfast_http_requests_total", call.server.requests),
+        ("holdfast_http_requests_total", server.requests),
+        ("holdfast_held_bytes", server.budget.held),
+        ("holdfast_held_refused_total", server.budget.refused),
     ]
-    if call.server.wire is not None:
-        samples.append(("pulsar_active_connections", len(call.server.wire.connections)))
+    if server.wire is not None:
+        samples.append(("pulsar_active_connections", len(server.wire.connections)))
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         samples.append(("process_resident_memory_bytes", pages * resource.getpagesize()))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
+import socket
 import sys
-import termios
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -15,12 +13,16 @@ from aiohttp.http_exceptions import HttpProcessingError
 from holdfast.errors import HoldfastError
 from holdfast.wire.http.refusals import Refusal
 from holdfast.wire.logs import Log
+from holdfast.wire.pace import Pace
 
 if TYPE_CHECKING:
     from holdfast.wire.http.server import HttpServer
 
 
 log = Log("holdfast.http")
+
+_ACKED = 120
+"""Where tcpi_bytes_acked stands in struct tcp_info of Linux."""
 
 
 class Requests(web.RequestHandler):
@@ -58,8 +60,10 @@ class HttpConnection(asyncio.Protocol):
         self._address = ""
         self._entered = False
         self._busy = False
-        self._unread = (0, 0.0)
-        """How much waited to be sent, and since when it is so much."""
+        self._reading = Pace(server.options.keep_alive_s)
+        """The client reads what it was answered."""
+        self._taken = 0
+        """What its machine had taken when that began."""
         self._since: float | None = self._loop.time()
         """Since when it has been saying what it wants; None: it has said it, or is silent."""
 
@@ -124,10 +128,14 @@ class HttpConnection(asyncio.Protocol):
         if self._since is not None and now - self._since > options.head_s:
             self.close()
         elif self._transport is not None:
-            size = _unsent(self._transport)
-            if not size or size != self._unread[0]:
-                self._unread = (size, now)
-            elif now - self._unread[1] > options.keep_alive_s:
+            if not self._transport.get_write_buffer_size():
+                self._reading.end()
+                return
+            taken = _taken(self._transport)
+            if not self._reading.running:
+                self._taken = taken
+                self._reading.begin(now)
+            elif self._reading.late(now, taken - self._taken):
                 self.close()
 
     def close(self) -> None:
@@ -135,13 +143,10 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
 
-def _unsent(transport: asyncio.Transport) -> int:
-    """What waits to be sent; if anything does, with what the system has taken and the client has not: that is
-    what a slow reader empties first."""
-    size = transport.get_write_buffer_size()
-    if size:
-        queued = bytearray(4)
-        with contextlib.suppress(OSError, AttributeError):
-            fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queued)
-        size += int.from_bytes(queued, sys.byteorder)
-    return size
+def _taken(transport: asyncio.Transport) -> int:
+    """How many bytes the client's machine has taken, of all that were sent; 0 where that is not known."""
+    try:
+        told = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+        return int.from_bytes(told[_ACKED : _ACKED + 8], sys.byteorder)
+    except (OSError, AttributeError):
+        return 0

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from holdfast.wire.budget import Budget
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -73,8 +75,12 @@ class HttpOptions:
     broker_tls_url: str = ""
     flight: Flight | None = None
     """None: nobody reads whole topics here."""
+    budget: Budget | None = None
+    """For what is held for clients; None: one of its own."""
     body_bytes_max: int = 1 << 20
     """The largest body of a request."""
+    body_s: float = 30.0
+    """How long a body may take to arrive; a second more for each 16 KiB that have."""
     requests_max: int = 200
     """How many requests are under way; more are told to come again."""
     request_s: float = 60.0

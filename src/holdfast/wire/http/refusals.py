@@ -6,7 +6,7 @@
 | 401, 403 | who is it; it may not |
 | 404 | there is no such topic, subscription, namespace, message |
 | 409 | it is there already; somebody is in the way; a reset is under way |
-| 412 | a name or a position that cannot be; a topic or subscription that is in use |
+| 412 | a name or a position that cannot be; a topic or subscription that is in use; a limit of the settings |
 | 413 | too large a body |
 | 503 | the broker cannot confirm anything now: its disk is full, it stops, too many requests |
 | 504 | it took too long: whether it happened is not known |
@@ -31,6 +31,7 @@ STATUSES: dict[type[Exception], int] = {
     errors.Busy: 409,
     errors.CursorModifying: 409,
     errors.Terminated: 409,
+    errors.LimitReached: 412,
     errors.Misuse: 412,
     errors.Unsupported: 412,
     errors.Timeout: 504,

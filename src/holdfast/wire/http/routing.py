@@ -6,6 +6,7 @@ A route is a function under `@route`: it is given a `Call` and answers what its 
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from holdfast.broker.topic import Topic
 from holdfast.errors import NotFound
 from holdfast.wire.http.options import Action
 from holdfast.wire.http.refusals import Refusal
+from holdfast.wire.http.scraping import pieces
+from holdfast.wire.pace import SLOWEST_BYTES_S
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -31,6 +34,10 @@ Of = Literal["broker", "tenant", "namespace", "topic"]
 """What a route is about: that is what somebody must be allowed to do something to."""
 
 NUMBER_MAX = (1 << 63) - 1
+PIECE_BYTES = 64 << 10
+"""Of a large answer: so much is handed over at once."""
+BODY_BYTES = 16 << 10
+"""What a request takes while its body comes in, about, beside the body."""
 TEXT = "text/plain"
 BYTES = "application/octet-stream"
 JSON = "application/json"
@@ -213,11 +220,51 @@ class Call:
         except ValueError as error:
             raise Refusal(400, str(error)) from None
 
+    async def _read(self) -> bytes:
+        """The body: it has its time, and counts for what the process holds."""
+        options, budget = self.server.options, self.server.budget
+        data, loop = bytearray(), asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(None) as limit:
+                while True:
+                    limit.reschedule(began + options.body_s + len(data) / SLOWEST_BYTES_S)
+                    budget.hold(self, BODY_BYTES + len(data))
+                    chunk = await self.request.content.readany()
+                    if not chunk:
+                        return bytes(data)
+                    if len(data) + len(chunk) > options.body_bytes_max:
+                        raise web.HTTPRequestEntityTooLarge(options.body_bytes_max)
+                    budget.admit(len(chunk), "a body")
+                    data += chunk
+        except TimeoutError:
+            why = f"{len(data)} bytes of a body in {loop.time() - began:.0f} s, and no end"
+            raise Refusal(400, f"{why}; send it faster (limits.frame_s)", {"Connection": "close"}) from None
+        finally:
+            budget.hold(self, 0)
+
+    async def send(
+        self, chunks: list[memoryview], size: int, headers: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """An answer that can be large: it leaves as the client reads it, and is not copied."""
+        response = web.StreamResponse(headers=headers)
+        response.content_length = size
+        try:
+            await response.prepare(self.request)
+            for piece in pieces(chunks, PIECE_BYTES):
+                await response.write(piece)
+            await response.write_eof()
+        except BaseException:  # what has begun cannot be answered otherwise
+            if self.request.transport is not None:
+                self.request.transport.abort()
+            raise
+        return response
+
     async def read_body(self) -> None:
         """Read what the route takes."""
         if self.route.body is None:
             return
-        data = await self.request.read()
+        data = await self._read()
         if not data.strip():
             if not self.route.body_optional:
                 raise Refusal(400, "the request has no body; send JSON, as /openapi.json describes it")

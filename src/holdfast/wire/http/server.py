@@ -9,7 +9,7 @@ import ipaddress
 import logging
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +19,7 @@ from aiohttp import web
 from holdfast.broker.broker import Broker
 from holdfast.broker.traffic import Counts
 from holdfast.errors import HoldfastError, Misuse
+from holdfast.wire.budget import Budget
 from holdfast.wire.handshakes import after_handshake
 from holdfast.wire.http import brokers, flight, messages, namespaces, policies, subscriptions, topics
 from holdfast.wire.http.answers import LookupAnswer
@@ -26,13 +27,17 @@ from holdfast.wire.http.connection import HttpConnection, Requests
 from holdfast.wire.http.openapi import description
 from holdfast.wire.http.options import HttpOptions
 from holdfast.wire.http.refusals import Refusal, refusal_of
-from holdfast.wire.http.routing import JSON, Call, Route
-from holdfast.wire.logs import Log
+from holdfast.wire.http.routing import JSON, PIECE_BYTES, Call, Route
+from holdfast.wire.listing import Listings
+from holdfast.wire.logs import Log, Refusals
 
 if TYPE_CHECKING:
     from holdfast.wire.server import Server
 
 log = Log("holdfast.http")
+
+PATH_LENGTH_MAX = 200
+"""Characters of a refused path in the log."""
 
 LOOK_S = 1.0
 """How often connections are looked at: who is silent, who does not say what it wants."""
@@ -92,7 +97,15 @@ class HttpServer:
         self.requests = 0
         """How many were answered."""
         self.stopping = False
+        self.budget = self.options.budget or Budget()
+        """What is held for clients, in bytes."""
+        self.refusals = Refusals(log)
+        """What clients were refused, for the log."""
+        self.listings = Listings(broker) if wire is None else wire.listings
+        self.scrapes = brokers.scrapes(self)
         self._under_way = 0
+        self._working = 0
+        """Of these: those that wait neither for their body nor for anything but the broker."""
         self._roles: dict[int, str | None] = {}
         """Of requests under way, by their identity: for the log."""
         self.application = self._application()
@@ -130,6 +143,8 @@ class HttpServer:
         except BaseException:
             await self._close()
             raise
+        if self.wire is None:
+            self.listings.start()
         self.broker.rates.sources.append(self._producers)
         self._looking = asyncio.get_running_loop().create_task(self._look(), name="http-look")
 
@@ -167,12 +182,15 @@ class HttpServer:
         self._looking.cancel()
         self._looking = None
         self.broker.rates.sources.remove(self._producers)
+        if self.wire is None:
+            self.listings.stop()
         for listener in self._listeners:
             listener.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 while self._under_way:
                     await asyncio.sleep(0.005)
+        self.scrapes.stop()
         await self._close()
 
     async def _close(self) -> None:
@@ -267,11 +285,13 @@ class HttpServer:
     def _serve(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
             try:
-                call = await self._call(route, request)
-                role = await self.options.authorize(request, route.action, call.resource)
-                self._roles[id(request)] = role
-                await call.read_body()
-                answer = await route.handle(call)
+                with self._place(route):
+                    call = await self._call(route, request)
+                    role = await self.options.authorize(request, route.action, call.resource)
+                    self._roles[id(request)] = role
+                await call.read_body()  # who sends it slowly takes nobody's place
+                with self._place(route):
+                    return await self._answer(route, call)
             except (HoldfastError, TimeoutError) as error:
                 refusal = refusal_of(error, route.statuses)
                 if refusal is None:
@@ -279,13 +299,43 @@ class HttpServer:
                 if refusal.status == 401:
                     refusal.headers["WWW-Authenticate"] = self.options.challenge
                 raise refusal from error
-            if isinstance(answer, web.StreamResponse):
-                return answer
-            if route.answer is None:
-                return web.Response(status=204)
-            return web.Response(body=msgspec.json.encode(answer), content_type=JSON)
 
         return serve
+
+    async def _answer(self, route: Route, call: Call) -> web.StreamResponse:
+        answer = await route.handle(call)
+        headers: Mapping[str, str] = {"Content-Type": JSON}
+        if route.answer is None:
+            return web.Response(status=204)
+        if isinstance(answer, web.StreamResponse):
+            body = answer.body if isinstance(answer, web.Response) else None
+            if not isinstance(body, bytes) or len(body) <= PIECE_BYTES:
+                return answer
+            headers = answer.headers
+        else:
+            body = msgspec.json.encode(answer)
+            if len(body) <= PIECE_BYTES:
+                return web.Response(body=body, content_type=JSON)
+        self.budget.admit(len(body), "an answer")
+        self.budget.hold(call, len(body))
+        try:
+            return await call.send([memoryview(body)], len(body), headers)
+        finally:
+            self.budget.hold(call, 0)
+
+    @contextlib.contextmanager
+    def _place(self, route: Route) -> Iterator[None]:
+        """One of the requests that are worked on. Who asks whether the server is well always has a place."""
+        if route.action == "health":
+            yield
+            return
+        if self._working >= self.options.requests_max:
+            raise Refusal(503, f"{self._working} requests are under way; come again", {"Retry-After": "1"})
+        self._working += 1
+        try:
+            yield
+        finally:
+            self._working -= 1
 
     async def _call(self, route: Route, request: web.Request) -> Call:
         """The request as it is understood. Who is not known is not told what is wrong with it."""
@@ -305,21 +355,23 @@ class HttpServer:
             connection.begins()
         self._under_way += 1
         try:
-            if self._under_way > self.options.requests_max or self.stopping:
-                why = "the server stops" if self.stopping else f"{self._under_way - 1} requests are under way"
-                raise Refusal(503, f"{why}; come again", {"Retry-After": "1"})
+            if self.stopping:
+                raise Refusal(503, "the server stops; come again", {"Retry-After": "1"})
             self._require_own_name(request)
             _require_same_site(request)
             async with asyncio.timeout(self.options.request_s):
                 response = await handler(request)
         except Refusal as refusal:
-            response = refusal.response()
+            response = self._refused(request, refusal)
         except web.HTTPException as refused:
-            response = _unmatched(request, refused).response()
+            response = self._refused(request, _unmatched(request, refused))
         except TimeoutError as error:
             found = refusal_of(error)
             assert found is not None
-            response = found.response()
+            response = self._refused(request, found)
+        except (ConnectionError, asyncio.CancelledError):  # the client has gone
+            self._roles.pop(id(request), None)
+            raise
         except Exception as error:
             words = {"method": request.method, "path": request.path}
             logging.getLogger("holdfast.http").error(
@@ -344,10 +396,25 @@ class HttpServer:
             why = f"{name!r} is not a name of this machine alone"
             raise Refusal(403, f"{why}; say localhost, or have authentication.methods")
 
+    def _refused(self, request: web.Request, refusal: Refusal) -> web.Response:
+        self.refusals.say(
+            "request refused",
+            refusal,
+            method=request.method,
+            path=request.path[:PATH_LENGTH_MAX],
+            status=refusal.status,
+            peer=request.remote,
+            role=self._roles.get(id(request)),
+        )
+        response = refusal.response()
+        if refusal.headers.get("Connection") == "close":
+            response.force_close()
+        return response
+
     def _note(self, request: web.Request, response: web.StreamResponse) -> None:
         fields: dict[str, Any] = {"method": request.method, "path": request.path, "status": response.status}
         fields |= {"peer": request.remote, "role": self._roles.pop(id(request), None)}
-        if request.method == "GET":
+        if request.method == "GET" or response.status >= 400:  # refusals were said before
             log.debug("asked", **fields)
         else:
             log.info("administered", **fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,11 @@ _ACCESS = {
     "wait-for-exclusive": "WaitForExclusive",
     "exclusive-with-fencing": "ExclusiveWithFencing",
 }
+
+
+async def pause() -> None:
+    """Between two subscriptions: there can be many, and others have a turn."""
+    await asyncio.sleep(0)
 
 
 def moment(time_ns: int) -> str:
@@ -91,8 +97,10 @@ class Looks:
             found = await self._subscription(topic, subscription, earliest)
             answer.subscriptions[name] = found
             answer.non_contiguous_deleted_messages_ranges += found.non_contiguous_deleted_messages_ranges
+            await pause()
         for name, dispatcher in sorted(topic.volatile.items()):
             answer.subscriptions.setdefault(name, self._volatile(topic, dispatcher))
+            await pause()
         return answer
 
     async def _subscription(
@@ -114,8 +122,7 @@ class Looks:
         return answer
 
     def _volatile(self, topic: Topic, dispatcher: Dispatcher) -> SubscriptionAnswer:
-        found = next(key for key, each in topic.dispatchers.items() if each is dispatcher)
-        answer = self._served(topic, dispatcher, found)
+        answer = self._served(topic, dispatcher, dispatcher.subscription[0])
         answer.is_durable = answer.durable = False
         answer.msg_backlog = answer.msg_backlog_no_delayed = dispatcher.backlog
         return answer
@@ -144,7 +151,7 @@ class Looks:
 
     def _attached(self, dispatcher: Dispatcher) -> list[WireConsumer]:
         wire = self._server.wire
-        return [] if wire is None else wire.attached.get(dispatcher, [])
+        return [] if wire is None else [*wire.attached.get(dispatcher, ())]
 
     def _consumer(
         self, subscription: int, stats: ConsumerStats, wire: WireConsumer | None, limit: int
@@ -197,6 +204,7 @@ class Looks:
         cursors = {}
         for name, subscription in sorted(topic.state.subscriptions.items()):
             cursors[name] = await self._cursor(topic, subscription)
+            await pause()
         return InternalAnswer(
             entries_added_counter=traffic.published(self._broker, topic).entries,
             number_of_entries=topic.visible - topic.first,
@@ -240,9 +248,19 @@ class Looks:
             reset_number=subscription.reset_number,
         )
 
-    def info(self, topic: Topic) -> InfoAnswer:
+    async def info(self, topic: Topic) -> InfoAnswer:
         state = topic.state
         ledgers = list(state.ledgers)
+        cursors = {}
+        for name, each in sorted(state.subscriptions.items()):
+            cursors[name] = InfoCursor(
+                mark_delete=_info(before(topic, each.acks.acked_to)),
+                individual_deleted_messages=[
+                    InfoRange(lower_endpoint=_info(lower), upper_endpoint=_info(upper))
+                    for lower, upper in holes(topic, each)
+                ],
+            )
+            await pause()
         changed = ledgers[-1].last_time if ledgers else state.created
         return InfoAnswer(
             creation_date=moment(state.created),
@@ -257,16 +275,7 @@ class Looks:
                 for each in ledgers
             ],
             terminated_position=_info(topic.last_id()) if state.terminated else None,
-            cursors={
-                name: InfoCursor(
-                    mark_delete=_info(before(topic, each.acks.acked_to)),
-                    individual_deleted_messages=[
-                        InfoRange(lower_endpoint=_info(lower), upper_endpoint=_info(upper))
-                        for lower, upper in holes(topic, each)
-                    ],
-                )
-                for name, each in sorted(state.subscriptions.items())
-            },
+            cursors=cursors,
         )
 
     def backlog(self, topic: Topic) -> BacklogAnswer:

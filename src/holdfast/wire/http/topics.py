@@ -45,8 +45,7 @@ def topics_of(call: Call) -> list[str]:
     Raises:
         NotFound: there is no such namespace, nor a topic in it.
     """
-    prefix = f"persistent://{call.namespace}/"
-    found = sorted(name for name in call.broker.machine.state.names if name.startswith(prefix))
+    found = list(call.server.listings.of(call.namespace).names)
     if not found and call.namespace not in call.broker.machine.state.namespaces.policies:
         raise NotFound(f"there is no namespace {call.namespace}; create it first")
     return found
@@ -117,7 +116,7 @@ async def internal_stats(call: Call) -> InternalAnswer:
 @route("GET", "/internal-info", answer=InfoAnswer, refusals=(404,))
 async def internal_info(call: Call) -> InfoAnswer:
     """What is kept: ledgers, and of each cursor what is acknowledged."""
-    return Looks(call.server).info(call.topic)
+    return await Looks(call.server).info(call.topic)
 
 
 @route("GET", "/backlog", answer=BacklogAnswer, refusals=(404,))

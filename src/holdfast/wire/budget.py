@@ -1,0 +1,70 @@
+"""What the process holds for its clients: one sum of bytes over all connections, and a limit for it.
+
+Promises upward: the sum stays below `limits.held_bytes`. A request that would exceed it is refused; of what
+comes in or goes out slowly, the oldest holder is closed first: a client that keeps pace holds it briefly.
+Needs from below: holders that say how much they hold, and that let go when they are told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from holdfast.errors import TooManyConnections
+
+HELD_BYTES = 512 << 20
+"""The default limit."""
+
+
+class Budget:
+    """Bytes held for clients, by holder.
+
+    Example:
+        >>> budget = Budget(100)
+        >>> closed = []
+        >>> budget.hold("slow", 60, lambda: (closed.append("slow"), budget.hold("slow", 0)))
+        >>> budget.hold("new", 70, lambda: None)
+        >>> closed, budget.held
+        (['slow'], 70)
+    """
+
+    def __init__(self, limit: int = HELD_BYTES) -> None:
+        self.limit = limit
+        self.held = 0
+        self.refused = 0
+        """How often something was refused or closed, since the start."""
+        self._sizes: dict[Hashable, int] = {}
+        """In the order in which they began to hold something."""
+        self._closers: dict[Hashable, Callable[[], object]] = {}
+
+    def hold(self, holder: Hashable, size: int, close: Callable[[], object] | None = None) -> None:
+        """The holder has so much now. Above the limit, the oldest holders that can be closed are."""
+        self.held += size - self._sizes.get(holder, 0)
+        if size:
+            self._sizes[holder] = size
+            if close is not None:
+                self._closers[holder] = close
+        else:
+            self._sizes.pop(holder, None)
+            self._closers.pop(holder, None)
+        while self.held > self.limit and self._closers:
+            oldest, close = next(iter(self._closers.items()))
+            del self._closers[oldest]
+            self.refused += 1
+            close()
+
+    def admit(self, size: int, what: str) -> None:
+        """Is there room for so much more?
+
+        Raises:
+            TooManyConnections: there is none now.
+        """
+        if self.held + size > self.limit:
+            self.refused += 1
+            raise TooManyConnections(
+                f"{self.held} bytes are held for clients, and {size} more for {what} exceed the limit of "
+                f"{self.limit}; try later (limits.held_bytes)"
+            )
+
+    def of(self, holder: Hashable) -> int:
+        """What a holder has."""
+        return self._sizes.get(holder, 0)

@@ -1,0 +1,258 @@
+"""How much durable state clients may make: topics, subscriptions, schemas and the like, each with its limit.
+
+Promises upward: whatever way a client comes (the Pulsar protocol, HTTP, our own commands), an event that
+would exceed a limit is refused before it exists, with the name of the setting. Needs from below: an engine
+that asks here before it takes an event (`Engine.guard`), and the broker's state, with what there is.
+
+Limits are no part of the state: a member that has others applies the same events all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.events import (
+    Event,
+    NamespaceCreate,
+    SchemaAdd,
+    SinkCommit,
+    StageOpen,
+    SubscriptionCreate,
+    SubscriptionGone,
+    TenantCreate,
+    TenantUpdate,
+    TopicCreate,
+    TopicGone,
+)
+from holdfast.broker.machine import Applied
+from holdfast.broker.names import NAME_BYTES_MAX
+from holdfast.errors import LimitReached
+from holdfast.wire.config import Limits
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.state import SubscriptionState, TopicState
+
+Told = Callable[["asyncio.Future[Any]"], None]
+
+
+class Gauge:
+    """One kind of state: how much there is, and how much is on its way."""
+
+    def __init__(self, setting: str, limit: int, what: str, count: Callable[[], int]) -> None:
+        self._setting = setting
+        self._limit = limit
+        self._what = what
+        self._count = count
+        self._there = 0
+        self._coming = 0
+        self._names: set[Hashable] = set()
+        """Of what is on its way: clients often make the same thing at once, and it is there once."""
+
+    def take(self, name: Hashable, size: int = 1) -> Told:
+        """So much more is on its way; the answer is to be told what became of it.
+
+        Raises:
+            LimitReached: that would be too much.
+        """
+        if name in self._names:
+            return lambda done: None
+        if not self._coming:
+            self._there = self._count()
+        if self._there + self._coming + size > self._limit:
+            raise LimitReached(
+                f"there are {self._there + self._coming} {self._what}, and {size} more exceed the limit of "
+                f"{self._limit} (limits.{self._setting})"
+            )
+        self._coming += size
+        self._names.add(name)
+
+        def told(done: asyncio.Future[Any]) -> None:
+            self._coming -= size
+            self._names.discard(name)
+            if not done.cancelled() and done.exception() is None:
+                self._there += size
+
+        return told
+
+
+class Quota:
+    """The limits of one server."""
+
+    def __init__(self, broker: Broker, limits: Limits) -> None:
+        self._broker = broker
+        self._limits = limits
+        state = broker.machine.state
+        self._topics = Gauge("topics", limits.topics, "topics", lambda: len(state.topics))
+        self._subscriptions = Gauge(
+            "subscriptions", limits.subscriptions, "subscriptions", lambda: len(state.subscriptions)
+        )
+        self._namespaces = Gauge(
+            "namespaces",
+            limits.namespaces,
+            "tenants and namespaces",
+            lambda: len(state.namespaces.tenants) + len(state.namespaces.policies),
+        )
+        self._stages = Gauge("stages", limits.stages, "stages", lambda: len(state.stages))
+        self._sinks = Gauge("sinks", limits.sinks, "sinks", lambda: len(state.sinks.last))
+        self._metadata = Gauge(
+            "metadata_bytes",
+            limits.metadata_bytes,
+            "bytes of names, properties and schemas",
+            lambda: self.metadata_bytes,
+        )
+        self.metadata_bytes = 0
+        """Of names, properties and schemas, of topics and subscriptions."""
+        self._of_topics: dict[int, int] = {}
+        self._of_subscriptions: dict[int, int] = {}
+        self._guards: dict[type[Event], Callable[[Any], Told | None]] = {
+            TopicCreate: self._topic,
+            SubscriptionCreate: self._subscription,
+            SchemaAdd: self._schema,
+            NamespaceCreate: lambda event: self._namespaces.take(event.name),
+            TenantCreate: self._tenant,
+            TenantUpdate: self._roles,
+            StageOpen: self._stage,
+            SinkCommit: self._sink,
+        }
+
+    def start(self) -> None:
+        state = self._broker.machine.state
+        for topic in state.topics.values():
+            self._note_topic(topic)
+        for subscription in state.subscriptions.values():
+            self._note_subscription(subscription)
+        self._broker.watchers.append(self._settled)
+        self._broker.engine.guard = self._guard
+
+    def stop(self) -> None:
+        self._broker.engine.guard = None
+        self._broker.watchers.remove(self._settled)
+
+    # -- what comes ------------------------------------------------------------------------------------
+
+    def _guard(self, event: Event) -> Told | None:
+        guard = self._guards.get(type(event))
+        return None if guard is None else guard(event)
+
+    def _topic(self, event: TopicCreate) -> Told | None:
+        if event.name in self._broker.machine.state.names:
+            return None  # it is refused
+        size = len(event.name.encode())
+        return both(self._topics.take(event.name), lambda: self._metadata.take(event.name, size))
+
+    def _subscription(self, event: SubscriptionCreate) -> Told | None:
+        topic = self._broker.machine.state.topics.get(event.topic)
+        if topic is None or event.name in topic.subscriptions:
+            return None
+        limits = self._limits
+        if len(topic.subscriptions) >= limits.subscriptions_per_topic:
+            raise LimitReached(
+                f"{topic.name} has {len(topic.subscriptions)} subscriptions, and no more are possible "
+                "(limits.subscriptions_per_topic)"
+            )
+        size = properties_size(event.properties)
+        require_size(size, limits.properties_bytes, "subscription properties", "properties_bytes")
+        name, whole = (event.topic, event.name), size + len(event.name.encode())
+        return both(self._subscriptions.take(name), lambda: self._metadata.take(name, whole))
+
+    def _schema(self, event: SchemaAdd) -> Told | None:
+        topic = self._broker.machine.state.topics.get(event.topic)
+        if topic is None:
+            return None
+        limits = self._limits
+        require_size(len(event.schema), limits.schema_bytes, "a schema", "schema_bytes")
+        if event.schema in topic.schemas:
+            return None
+        if len(topic.schemas) >= limits.schemas_per_topic:
+            raise LimitReached(
+                f"{topic.name} has {len(topic.schemas)} schemas, and no more are possible "
+                "(limits.schemas_per_topic)"
+            )
+        return self._metadata.take((event.topic, event.schema), len(event.schema))
+
+    def _tenant(self, event: TenantCreate) -> Told:
+        self._roles(event)
+        return self._namespaces.take(event.name)
+
+    def _roles(self, event: TenantCreate | TenantUpdate) -> None:
+        size = texts_size(event.admin_roles) + texts_size(event.allowed_clusters)
+        require_size(size, self._limits.properties_bytes, f"roles of {event.name}", "properties_bytes")
+
+    def _stage(self, event: StageOpen) -> Told | None:
+        return None if event.stage in self._broker.machine.state.stages else self._stages.take(event.stage)
+
+    def _sink(self, event: SinkCommit) -> Told | None:
+        require_size(len(event.key.encode()), NAME_BYTES_MAX, "a sink's key", "")
+        return None if event.key in self._broker.machine.state.sinks.last else self._sinks.take(event.key)
+
+    # -- what is there ---------------------------------------------------------------------------------
+
+    def _settled(self, applied: Applied) -> None:
+        state = self._broker.machine.state
+        for event in applied.events:
+            if isinstance(event, SchemaAdd) and event.topic in state.topics:
+                self._note_topic(state.topics[event.topic])
+            elif isinstance(event, SubscriptionCreate) and event.topic in state.topics:
+                found = state.topics[event.topic].subscriptions.get(event.name)
+                if found is not None:
+                    self._note_subscription(found)
+        for created in applied.created:
+            if created in state.topics:
+                self._note_topic(state.topics[created])
+        for notice in applied.notices:
+            if isinstance(notice, TopicGone):
+                self.metadata_bytes -= self._of_topics.pop(notice.topic, 0)
+            elif isinstance(notice, SubscriptionGone):
+                self.metadata_bytes -= self._of_subscriptions.pop(notice.subscription, 0)
+
+    def _note_topic(self, topic: TopicState) -> None:
+        size = len(topic.name.encode()) + sum(map(len, topic.schemas))
+        self.metadata_bytes += size - self._of_topics.get(topic.id, 0)
+        self._of_topics[topic.id] = size
+
+    def _note_subscription(self, subscription: SubscriptionState) -> None:
+        size = len(subscription.name.encode()) + properties_size(subscription.properties)
+        self.metadata_bytes += size - self._of_subscriptions.get(subscription.id, 0)
+        self._of_subscriptions[subscription.id] = size
+
+
+def both(first: Told, then: Callable[[], Told]) -> Told:
+    """Take a second one; if that is too much, the first is given back."""
+    try:
+        second = then()
+    except LimitReached as error:
+        failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        failed.set_exception(error)
+        failed.exception()
+        first(failed)
+        raise
+
+    def told(done: asyncio.Future[Any]) -> None:
+        first(done)
+        second(done)
+
+    return told
+
+
+def properties_size(properties: dict[str, str]) -> int:
+    """Bytes of names and values.
+
+    Example:
+        >>> properties_size({"a": "é"})
+        3
+    """
+    return sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+
+
+def texts_size(texts: Sequence[str]) -> int:
+    return sum(len(text.encode()) for text in texts)
+
+
+def require_size(size: int, limit: int, what: str, setting: str) -> None:
+    """Raises LimitReached where something is too large by itself."""
+    if size > limit:
+        where = f" (limits.{setting})" if setting else ""
+        raise LimitReached(f"{what}: {size} bytes; at most {limit} are possible{where}")

@@ -1,0 +1,564 @@
+"""What every command and every route may cost per byte that a client sends, and how that is measured.
+
+Three things are counted while a client sends and does not read: steps of the interpreter on the server's
+loop, bytes of answers, and bytes that are held. Then it reads; the steps until all is answered count, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from holdfast._core import encode_messages
+from holdfast.broker.events import SchemaAdd
+from holdfast.wire.connection import Connection
+from holdfast.wire.http.routing import Route
+from holdfast.wire.proto import pulsar_pb2 as pb
+from tests.kit.server.cost_world import CostWorld, held
+from tests.kit.server.wire_raw import Raw, Type, frame_of, full
+
+PIPELINED = 60
+"""Requests that are sent at once."""
+QUIET_S = 0.03
+"""Without a step for so long, the server has done what it can."""
+PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a client has cost."""
+
+    requests: int
+    received: int
+    """Bytes that the server was sent."""
+    steps: int
+    answered: int
+    """Bytes of answers."""
+    held: int
+    """Bytes in memory for this client, at most, while it did not read."""
+
+
+class Meter:
+    """Counts the steps of one thread."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def called(self, frame: FrameType, event: str, argument: Any) -> Any:
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        return self.stepped
+
+    def stepped(self, frame: FrameType, event: str, argument: Any) -> Any:
+        self.steps += 1
+        return self.stepped
+
+
+class Population:
+    """A world with so many of everything; `size` topics, consumers, producers, stages."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        rests = {"housekeeping_s": 3600.0, "snapshot_s": 3600.0, "snapshot_bytes": 1 << 40}
+        self.world = CostWorld(topics=size, name_bytes=60, frame_s=120.0, keep_alive_s=3600.0, broker=rests)
+        self.world.__enter__()
+        self.ids: list[Any] = []
+        """Of messages in the topic `t`."""
+        world = self.world
+        world.run(world.create(["t"], ("s", "other")))
+        world.run(self._fill())
+        crowd = self.crowd = world.raw()
+        for number in range(size):
+            crowd.subscribe("t", number, sub_type=1)
+            crowd.produce("t", number)
+            crowd.subscribe("t", 10_000 + number, subscription=f"r{number}", durable=False)
+            crowd.ask(Type.STAGE_OPEN, stage=number.to_bytes(16, "big"))
+        crowd.subscribe("t", 20_000, subscription="ids")
+        crowd.flow(500, 20_000)
+        self.ids = [each.message_id for each in crowd.messages(500)]
+        threading.Thread(target=self._live, daemon=True).start()
+
+    def _live(self) -> None:
+        """The crowd shows that it lives, whenever it is asked."""
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                if self.crowd.hear(3600.0)[0] == Type.PING:
+                    self.crowd.tell(Type.PONG)
+
+    async def _fill(self) -> None:
+        broker = self.world.broker
+        async with broker.producer("t") as producer:
+            await producer.send_many([b"x" * 50] * 500)
+        schema = pb.Schema(name="s", schema_data=bytes(100_000), type=pb.Schema.Json)
+        await broker.engine.submit(SchemaAdd(broker.topic(full("t")).state.id, schema.SerializeToString()))
+
+    def rest(self) -> None:
+        """Wait until the clients of earlier rows have gone, with all that they had."""
+        limit = time.monotonic() + PATIENCE_S
+        while len(self.world.server.connections) > 2 or len(self.world.http.connections) > 1:
+            assert time.monotonic() < limit, "a connection stays"
+            time.sleep(0.005)
+        self.world.idle()
+
+    def crowd_lives(self) -> bool:
+        """Has no row taken the others away?"""
+        return self.world.connection(self.crowd)._transport is not None
+
+    def end(self) -> None:
+        self.world.__exit__()
+
+
+# -- measuring -----------------------------------------------------------------------------------------
+
+
+class Counting:
+    """Counts steps on the loop of a world, as a context."""
+
+    def __init__(self, world: CostWorld) -> None:
+        self._world = world
+        self.meter = Meter()
+
+    def __enter__(self) -> Meter:
+        self._world.run(self._trace(self.meter.called))
+        return self.meter
+
+    def __exit__(self, *_: object) -> None:
+        self._world.run(self._trace(None))
+
+    @staticmethod
+    async def _trace(tracer: Any) -> None:
+        sys.settrace(tracer)
+
+
+def quiet(meter: Meter, look: Callable[[], object]) -> None:
+    """Wait until nothing more happens."""
+    limit, since, before = time.monotonic() + PATIENCE_S, time.monotonic(), -1
+    while time.monotonic() - since < QUIET_S:
+        assert time.monotonic() < limit, "the server does not come to rest"
+        look()
+        if meter.steps != before:
+            before, since = meter.steps, time.monotonic()
+        time.sleep(0.002)
+
+
+def cost_of(population: Population, raw: Raw, frames: list[bytes]) -> Cost:
+    """What these frames cost, sent at once by a client that reads later."""
+    world = population.world
+    connection = world.connection(raw)
+    answered = most = 0
+    send = connection.send
+
+    def counted(data: bytes) -> None:
+        nonlocal answered
+        answered += len(data)
+        send(data)
+
+    connection.send = counted  # type: ignore[method-assign]
+
+    def look() -> None:
+        nonlocal most
+        most = max(most, held(connection))
+
+    data = b"".join(frames)
+    with Counting(world) as meter:
+        sending = threading.Thread(target=_send, args=(raw.socket, data), daemon=True)
+        sending.start()
+        quiet(meter, look)
+        raw.socket.settimeout(0.05)
+        limit = time.monotonic() + PATIENCE_S
+        while _busy(connection) or sending.is_alive():
+            assert time.monotonic() < limit, "not everything is answered"
+            _read(raw.socket)
+        quiet(meter, lambda: _read(raw.socket))
+    return Cost(len(frames), len(data), meter.steps, answered, most)
+
+
+def _busy(connection: Connection) -> bool:
+    return (
+        connection._transport is not None
+        and not connection._closing
+        and bool(len(connection._requests) or held(connection))
+    )
+
+
+def _send(channel: socket.socket, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[channel.send(rest) :]
+        except TimeoutError:
+            continue
+        except OSError:
+            return
+
+
+def _read(channel: socket.socket) -> int:
+    try:
+        return len(channel.recv(1 << 20, socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        time.sleep(0.001)
+    except OSError:
+        pass
+    return 0
+
+
+# -- commands ------------------------------------------------------------------------------------------
+
+Make = Callable[[Population, int], bytes]
+"""The frame of the request with this number."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to use a command."""
+
+    kind: int
+    make: Make
+    prepare: Callable[[Raw], None] | None = None
+    pipelined: int = PIPELINED
+    words: str = ""
+    per_head: int = 0
+    """Steps that it may take for each who has the same topic: it is about all of them."""
+
+    def __str__(self) -> str:
+        return f"{Type.Type.Name(self.kind)}{' ' if self.words else ''}{self.words}"
+
+
+def plain(kind: int, **fields: Any) -> Row:
+    """The same fields each time, with the request's number."""
+    return Row(kind, lambda at, n: frame_of(kind, b"", request_id=n, **fields))
+
+
+def joined(raw: Raw) -> None:
+    raw.subscribe("t", 1, sub_type=1)
+
+
+def alone(raw: Raw) -> None:
+    raw.subscribe("t", 1, subscription="other")
+
+
+def producing(raw: Raw) -> None:
+    raw.produce("t")
+
+
+def many(raw: Raw) -> None:
+    for number in range(PIPELINED):
+        raw.subscribe("t", number, subscription=f"m{number}", durable=False)
+        raw.produce("t", number)
+
+
+def sent(number: int, size: int = 10) -> bytes:
+    entry = encode_messages([bytes(size)], "raw", number, 1)[0]
+    return frame_of(Type.SEND, entry, producer_id=1, sequence_id=number)
+
+
+def acked(at: Population, ids: list[Any], **more: Any) -> bytes:
+    return frame_of(Type.ACK, b"", consumer_id=1, ack_type=0, message_id=ids, **more)
+
+
+def stage(number: int) -> bytes:
+    return (1 << 64 | number).to_bytes(16, "big")
+
+
+NAMESPACE = {"namespace": "public/default"}
+ENTRY = encode_messages([b"x"], "raw", 0, 1)[0]
+
+COMMANDS: list[Row] = [
+    plain(Type.LOOKUP, topic=full("t")),
+    plain(Type.PARTITIONED_METADATA, topic=full("t")),
+    plain(Type.GET_TOPICS_OF_NAMESPACE, **NAMESPACE),
+    Row(
+        Type.GET_TOPICS_OF_NAMESPACE,
+        lambda at, n: frame_of(
+            Type.GET_TOPICS_OF_NAMESPACE,
+            b"",
+            request_id=n,
+            topics_pattern=f"public/default/.*{n}",
+            **NAMESPACE,
+        ),
+        words="by a pattern",
+    ),
+    Row(
+        Type.WATCH_TOPIC_LIST,
+        lambda at, n: frame_of(
+            Type.WATCH_TOPIC_LIST, b"", request_id=n, watcher_id=n, topics_pattern=f".*{n}", **NAMESPACE
+        ),
+        per_head=40,  # a pattern that nobody watches yet looks at every name
+    ),
+    plain(Type.WATCH_TOPIC_LIST_CLOSE, watcher_id=1),
+    Row(
+        Type.PRODUCER,
+        lambda at, n: frame_of(Type.PRODUCER, b"", request_id=n, topic=full("t"), producer_id=n),
+        per_head=50,  # the event compares its name with those of the topic's producers
+    ),
+    Row(
+        Type.PRODUCER,
+        lambda at, n: frame_of(
+            Type.PRODUCER, b"", request_id=n, topic=full("t"), producer_id=n, producer_access_mode=1
+        ),
+        words="that wants it alone",
+        per_head=150,
+    ),
+    Row(
+        Type.CLOSE_PRODUCER,
+        lambda at, n: frame_of(Type.CLOSE_PRODUCER, b"", request_id=n, producer_id=n),
+        many,
+    ),
+    Row(
+        Type.SUBSCRIBE,
+        lambda at, n: frame_of(
+            Type.SUBSCRIBE, b"", request_id=n, topic=full("t"), consumer_id=n, subscription="s", subType=1
+        ),
+    ),
+    Row(
+        Type.SUBSCRIBE,
+        lambda at, n: frame_of(
+            Type.SUBSCRIBE,
+            b"",
+            request_id=n,
+            topic=full("t"),
+            consumer_id=n,
+            subscription=f"v{n}",
+            subType=0,
+            durable=False,
+        ),
+        words="of readers",
+    ),
+    Row(
+        Type.CLOSE_CONSUMER,
+        lambda at, n: frame_of(Type.CLOSE_CONSUMER, b"", request_id=n, consumer_id=n),
+        many,
+    ),
+    Row(
+        Type.UNSUBSCRIBE,
+        lambda at, n: frame_of(Type.UNSUBSCRIBE, b"", request_id=n, consumer_id=n),
+        many,
+    ),
+    Row(
+        Type.SEEK,
+        lambda at, n: frame_of(Type.SEEK, b"", request_id=n, consumer_id=n, message_publish_time=1),
+        many,
+    ),
+    Row(
+        Type.GET_LAST_MESSAGE_ID,
+        lambda at, n: frame_of(Type.GET_LAST_MESSAGE_ID, b"", request_id=n, consumer_id=1),
+        joined,
+    ),
+    Row(
+        Type.CONSUMER_STATS,
+        lambda at, n: frame_of(Type.CONSUMER_STATS, b"", request_id=n, consumer_id=1),
+        joined,
+    ),
+    plain(Type.GET_SCHEMA, topic=full("t")),
+    plain(Type.GET_OR_CREATE_SCHEMA, topic=full("t"), schema={"name": "x", "schema_data": b"", "type": 2}),
+    Row(Type.SEND, lambda at, n: sent(n), producing, per_head=50),
+    Row(Type.SEND, lambda at, n: sent(n), words="of no producer"),
+    Row(Type.ACK, lambda at, n: acked(at, [at.ids[n]]), joined),
+    Row(Type.ACK, lambda at, n: acked(at, [at.ids[n]], request_id=n), joined, words="with a receipt"),
+    Row(Type.FLOW, lambda at, n: frame_of(Type.FLOW, b"", consumer_id=n, messagePermits=1), many),
+    Row(
+        Type.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+        lambda at, n: frame_of(
+            Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, b"", consumer_id=1, message_ids=[at.ids[n]]
+        ),
+        joined,
+    ),
+    Row(Type.PING, lambda at, n: frame_of(Type.PING)),
+    Row(Type.PONG, lambda at, n: frame_of(Type.PONG)),
+    Row(Type.AUTH_RESPONSE, lambda at, n: frame_of(Type.AUTH_RESPONSE, b"", response={})),
+    Row(Type.CONNECT, lambda at, n: frame_of(Type.CONNECT, b"", client_version="x")),
+    Row(Type.STAGE_OPEN, lambda at, n: frame_of(Type.STAGE_OPEN, b"", request_id=n, stage=stage(n))),
+    Row(
+        Type.STAGE_APPEND,
+        lambda at, n: frame_of(
+            Type.STAGE_APPEND, b"", request_id=n, stage=stage(n), topic=full("t"), at=0, entries=[ENTRY]
+        ),
+    ),
+    Row(Type.STAGE_CLOSE, lambda at, n: frame_of(Type.STAGE_CLOSE, b"", request_id=n, stage=stage(n))),
+    Row(Type.STAGE_DROP, lambda at, n: frame_of(Type.STAGE_DROP, b"", request_id=n, stage=stage(n))),
+    Row(Type.SINK_COMMIT, lambda at, n: frame_of(Type.SINK_COMMIT, b"", request_id=n, key="k", batch=n)),
+    plain(Type.PROGRESS, topic=full("t"), subscription="s"),
+    plain(Type.PROGRESS_ADVANCE, topic=full("t"), subscription="s", to=0, reset_number=0),
+]
+"""Every command that is served, as it is sent in earnest or in mischief."""
+
+MIB = 1 << 20
+
+
+def stuffed(frame: bytes, size: int) -> bytes:
+    """The frame of a command with so many bytes more, which mean nothing."""
+    length = int.from_bytes(frame[4:8], "big")
+    more = bytes([0xA2, 0xFA, 0x01, *varint(size)]) + bytes(size)  # field 4004
+    body, entry = frame[8 : 8 + length] + more, frame[8 + length :]
+    return (4 + len(body) + len(entry)).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body + entry
+
+
+def varint(number: int) -> list[int]:
+    out = []
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return [*out, number]
+
+
+def crowded(kind: int, field: str, count: int, **fields: Any) -> Row:
+    """With very many small properties."""
+    pairs = [{"key": "k", "value": ""}] * count
+    return Row(
+        kind,
+        lambda at, n: frame_of(kind, b"", request_id=n, topic=full("t"), **{field: pairs}, **fields),
+        words=f"with {count} {field}",
+    )
+
+
+def spread(at: Population, count: int) -> list[Any]:
+    """Ids of entries that are not there, none beside another."""
+    ledger = at.ids[0].ledgerId
+    return [pb.MessageIdData(ledgerId=ledger, entryId=2 * number) for number in range(count)]
+
+
+LARGEST: list[Row] = [
+    crowded(Type.SUBSCRIBE, "metadata", 60_000, consumer_id=1, subscription="s", subType=1),
+    crowded(Type.SUBSCRIBE, "metadata", 1000, consumer_id=1, subscription="s", subType=1),
+    crowded(Type.PRODUCER, "metadata", 60_000, producer_id=1),
+    Row(
+        Type.GET_OR_CREATE_SCHEMA,
+        lambda at, n: frame_of(
+            Type.GET_OR_CREATE_SCHEMA,
+            b"",
+            request_id=n,
+            topic=full("t"),
+            schema={"name": "x", "schema_data": bytes(MIB - 200), "type": 2},
+        ),
+        words="of a megabyte",
+    ),
+    Row(
+        Type.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+        lambda at, n: frame_of(
+            Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, b"", consumer_id=1, message_ids=spread(at, 60_000)
+        ),
+        joined,
+        words="of 60000",
+    ),
+    Row(Type.ACK, lambda at, n: acked(at, spread(at, 60_000)), joined, words="of 60000"),
+    Row(
+        Type.ACK,
+        lambda at, n: acked(
+            at,
+            [pb.MessageIdData(ledgerId=each.ledgerId, entryId=each.entryId, ack_set=[6]) for each in at.ids],
+        ),
+        joined,
+        words="of parts",
+    ),
+    Row(
+        Type.ACK,
+        lambda at, n: acked(
+            at,
+            [pb.MessageIdData(ledgerId=at.ids[0].ledgerId, entryId=at.ids[0].entryId, ack_set=[-1] * 80_000)],
+        ),
+        joined,
+        words="with a false mask",
+    ),
+    Row(
+        Type.SEEK,
+        lambda at, n: frame_of(
+            Type.SEEK,
+            b"",
+            request_id=n,
+            consumer_id=1,
+            message_id=pb.MessageIdData(
+                ledgerId=at.ids[0].ledgerId, entryId=at.ids[0].entryId, ack_set=[-1] * 80_000
+            ),
+        ),
+        alone,
+        words="with a false mask",
+    ),
+    Row(Type.SEND, lambda at, n: sent(n, 5 * MIB - 1000), producing, words="of 5 MB"),
+    Row(
+        Type.STAGE_APPEND,
+        lambda at, n: frame_of(
+            Type.STAGE_APPEND,
+            b"",
+            request_id=n,
+            stage=stage(1),
+            topic=full("t"),
+            at=0,
+            entries=[ENTRY] * 10_000,
+        ),
+        words="of 10000",
+    ),
+    Row(
+        Type.SINK_COMMIT,
+        lambda at, n: frame_of(
+            Type.SINK_COMMIT,
+            b"",
+            request_id=n,
+            key="k",
+            batch=1,
+            parts=[{"stage": stage(1), "topic_id": 1, "count": 1, "digest": 1}] * 100_000,
+        ),
+        words="of 100000 parts",
+    ),
+]
+"""Commands at the largest size, made to cost as much as they can. Beside them every command is stuffed."""
+
+
+# -- routes --------------------------------------------------------------------------------------------
+
+PARTS = {"tenant": "public", "namespace": "default", "topic": "t", "subscription": "s"}
+PARTS |= {"cluster": "standalone", "ledger": "1", "entry": "1", "timestamp": "1", "seconds": "1"}
+PARTS |= {"count": "1", "position": "1"}
+ROUTES_PIPELINED = 20
+UNTOUCHED = ("DELETE", "/unload", "/terminate", "/truncate")
+"""Of what the other rows need: these are tried on a topic that is not there."""
+
+
+def route_path(route: Route) -> str:
+    """A path that the route serves."""
+    parts = dict(PARTS)
+    if any(word in f"{route.method} {route.path}" for word in UNTOUCHED):
+        parts |= {"topic": "gone", "namespace": "gone", "tenant": "gone"}
+    return re.sub(r"{(\w+)}", lambda found: parts[found[1]], route.path)
+
+
+def route_request(route: Route, body: bytes) -> bytes:
+    head = f"{route.method} {route_path(route)} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
+    return f"{head}\r\n\r\n".encode() + body
+
+
+def cost_of_route(population: Population, request: bytes, count: int) -> Cost:
+    """What so many requests cost, sent at once over one connection, by a client that reads later."""
+    world, answered, most = population.world, 0, 0
+    before = world.budget.held
+
+    def look() -> None:
+        nonlocal most
+        transports = [each._transport for each in list(world.http.connections.values())]
+        waiting = sum(0 if each is None else each.get_write_buffer_size() for each in transports)
+        most = max(most, waiting + world.budget.held - before)
+
+    def read() -> None:
+        nonlocal answered
+        answered += _read(channel)
+
+    with socket.create_connection(("127.0.0.1", world.http.port or 0), timeout=0.05) as channel:
+        population.rest()
+        served = world.http.requests
+        with Counting(world) as meter:
+            sending = threading.Thread(target=_send, args=(channel, request * count), daemon=True)
+            sending.start()
+            quiet(meter, look)
+            limit = time.monotonic() + PATIENCE_S
+            while world.http.requests < served + count and world.http.connections:
+                assert time.monotonic() < limit, "not everything is answered"
+                read()
+            quiet(meter, read)
+    return Cost(count, len(request) * count, meter.steps, answered, most)

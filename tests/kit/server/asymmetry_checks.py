@@ -1,0 +1,148 @@
+"""No command and no route costs much more than it sends: every one of them, alone and pipelined (I89, I91).
+
+Costs are counted, so that no machine is too slow or too fast for them: see tests/kit/server/asymmetry.py. The
+bounds below are what this server promises; each is at least twice of what was counted when they were written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from holdfast.wire.http.routing import Route
+from holdfast.wire.private import HANDLERS
+from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.wire.requests import REQUESTS
+from tests.kit.server.asymmetry import (
+    COMMANDS,
+    Cost,
+    Population,
+    Row,
+    cost_of,
+    cost_of_route,
+    route_request,
+    stuffed,
+)
+
+STEPS_PER_REQUEST = 12_000
+"""Instructions of Python for a request, however small."""
+STEPS_PER_BYTE = 30
+"""And for each byte that is received. Bytes of answers are copied, and take no steps."""
+ANSWER_BYTES = 1000
+"""Of a request whose answer does not tell what the broker holds."""
+TELLING = {
+    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE,
+    pb.BaseCommand.WATCH_TOPIC_LIST,
+    pb.BaseCommand.GET_SCHEMA,
+}
+"""Requests whose answers are as large as what they ask for."""
+HELD_BYTES = 1 << 20
+"""For a client that does not read: the write buffer, and what the turn has collected."""
+HELD_PER_BYTE = 2
+"""And for each byte that it has sent."""
+GROWTH, GROWTH_STEPS = 1.15, 300
+"""How much more a request may cost where there is thirty times as much of everything."""
+
+SMALL, LARGE = 5, 150
+
+
+def measured(population: Population, row: Row, count: int) -> Cost:
+    with population.world.raw() as raw:
+        if row.prepare is not None:
+            row.prepare(raw)
+        population.rest()
+        return cost_of(population, raw, [row.make(population, number) for number in range(count)])
+
+
+def required(check: Callable[[], None]) -> None:
+    """The check holds. What the server does by itself now and then counts, too: so it may be tried again."""
+    for _ in range(2):
+        with contextlib.suppress(AssertionError):
+            check()
+            return
+    check()
+
+
+def require_modest(row: Row, cost: Cost) -> None:
+    per_request = STEPS_PER_REQUEST + row.per_head * LARGE
+    assert cost.steps <= per_request * cost.requests + STEPS_PER_BYTE * cost.received, cost
+    assert cost.held <= HELD_BYTES + HELD_PER_BYTE * cost.received, cost
+    if row.kind not in TELLING:
+        assert cost.answered <= ANSWER_BYTES * cost.requests + cost.received, cost
+
+
+def every_command_is_in_the_table() -> None:
+    served = {*REQUESTS, *HANDLERS}
+    others = {"CONNECT", "AUTH_RESPONSE", "PING", "PONG", "SEND", "ACK", "FLOW"}
+    others |= {"REDELIVER_UNACKNOWLEDGED_MESSAGES"}
+    assert {row.kind for row in COMMANDS} == served | {pb.BaseCommand.Type.Value(name) for name in others}
+
+
+def a_command(row: Row, count: int, small: Population, large: Population) -> None:
+    def check() -> None:
+        few = measured(small, row, count or row.pipelined)
+        many = measured(large, row, count or row.pipelined)
+        for cost in (few, many):
+            require_modest(row, cost)
+        more = (GROWTH_STEPS + row.per_head * (LARGE - SMALL)) * few.requests
+        assert many.steps <= GROWTH * few.steps + more, (few, many)
+
+    required(check)
+    assert large.crowd_lives()
+
+
+def a_command_of_the_largest_size(row: Row, large: Population) -> None:
+    required(lambda: require_modest(row, measured(large, row, 1)))
+
+
+def a_command_stuffed_with_nothing(row: Row, size: int, large: Population) -> None:
+    """Bytes that mean nothing cost nothing but their transport, whatever command has them."""
+    made = Row(row.kind, lambda at, n: stuffed(row.make(at, n), size), row.prepare, per_head=row.per_head)
+    required(lambda: require_modest(made, measured(large, made, 1)))
+
+
+# -- routes --------------------------------------------------------------------------------------------
+
+ROUTE_STEPS = 40_000
+"""Instructions of Python for a request over HTTP, however small."""
+ROUTE_HEAD_STEPS = 6_000
+"""And for each topic, consumer or subscription that its answer is about: half of it is their text."""
+ROUTE_ANSWER_BYTES = 2_000
+"""Of a request whose answer is not a list."""
+ROUTE_HEAD_BYTES = 16_000
+"""And for each that it tells of: of a topic with its metrics, some forty lines."""
+
+
+def require_modest_route(cost: Cost, heads: int) -> None:
+    steps = (ROUTE_STEPS + ROUTE_HEAD_STEPS * heads) * cost.requests + STEPS_PER_BYTE * cost.received
+    assert cost.steps <= steps, cost
+    assert cost.held <= HELD_BYTES + HELD_PER_BYTE * cost.received, cost
+    assert cost.answered <= (ROUTE_ANSWER_BYTES + ROUTE_HEAD_BYTES * heads) * cost.requests, cost
+
+
+def heads(route: Route) -> int:
+    """How much of the population an answer may tell of: everything, or nothing."""
+    return LARGE if any(route.path.endswith(word) for word in LISTS) else 0
+
+
+LISTS: tuple[str, ...] = (
+    "/topics",
+    "/{namespace}",
+    "/partitioned",
+    "/stats",
+    "/internalStats",
+    "/metrics",
+    "/metrics/",
+)
+LISTS += ("/internal-info", "/backlog", "/subscriptions", "/openapi.json")
+
+
+def a_route(route: Route, count: int, large: Population) -> None:
+    request = route_request(route, b"" if route.body is None or route.body_optional else b"{}")
+    required(lambda: require_modest_route(cost_of_route(large, request, count), heads(route)))
+
+
+def a_route_with_the_largest_body(route: Route, large: Population) -> None:
+    """Whether the route takes a body or not."""
+    request = route_request(route, b"{" + b" " * ((1 << 20) - 2) + b"}")
+    required(lambda: require_modest_route(cost_of_route(large, request, 1), heads(route)))

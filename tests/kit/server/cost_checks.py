@@ -1,0 +1,394 @@
+"""What a client may cost the others: requests take turns, nothing is computed that cannot be written, and
+whatever is held for a client has an end (I89, I91)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.broker import dispatcher as dispatching
+from holdfast.wire import lookup
+from holdfast.wire.connection import Connection
+from holdfast.wire.logs import Refusals
+from holdfast.wire.proto import pulsar_pb2 as pb
+from tests.kit.server.cost_world import CostWorld, Steps, held
+from tests.kit.server.wire_raw import Raw, Type, frame_of, full
+
+MIB = 1 << 20
+
+
+def until(true: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait for what must happen."""
+
+    async def wait() -> None:
+        async with asyncio.timeout(seconds):
+            while not true():
+                await asyncio.sleep(0.002)
+
+    asyncio.run(wait())
+
+
+def lists(count: int) -> bytes:
+    """So many requests for a topic list, at once."""
+    ask: dict[str, Any] = {"namespace": "public/default"}
+    return b"".join(frame_of(Type.GET_TOPICS_OF_NAMESPACE, request_id=n, **ask) for n in range(count))
+
+
+# -- requests ------------------------------------------------------------------------------------------
+
+
+def no_answers_are_computed_for_a_client_that_does_not_read() -> None:
+    """Sixty lists of 400 KB: a few wait, the others are computed when the client reads."""
+    with CostWorld(topics=1000, name_bytes=400, write_buffer_bytes=MIB) as world:
+        raw = world.raw(receive_bytes=1 << 16)
+        raw.socket.sendall(lists(60))
+        connection = world.connection(raw)
+        until(lambda: connection.stalled)
+        world.idle()
+        assert held(connection) < 2 * MIB
+        assert world.budget.held >= held(connection) > MIB  # it counts for the whole process
+        other = world.raw()
+        other.ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic=full("t"))
+        for number in range(60):
+            answer = raw.expect(Type.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+            assert (answer.request_id, len(answer.topics)) == (number, 1000)
+        world.idle()
+        assert world.budget.held == 0
+
+
+def requests_of_one_connection_let_those_of_others_pass() -> None:
+    """A thousand lists are there when a second client asks: it is answered among the first."""
+    with CostWorld(topics=1) as world:
+        greedy, modest = (world.connection(world.raw()) for _ in range(2))
+        begun: list[Connection] = []
+
+        async def crowd() -> None:
+            begin = Connection._carry_out
+
+            async def noted(self: Connection, request: Any, message: Any) -> None:
+                begun.append(self)
+                await begin(self, request, message)
+
+            for each in (greedy, modest):
+                each._requests._carry_out = noted.__get__(each)
+            command = pb.CommandGetTopicsOfNamespace(namespace="public/default", request_id=1)
+            request = next(each for each in lookup_requests() if each.name == "getTopicsOfNamespace")
+            for _ in range(900):
+                greedy._request(request, command)
+            modest._request(request, command)
+
+        world.run(crowd())
+        until(lambda: len(begun) == 901)
+        assert begun.index(modest) <= 1
+
+
+def lookup_requests() -> list[Any]:
+    from holdfast.wire.requests import REQUESTS
+
+    return [*REQUESTS.values()]
+
+
+def a_list_that_is_asked_for_again_costs_no_look_at_the_topics() -> None:
+    """Its steps do not grow with the number of topics."""
+    taken = []
+    for topics in (20, 400):
+        with CostWorld(topics=topics) as world:
+            connection = world.connection(world.raw())
+            command = pb.CommandGetTopicsOfNamespace(namespace="public/default", request_id=1)
+
+            async def ask(connection: Connection = connection, command: Any = command) -> int:
+                await lookup.topics(connection, command)
+                with Steps().counting() as steps:
+                    await lookup.topics(connection, command)
+                return steps.count
+
+            taken.append(world.run(ask()))
+    assert taken[1] < 1.2 * taken[0] < 1000
+
+
+def a_list_follows_what_is_created_and_deleted(patterned: bool) -> None:
+    more = {"topics_pattern": "public/default/.*"} if patterned else {}
+    with CostWorld(topics=2) as world:
+        raw = world.raw()
+
+        def topics() -> list[str]:
+            kind, answer = Type.GET_TOPICS_OF_NAMESPACE, Type.GET_TOPICS_OF_NAMESPACE_RESPONSE
+            found = raw.ask(kind, answer, namespace="public/default", **more)
+            again = raw.ask(kind, answer, namespace="public/default", topics_hash=found.topics_hash, **more)
+            assert (found.changed, again.changed, list(again.topics)) == (True, False, [])
+            assert found.filtered == patterned
+            return list(found.topics)
+
+        first = topics()
+        world.run(world.create(["a", "z"]))
+        assert topics() == sorted([full("a"), *first, full("z")])
+        world.run(world.broker.admin.delete_topic("a"))
+        world.run(world.broker.admin.delete_topic("z"))
+        world.run(world.create(["z"]))
+        assert topics() == [*first, full("z")]
+
+
+def the_stats_of_each_consumer_look_at_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONSUMER_STATS of all consumers of a subscription: as many looks as consumers, not the square."""
+    looked = 0
+    real = dispatching.ConsumerStats
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        return real(*arguments, **named)
+
+    with CostWorld(topics=1) as world:
+        raw = world.raw()
+        for consumer in range(60):
+            raw.subscribe("t", consumer, sub_type=1)
+        monkeypatch.setattr(dispatching, "ConsumerStats", counted)
+        for consumer in range(60):
+            stats = raw.ask(Type.CONSUMER_STATS, Type.CONSUMER_STATS_RESPONSE, consumer_id=consumer)
+            assert stats.type == "Shared"
+        assert looked == 60
+
+
+def consumers_that_leave_together_cost_each_the_same(durable: bool) -> None:
+    """A connection with readers, or with consumers of one subscription, is lost: no square of them."""
+    taken = []
+    for consumers in (10, 80):
+        with CostWorld(topics=1) as world:
+            raw = world.raw()
+            for number in range(consumers):
+                name = "s" if durable else f"r{number}"
+                raw.subscribe("t", number, sub_type=1, subscription=name, durable=durable)
+            connection = world.connection(raw)
+
+            async def leave(connection: Connection = connection) -> int:
+                with Steps().counting() as steps:
+                    connection.consumers.gone()
+                return steps.count
+
+            taken.append(world.run(leave()) / consumers)
+    assert taken[1] < 1.5 * taken[0]
+
+
+def watched_lists_count_for_what_is_held() -> None:
+    """Each pattern once, however many watch it; what nobody watches counts no more."""
+    with CostWorld(topics=100, held_bytes=25_000) as world:
+        raw, other = world.raw(), world.raw()
+
+        def watch(on: Raw, number: int, pattern: str, answer: int = Type.WATCH_TOPIC_LIST_SUCCESS) -> Any:
+            more = {"namespace": "public/default", "topics_pattern": f"public/default/{pattern}"}
+            return on.ask(Type.WATCH_TOPIC_LIST, answer, watcher_id=number, **more)
+
+        watch(raw, 1, "topic-.*")
+        watch(other, 1, "topic-.*")
+        assert world.budget.held == 4096 + 100 * 64
+        watch(raw, 2, ".*")
+        error = watch(raw, 3, ".*1", Type.ERROR)
+        assert (error.error, "limits.held_bytes" in error.message) == (pb.TooManyRequests, True)
+        world.run(world.create(["topic-new"]))
+        assert raw.expect(Type.WATCH_TOPIC_UPDATE).new_topics == [full("topic-new")]
+        until(lambda: world.budget.held == 2 * (4096 + 101 * 64))
+        raw.close()
+        other.close()
+        until(lambda: world.budget.held == 0)
+
+
+def who_watches_the_same_is_told_the_same() -> None:
+    """What has changed is worked out once for all of them."""
+    with CostWorld(topics=3) as world:
+        raw = world.raw()
+        for number in range(10):
+            more = {"namespace": "public/default", "topics_pattern": "public/default/.*"}
+            raw.ask(Type.WATCH_TOPIC_LIST, Type.WATCH_TOPIC_LIST_SUCCESS, watcher_id=number, **more)
+        subject = world.server.watching.subjects["public/default"]["public/default/.*"]
+        before = [each.told or frozenset() for each in subject.watches]
+        world.run(world.create(["new"]))
+        for _ in range(10):
+            assert raw.expect(Type.WATCH_TOPIC_UPDATE).new_topics == [full("new")]
+        came = [subject.since(each)[0] for each in before]
+        assert all(each is came[0] for each in came)
+
+
+# -- frames --------------------------------------------------------------------------------------------
+
+
+def half(raw: Raw, size: int, of: int = 5 * MIB) -> None:
+    """The beginning of a frame."""
+    raw.socket.sendall(of.to_bytes(4, "big") + bytes(size - 4))
+
+
+def a_closed_connection_holds_no_half_frame() -> None:
+    """At once: not when the garbage collector comes."""
+    with CostWorld() as world:
+        raw = world.raw()
+        half(raw, 3 * MIB)
+        connection = world.connection(raw)
+        until(lambda: connection.reader.pending == 3 * MIB)
+        assert world.budget.held == 3 * MIB
+        gc.disable()
+        try:
+            raw.close()
+            until(lambda: connection.lost.done())
+            assert (connection.reader.pending, world.budget.held) == (0, 0)
+        finally:
+            gc.enable()
+
+
+def half_frames_have_a_limit_for_all_connections(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that began first are closed; who sends a whole frame is served all the same."""
+    caplog.set_level("INFO", "holdfast.wire")
+    with CostWorld(held_bytes=8 * MIB) as world:
+        slow = [world.raw() for _ in range(4)]
+        for number, raw in enumerate(slow):
+            half(raw, 3 * MIB)
+            until(lambda number=number: world.budget.held == min(number + 1, 2) * 3 * MIB)  # type: ignore[misc]
+        until(lambda: len(world.server.connections) == 2)
+        for raw in slow[:2]:
+            assert not raw.closed()
+        world.raw().ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic=full("t"))
+        assert world.budget.held == 6 * MIB
+        assert world.budget.refused == 2
+    assert "limits.held_bytes" in str([each.__dict__.get("fields") for each in caplog.records])
+
+
+def a_byte_now_and_then_does_not_keep_a_frame_open() -> None:
+    with CostWorld(frame_s=30.0) as world:
+        raw = world.raw()
+        half(raw, 10)
+        connection = world.connection(raw)
+        until(lambda: connection.reader.pending == 10)
+        now = world.loop.time()
+
+        def look(after_s: float) -> None:
+            async def look() -> None:
+                connection.look(now + after_s)
+
+            world.run(look())
+
+        look(29)
+        raw.socket.sendall(b"\0")
+        until(lambda: connection.reader.pending == 11)
+        look(31)
+        (kind, error), *more = raw.closed()
+        assert (kind, more) == (Type.ERROR, [])
+        assert "limits.frame_s" in error.message
+
+
+def a_slow_client_that_keeps_pace_is_not_closed() -> None:
+    """A megabyte in a minute is slow, and not too slow; nor does the time count in which it was not read."""
+    with CostWorld(frame_s=30.0) as world:
+        raw, paused = world.raw(), world.raw()
+        half(raw, MIB)
+        half(paused, 10)
+        first, second = world.connection(raw), world.connection(paused)
+        until(lambda: (first.reader.pending, second.reader.pending) == (MIB, 10))
+
+        async def look() -> None:
+            now = first.loop.time()
+            first.look(now + 60)
+            second.pause("test")
+            second._paused_at -= 100
+            second._frame.rest(-100)  # as if it had begun long ago
+            second.go_on("test")
+            second.look(now + 1)
+
+        world.run(look())
+        assert [first._closing, second._closing] == [False, False]
+
+
+def a_reader_that_does_not_read_costs_its_buffer_and_one_read(durable: bool) -> None:
+    """I84: however large the backlog and however many permits it gave."""
+    with CostWorld() as world:
+
+        async def fill() -> None:
+            async with world.broker.producer("t") as producer:
+                await producer.send_many([bytes(8 << 10)] * 1000)
+
+        world.run(fill())
+        raw = world.raw(receive_bytes=1 << 16)
+        raw.subscribe("t", durable=durable)
+        raw.flow(1_000_000)
+        connection = world.connection(raw)
+        until(lambda: connection.stalled)
+        world.idle()
+        assert 512 << 10 < held(connection) < 1100 << 10
+        assert world.budget.held >= held(connection)
+        raw.messages(1000)  # and it is given all, when it reads
+        world.idle()
+        assert world.budget.held < 10_000
+
+
+def a_client_that_reads_a_byte_now_and_then_is_closed() -> None:
+    with CostWorld(topics=1000, name_bytes=400, keep_alive_s=30.0) as world:
+        raw = world.raw(receive_bytes=1 << 16)
+        raw.socket.sendall(lists(20))
+        connection = world.connection(raw)
+        until(lambda: connection.stalled)
+        world.idle()
+
+        async def look() -> None:
+            now = connection.loop.time()
+            connection.look(now + 59)
+            assert connection._transport is not None
+            connection._unsent += 1  # one byte has left
+            connection.look(now + 61)
+
+        world.run(look())
+        until(lambda: not world.server.connections)
+
+
+# -- what is told --------------------------------------------------------------------------------------
+
+
+def refusals_are_logged_with_their_reason_and_throttled(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "holdfast.wire")
+    with CostWorld() as world:
+        raw = world.raw()
+        for number in range(Refusals.BURST + 30):
+            raw.tell(Type.LOOKUP, topic="not/a/topic/name:/", request_id=number)
+        for _ in range(Refusals.BURST + 30):
+            raw.expect(Type.LOOKUP_RESPONSE)
+        lines = [each.__dict__["fields"] for each in caplog.records if each.message == "request refused"]
+        assert Refusals.BURST <= len(lines) <= Refusals.BURST + 5
+        assert all(each["request"] == "lookupTopic" and each["why"] for each in lines)
+
+        async def later() -> None:
+            world.server.refusals._looked -= 10
+
+        world.run(later())
+        raw.ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic="x" * 5000 + "/y")
+        last = caplog.records[-1].__dict__["fields"]
+        assert last["unsaid"] >= 25
+        assert len(last["why"]) == 500
+
+
+def a_client_cannot_have_the_memory_of_all_by_its_sessions() -> None:
+    """Producers and consumers count, with their properties; what is closed counts no more."""
+    with CostWorld(held_bytes=40_000) as world:
+        raw = world.raw()
+        metadata = [{"key": "k", "value": "v" * 8000}]
+        raw.produce("t", 1, metadata=metadata)
+        raw.subscribe("t", 1, sub_type=1, metadata=metadata)
+        raw.subscribe("t", 2, sub_type=1, metadata=metadata)
+        assert 36_000 < world.budget.held < 40_000
+        for kind, more in ((Type.PRODUCER, {"producer_id": 9}), (Type.SUBSCRIBE, {"consumer_id": 9})):
+            error = raw.ask(
+                kind,
+                Type.ERROR,
+                topic=full("t"),
+                metadata=metadata,
+                **more,
+                **({"subscription": "s", "subType": 1} if kind == Type.SUBSCRIBE else {}),
+            )
+            assert error.error == pb.TooManyRequests
+            assert "limits.held_bytes" in error.message
+        raw.ask(Type.CLOSE_CONSUMER, consumer_id=2)
+        raw.ask(Type.CLOSE_PRODUCER, producer_id=1)
+        raw.subscribe("t", 9, sub_type=1, metadata=metadata)
+        with contextlib.suppress(OSError):
+            raw.close()
+        until(lambda: world.budget.held == 0)

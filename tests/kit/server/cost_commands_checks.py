@@ -1,0 +1,136 @@
+"""Single commands that would cost much: each is carried out in slices, once, or not at all (I89)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from holdfast.broker.topic import Topic
+from holdfast.wire import sink
+from holdfast.wire.pace import Appetite
+from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.wire.sink import WireConsumer
+from tests.kit.server.cost_world import CostWorld
+from tests.kit.server.wire_raw import Raw, Type, frame_of, full
+
+
+def filled(world: CostWorld, count: int) -> tuple[Raw, list[Any]]:
+    """A client with a Shared consumer that holds so many messages; their ids."""
+
+    async def fill() -> None:
+        async with world.broker.producer("t") as producer:
+            await producer.send_many([b"x"] * count)
+
+    world.run(fill())
+    raw = world.raw()
+    raw.subscribe("t", sub_type=1)
+    raw.flow(count)
+    return raw, [each.message_id for each in raw.messages(count)]
+
+
+def many_ids_are_redelivered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    slices: list[int] = []
+    real = WireConsumer._redeliver
+
+    def noted(self: WireConsumer, ids: Any) -> None:
+        slices.append(len(ids))
+        real(self, ids)
+
+    monkeypatch.setattr(sink, "SLICE_IDS", 10)
+    monkeypatch.setattr(WireConsumer, "_redeliver", noted)
+    with CostWorld() as world:
+        raw, ids = filled(world, 35)
+        kind = Type.REDELIVER_UNACKNOWLEDGED_MESSAGES
+        raw.socket.sendall(
+            frame_of(kind, consumer_id=1, message_ids=ids)
+            + frame_of(Type.FLOW, consumer_id=1, messagePermits=35)
+        )
+        again = [each.message_id.entryId for each in raw.messages(35)]
+        assert sorted(again) == [each.entryId for each in ids]
+        assert slices == [10, 10, 10, 5]
+        raw.ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic=full("t"))  # it is read again
+
+
+def many_parts_are_acknowledged_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "SLICE_IDS", 10)
+    slices: list[int] = []
+    real = WireConsumer._ack_parts
+
+    def noted(self: WireConsumer, parts: Any, *more: Any) -> Any:
+        slices.append(len(parts))
+        return real(self, parts, *more)
+
+    monkeypatch.setattr(WireConsumer, "_ack_parts", noted)
+    with CostWorld() as world:
+        raw, ids = filled(world, 35)
+        parts = [pb.MessageIdData(ledgerId=each.ledgerId, entryId=each.entryId, ack_set=[6]) for each in ids]
+        raw.ack(*parts, request=5)
+        assert not raw.expect(Type.ACK_RESPONSE).HasField("error")
+        assert slices == [10, 10, 10, 5]
+        assert world.broker.topic(full("t")).state.subscriptions["s"].acks.partial_count == 35
+
+
+def a_command_that_is_too_large_costs_its_connection(kind: int, fields: dict[str, Any]) -> None:
+    with CostWorld() as world:
+        raw = world.raw()
+        raw.tell(kind, request_id=1, **fields)
+        ((answer, error),) = raw.closed()
+        assert (answer, error.error) == (Type.ERROR, pb.NotAllowedError)
+        assert "are possible" in error.message
+
+
+def who_is_asked_for_a_sign_of_life_is_asked_once() -> None:
+    """However many requests want what it holds."""
+    with CostWorld() as world:
+        holder, others = world.raw(), world.raw()
+        holder.subscribe("t")
+        for number in range(20):
+            others.tell(
+                Type.SUBSCRIBE,
+                topic=full("t"),
+                consumer_id=number,
+                request_id=number,
+                subscription="s",
+                subType=0,
+            )
+        assert holder.hear()[0] == Type.PING
+        heard = []
+        with contextlib.suppress(TimeoutError):
+            heard.append(holder.hear(0.05))
+        assert heard == []
+        holder.tell(Type.PONG)
+        for _ in range(20):
+            assert others.hear()[1].error == pb.ConsumerBusy
+
+
+def the_last_message_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = 0
+    real = Topic.read
+
+    async def counted(self: Topic, *arguments: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await real(self, *arguments)
+
+    with CostWorld() as world:
+        raw, ids = filled(world, 3)
+        monkeypatch.setattr(Topic, "read", counted)
+        for _ in range(5):
+            last = raw.ask(Type.GET_LAST_MESSAGE_ID, Type.GET_LAST_MESSAGE_ID_RESPONSE, consumer_id=1)
+            assert last.last_message_id.entryId == ids[-1].entryId
+        assert reads == 1
+
+
+def less_is_read_of_a_client_whose_commands_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Appetite, "TURN_S", -1.0)
+    with CostWorld() as world:
+        raw = world.raw()
+        for _ in range(10):
+            raw.ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic=full("t"))
+        assert len(world.connection(raw).get_buffer(-1)) == Appetite.LEAST
+        monkeypatch.setattr(Appetite, "TURN_S", 1e9)
+        for _ in range(10):
+            raw.ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic=full("t"))
+        assert len(world.connection(raw).get_buffer(-1)) == 256 << 10

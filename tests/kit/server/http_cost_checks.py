@@ -1,0 +1,251 @@
+"""What HTTP clients may cost the others: pages that are made once, bodies that take nobody's place, answers
+that leave as they are read (I91)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.wire.http import scraping
+from holdfast.wire.http.connection import HttpConnection
+from holdfast.wire.logs import Refusals
+from tests.kit.server.cost_world import CostWorld
+
+MIB = 1 << 20
+PATIENCE_S = 10.0
+"""How long something may take that must happen."""
+HEALTH = "/admin/v2/brokers/health"
+
+
+def request(method: str, path: str, body: bytes = b"", length: int | None = None) -> bytes:
+    """A request; its body may be shorter than it says."""
+    size = len(body) if length is None else length
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode() + body
+
+
+@contextlib.contextmanager
+def client(world: CostWorld, receive_bytes: int = 0) -> Iterator[socket.socket]:
+    with socket.socket() as channel:
+        if receive_bytes:
+            channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        channel.settimeout(PATIENCE_S)
+        channel.connect(("127.0.0.1", world.http.port or 0))
+        yield channel
+
+
+def status(channel: socket.socket) -> int:
+    """Of the next answer."""
+    return int(channel.recv(1 << 16).split()[1])
+
+
+def whole(channel: socket.socket) -> bytes:
+    """The body of an answer that tells its length."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += channel.recv(1 << 16)
+    head, _, body = data.partition(b"\r\n\r\n")
+    (length,) = (
+        int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
+    )
+    while len(body) < length:
+        body += channel.recv(1 << 16)
+    return body
+
+
+async def unsent(world: CostWorld) -> int:
+    """What waits to be sent over HTTP, in all."""
+    found = [each._transport for each in world.http.connections.values()]
+    return sum(0 if each is None else each.get_write_buffer_size() for each in found)
+
+
+# -- bodies --------------------------------------------------------------------------------------------
+
+
+def open_bodies_take_nobodys_place() -> None:
+    """More of them than requests may be under way: health and administration are answered all the same."""
+    with CostWorld(http={"requests_max": 3}) as world, contextlib.ExitStack() as open_:
+        for _ in range(10):
+            channel = open_.enter_context(client(world))
+            channel.sendall(request("PUT", "/admin/v2/tenants/x", b"{", length=1000))
+        world.run(wait_for(lambda: world.http._under_way == 10))
+        for path in (HEALTH, "/admin/v2/brokers/ready", "/status.html", "/admin/v2/tenants", "/metrics"):
+            with client(world) as other:
+                other.sendall(request("GET", path))
+                assert status(other) == 200, path
+
+
+def health_has_a_place_in_any_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    with CostWorld(http={"requests_max": 3}) as world:
+        monkeypatch.setattr(world.http, "_working", 3)
+        for path, expected in ((HEALTH, 200), ("/status.html", 200), ("/admin/v2/tenants", 503)):
+            with client(world) as other:
+                other.sendall(request("GET", path))
+                assert status(other) == expected, path
+
+
+def a_body_has_its_time(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "holdfast.http")
+    with CostWorld(http={"body_s": 0.1}) as world, client(world) as slow:
+        slow.sendall(request("PUT", "/admin/v2/tenants/x", b"{", length=1000))
+        answer = slow.recv(1 << 16)
+        assert answer.split()[1] == b"400"
+        assert b"limits.frame_s" in answer
+        assert world.budget.held == 0
+    assert "limits.frame_s" in caplog.records[-1].__dict__["fields"]["why"]
+
+
+def bodies_count_for_what_is_held() -> None:
+    with CostWorld(held_bytes=MIB, http={"body_bytes_max": MIB}) as world, contextlib.ExitStack() as open_:
+        answers = []
+        for _ in range(4):
+            channel = open_.enter_context(client(world))
+            channel.sendall(request("PUT", "/admin/v2/tenants/x", b" " * 400_000, length=500_000))
+            answers.append(channel)
+            world.run(settle())
+        assert world.budget.held <= MIB
+        for refused in answers[2:]:
+            answer = refused.recv(1 << 16)
+            assert answer.split()[1] == b"503"
+            assert b"limits.held_bytes" in answer
+
+
+async def wait_for(true: Any) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not true():
+            await asyncio.sleep(0.002)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0.002)
+
+
+# -- answers -------------------------------------------------------------------------------------------
+
+
+def scrapes_at_the_same_time_share_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty of them: one page is made, and nobody has a copy of its own."""
+    monkeypatch.setattr(scraping, "STEP_S", 0.0)
+    with CostWorld(topics=300) as world, contextlib.ExitStack() as open_:
+        channels = [open_.enter_context(client(world, receive_bytes=1 << 16)) for _ in range(20)]
+        for channel in channels:
+            channel.sendall(request("GET", "/metrics"))
+        world.run(wait_for(lambda: world.http.scrapes.made == 1))
+        world.run(settle())
+        assert world.run(unsent(world)) < 20 * 256 << 10
+        pages = [whole(channel) for channel in channels]
+        assert len(set(pages)) == 1
+        assert len(pages[0]) > MIB
+        assert pages[0].count(b"topic-00299") > 30
+        assert world.http.scrapes.made == 1
+
+
+def slow_scrapers_keep_two_pages_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each asks when the page before is old: the third is given the second's."""
+    with CostWorld(topics=100) as world, contextlib.ExitStack() as open_:
+        channels = [open_.enter_context(client(world, receive_bytes=1 << 14)) for _ in range(5)]
+        for channel in channels:
+            channel.sendall(request("GET", "/metrics"))
+            world.run(settle())
+        assert world.http.scrapes.made == 2
+        size = max(each.size for each in world.http.scrapes._alive)
+        assert size <= world.budget.held <= 2 * size + 100_000
+        for channel in channels:
+            whole(channel)
+        world.run(settle())
+        assert world.budget.held <= size
+
+
+def making_a_page_lets_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop has many turns while a page is made."""
+    monkeypatch.setattr(scraping, "STEP_S", 0.0)
+    with CostWorld(topics=200) as world:
+
+        async def turns() -> int:
+            count = 0
+            making = asyncio.ensure_future(world.http.scrapes.sheet())
+            while not making.done():
+                count += 1
+                await asyncio.sleep(0)
+            return count
+
+        assert world.run(turns()) > 190
+
+
+def large_answers_leave_as_they_are_read(path: str) -> None:
+    """Pipelined by clients that do not read: what waits is a piece or two each, and counts."""
+    with CostWorld(topics=1000, name_bytes=400) as world, contextlib.ExitStack() as open_:
+        channels = [open_.enter_context(client(world, receive_bytes=1 << 16)) for _ in range(3)]
+        for channel in channels:
+            channel.sendall(request("GET", f"/admin/v2/{path}") * 30)
+        world.run(settle())
+        assert world.run(unsent(world)) < 3 * 512 << 10
+        assert world.budget.held > MIB
+        whole(channels[0])
+        for channel in channels:
+            channel.close()
+        world.run(wait_for(lambda: world.budget.held == 0))
+
+
+def answers_that_are_too_much_for_all_are_refused() -> None:
+    with CostWorld(topics=1000, name_bytes=400, held_bytes=MIB) as world, contextlib.ExitStack() as open_:
+        told = []
+        for _ in range(4):
+            channel = open_.enter_context(client(world, receive_bytes=1 << 14))
+            channel.sendall(request("GET", "/admin/v2/persistent/public/default"))
+            world.run(settle())
+            told.append(channel)
+        assert [status(each) for each in told] == [200, 200, 503, 503]
+        assert world.budget.held <= MIB
+
+
+def a_client_that_reads_its_answer_byte_by_byte_is_closed() -> None:
+    world = CostWorld(topics=1000, name_bytes=400, http={"keep_alive_s": 60.0})
+    with world, client(world, receive_bytes=1 << 14) as slow:
+        slow.sendall(request("GET", "/admin/v2/persistent/public/default"))
+        world.run(settle())
+        (connection,) = world.http.connections.values()
+        world.run(look(connection, 0))
+        slow.recv(1)
+        world.run(look(connection, 59))
+        assert connection._transport is not None
+        world.run(look(connection, 61))
+        world.run(wait_for(lambda: not world.http.connections))
+
+
+async def look(connection: HttpConnection, after_s: float) -> None:
+    """As if so much later."""
+    real = connection._loop
+    connection._loop = Later(real, after_s)  # type: ignore[assignment]
+    try:
+        connection.look()
+    finally:
+        connection._loop = real
+
+
+class Later:
+    def __init__(self, loop: asyncio.AbstractEventLoop, after_s: float) -> None:
+        self._loop = loop
+        self._after_s = after_s
+
+    def time(self) -> float:
+        return self._loop.time() + self._after_s
+
+
+def refusals_of_http_are_logged_with_their_reason_and_throttled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "holdfast.http")
+    with CostWorld() as world, client(world) as channel:
+        for _ in range(Refusals.BURST + 20):
+            channel.sendall(request("PUT", "/admin/v2/tenants/bad%20name"))
+            assert status(channel) == 412
+    lines = [each.__dict__["fields"] for each in caplog.records]
+    assert Refusals.BURST <= len(lines) <= Refusals.BURST + 5
+    assert {(each["status"], each["method"]) for each in lines} == {(412, "PUT")}
+    assert all("cannot name a tenant" in each["why"] for each in lines)

@@ -1,0 +1,93 @@
+"""The table of asymmetry can fail: each mistake makes one of its rows cost too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from holdfast.wire.http.server import ROUTES
+from tests.kit.server import asymmetry_checks as tests
+from tests.kit.server import cost_mutants as cost
+from tests.kit.server.asymmetry import COMMANDS, LARGEST, Population
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Population]:
+    population = Population(tests.SMALL)
+    yield population
+    population.end()
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[Population]:
+    population = Population(tests.LARGE)
+    yield population
+    population.end()
+
+
+def parts_one_by_one(patch: Patch) -> None:
+    """Every part of a batch is looked at by itself, and again."""
+    from holdfast.broker.dispatcher import Dispatcher
+
+    def each(self: Dispatcher, parts: list[tuple[int, int]], number: int, receipt: bool = False) -> None:
+        for ordinal, mask in parts:
+            for _ in range(5):
+                self.ack_all_but(ordinal, mask, number, receipt)
+
+    patch.setattr(Dispatcher, "ack_all_but_many", each)
+
+
+def stats_look_for_readers(patch: Patch) -> None:
+    """Each reader's stats look for it among all."""
+    from holdfast.broker.dispatcher import Dispatcher
+    from holdfast.wire.http.stats import Looks
+
+    real = Looks._volatile
+
+    def volatile(self: Looks, topic: object, dispatcher: Dispatcher) -> object:
+        for each in topic.dispatchers.values():  # type: ignore[attr-defined]
+            assert each.stats() is not None
+        return real(self, topic, dispatcher)  # type: ignore[arg-type]
+
+    patch.setattr(Looks, "_volatile", volatile)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str, int]] = [
+    (cost.stats_of_all, "CONSUMER_STATS", 1),
+    (cost.a_list_each_time, "GET_TOPICS_OF_NAMESPACE", 1),
+    (cost.answers_without_a_reader, "GET_SCHEMA", 0),
+    (parts_one_by_one, "ACK of parts", 1),
+    (stats_look_for_readers, "GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats", 1),
+]
+
+
+@pytest.mark.parametrize(("mutant", "name", "count"), MUTANTS, ids=lambda each: getattr(each, "__name__", ""))
+def test_it_is_noticed(
+    mutant: Callable[[Patch], None],
+    name: str,
+    count: int,
+    small: Population,
+    large: Population,
+    monkeypatch: Patch,
+) -> None:
+    """The row holds as it is, and not with the mistake."""
+    rows = [row for row in COMMANDS if str(row) == name]
+    largest = [row for row in LARGEST if str(row) == name]
+    routes = [route for route in ROUTES if f"{route.method} {route.path}" == name]
+
+    def check() -> None:
+        for row in rows:
+            tests.a_command(row, count, small, large)
+        for row in largest:
+            tests.a_command_of_the_largest_size(row, large)
+        for route in routes:
+            tests.a_route(route, count, large)
+
+    assert len(rows + largest) + len(routes) == 1
+    check()
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check()

@@ -1,0 +1,275 @@
+"""The tests of what clients cost can fail: each mistake brings an old fault back, and is noticed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.dispatch_types import DispatchOptions
+from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.topic import Topic
+from holdfast.errors import Closed
+from holdfast.wire.budget import Budget
+from holdfast.wire.connection import Connection
+from holdfast.wire.listing import Listings
+from holdfast.wire.logs import Refusals
+from holdfast.wire.pace import Appetite, Pace
+from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.wire.quota import Gauge, Quota
+from holdfast.wire.sink import WireConsumer
+from holdfast.wire.turns import Pending
+from holdfast.wire.watching import Subject, Watching
+from tests.kit.server import cost_checks as tests
+from tests.kit.server import cost_commands_checks as singles
+from tests.kit.server import quota_checks as quota
+from tests.kit.server.cost_mutants import a_list_each_time, answers_without_a_reader, stats_of_all
+
+Patch = pytest.MonkeyPatch
+LOOKUP: dict[str, Any] = {"kind": pb.BaseCommand.LOOKUP, "fields": {"topic": "x" * (129 << 10)}}
+PRODUCER: dict[str, Any] = {
+    "kind": pb.BaseCommand.PRODUCER,
+    "fields": {"topic": "t", "producer_id": 1, "metadata": [{"key": "", "value": ""}] * 1001},
+}
+
+
+def all_at_once(patch: Patch) -> None:
+    """A connection begins all of its requests before another has its turn."""
+
+    def add(self: Pending, request: Any, message: Any) -> None:
+        self._waiting.append((request, message))
+        self._large = None
+        self.begin()
+
+    patch.setattr(Pending, "add", add)
+
+
+def lists_of_old(patch: Patch) -> None:
+    """What was encoded once is told for ever."""
+    real = Listings.of
+    patch.setattr(Listings, "of", functools.cache(real))
+
+
+def readers_are_looked_for(patch: Patch) -> None:
+    """A reader that leaves is looked for among all."""
+
+    def abandoned(self: Broker, topic: Any, dispatcher: Any) -> None:
+        if dispatcher.consumers:
+            return
+        for id_, each in list(topic.dispatchers.items()):
+            if each is dispatcher and id_ < 0:
+                topic.forget(id_)
+                dispatcher.close(Closed("its last consumer has left"))
+        for name, each in list(topic.volatile.items()):
+            if each is dispatcher:
+                del topic.volatile[name]
+
+    patch.setattr(Broker, "abandoned", abandoned)
+
+
+def half_frames_stay(patch: Patch) -> None:
+    """The reader of a closed connection waits for the garbage collector."""
+    real = Connection._ended
+
+    def ended(self: Connection) -> None:
+        reader = self.reader
+        real(self)
+        self.reader = reader
+
+    patch.setattr(Connection, "_ended", ended)
+
+
+def nobody_counts(patch: Patch) -> None:
+    patch.setattr(Budget, "hold", lambda self, holder, size, close=None: None)
+
+
+def nobody_is_refused(patch: Patch) -> None:
+    patch.setattr(Budget, "admit", lambda self, size, what: None)
+
+
+def any_pace_will_do(patch: Patch) -> None:
+    patch.setattr(Pace, "late", lambda self, now, moved: False)
+
+
+def pauses_count(patch: Patch) -> None:
+    """The time in which a connection is not read counts against its client."""
+    real = Pace.rest
+    patch.setattr(Pace, "rest", lambda self, seconds: real(self, min(seconds, 0.0)))
+
+
+def every_refusal_is_said(patch: Patch) -> None:
+    real = Refusals.say
+
+    def say(self: Refusals, text: str, why: object, **fields: Any) -> bool:
+        self._left = 9.0
+        return real(self, text, why, **fields)
+
+    patch.setattr(Refusals, "say", say)
+
+
+def refusals_are_silent(patch: Patch) -> None:
+    patch.setattr(Refusals, "say", lambda self, text, why, **fields: False)
+
+
+def no_quota(patch: Patch) -> None:
+    patch.setattr(Quota, "_guard", lambda self, event: None)
+
+
+def what_comes_does_not_count(patch: Patch) -> None:
+    """Only what is there is counted: many at once are let in."""
+    real = Gauge.take
+
+    def take(self: Gauge, name: Any, size: int = 1) -> Any:
+        self._coming = 0
+        return real(self, name, size)
+
+    patch.setattr(Gauge, "take", take)
+
+
+def what_is_deleted_counts(patch: Patch) -> None:
+    patch.setattr(Quota, "_settled", lambda self, applied: None)
+
+
+def masks_are_believed(patch: Patch) -> None:
+    patch.setattr("holdfast.wire.sink.MASK_BITS", 1 << 30)
+
+
+def long_masks_are_dropped(patch: Patch) -> None:
+    patch.setattr("holdfast.wire.sink.CHECKS_MAX", 0)
+
+
+def a_seek_believes_masks(patch: Patch) -> None:
+    async def any_size(self: Topic, ordinal: int) -> int:
+        return 1 << 24
+
+    patch.setattr(Topic, "messages_at", any_size)
+
+
+def any_number_of_parts(patch: Patch) -> None:
+    patch.setattr(Dispatcher, "partial_batches", 0)
+
+
+def large_reads(patch: Patch) -> None:
+    """As it was: 4 MB are read for a client that reads nothing."""
+    real = DispatchOptions.__init__
+
+    def init(self: DispatchOptions, **options: Any) -> None:
+        real(self, **{"read_bytes": 4 << 20, **options})
+
+    patch.setattr(DispatchOptions, "__init__", init)
+
+
+def lists_are_free(patch: Patch) -> None:
+    patch.setattr(Watching, "_hold", lambda self, subject: None)
+
+
+def changes_for_each(patch: Patch) -> None:
+    """Every watch works out by itself what has changed."""
+
+    def since(self: Subject, before: frozenset[str]) -> tuple[list[str], list[str]]:
+        return sorted(self.topics - before), sorted(before - self.topics)
+
+    patch.setattr(Subject, "since", since)
+
+
+def in_one_go(patch: Patch) -> None:
+    """All ids of a command at once."""
+
+    def redeliver(self: WireConsumer, command: Any) -> None:
+        self._redeliver(command.message_ids)
+
+    patch.setattr(WireConsumer, "redeliver", redeliver)
+
+
+def any_size(patch: Patch) -> None:
+    patch.setattr("holdfast.wire.commands.COMMAND_BYTES_MAX", 1 << 40)
+
+
+def any_number(patch: Patch) -> None:
+    patch.setattr("holdfast.wire.commands.REPEATED_MAX", 1 << 40)
+
+
+def asks_each_time(patch: Patch) -> None:
+    """Whoever wants what another has makes the server ask that one, each time anew."""
+    real = Connection.lives
+
+    async def lives(self: Connection) -> bool:
+        if self._answers:
+            self._ping(self.loop.time())
+        return await real(self)
+
+    patch.setattr(Connection, "lives", lives)
+
+
+def the_last_is_forgotten(patch: Patch) -> None:
+    patch.setattr(
+        Topic, "last_index", property(lambda self: (-1, -1), lambda self, value: None), raising=False
+    )
+
+
+def the_same_appetite(patch: Patch) -> None:
+    patch.setattr(Appetite, "took", lambda self, seconds: None)
+
+
+NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
+    (answers_without_a_reader, tests.no_answers_are_computed_for_a_client_that_does_not_read, {}),
+    (all_at_once, tests.requests_of_one_connection_let_those_of_others_pass, {}),
+    (a_list_each_time, tests.a_list_that_is_asked_for_again_costs_no_look_at_the_topics, {}),
+    (lists_of_old, tests.a_list_follows_what_is_created_and_deleted, {"patterned": False}),
+    (stats_of_all, tests.the_stats_of_each_consumer_look_at_one, {}),
+    (readers_are_looked_for, tests.consumers_that_leave_together_cost_each_the_same, {"durable": False}),
+    (half_frames_stay, tests.a_closed_connection_holds_no_half_frame, {}),
+    (nobody_counts, tests.half_frames_have_a_limit_for_all_connections, {}),
+    (nobody_is_refused, tests.a_client_cannot_have_the_memory_of_all_by_its_sessions, {}),
+    (
+        large_reads,
+        tests.a_reader_that_does_not_read_costs_its_buffer_and_one_read,
+        {"durable": False},
+    ),
+    (lists_are_free, tests.watched_lists_count_for_what_is_held, {}),
+    (changes_for_each, tests.who_watches_the_same_is_told_the_same, {}),
+    (any_pace_will_do, tests.a_byte_now_and_then_does_not_keep_a_frame_open, {}),
+    (any_pace_will_do, tests.a_client_that_reads_a_byte_now_and_then_is_closed, {}),
+    (pauses_count, tests.a_slow_client_that_keeps_pace_is_not_closed, {}),
+    (every_refusal_is_said, tests.refusals_are_logged_with_their_reason_and_throttled, {}),
+    (refusals_are_silent, tests.refusals_are_logged_with_their_reason_and_throttled, {}),
+    (in_one_go, singles.many_ids_are_redelivered_in_slices, {}),
+    (any_size, singles.a_command_that_is_too_large_costs_its_connection, LOOKUP),
+    (any_number, singles.a_command_that_is_too_large_costs_its_connection, PRODUCER),
+    (asks_each_time, singles.who_is_asked_for_a_sign_of_life_is_asked_once, {}),
+    (the_last_is_forgotten, singles.the_last_message_is_read_once, {}),
+    (the_same_appetite, singles.less_is_read_of_a_client_whose_commands_take_long, {}),
+    *(
+        (no_quota, quota.so_many_and_no_more, {"setting": setting, "make": make, "there": there})
+        for setting, make, there in quota.COUNTS
+    ),
+    (no_quota, quota.properties_and_schemas_have_a_size, {}),
+    (no_quota, quota.names_properties_and_schemas_have_a_limit_in_all, {}),
+    (what_comes_does_not_count, quota.many_at_once_are_counted_exactly, {}),
+    (what_is_deleted_counts, quota.names_properties_and_schemas_have_a_limit_in_all, {}),
+    (masks_are_believed, quota.a_false_mask_is_not_kept, {"size": 100}),
+    (long_masks_are_dropped, quota.a_true_mask_of_a_large_batch_is_kept, {}),
+    (a_seek_believes_masks, quota.a_seek_with_a_false_mask_keeps_nothing, {}),
+    (any_number_of_parts, quota.so_many_batches_are_acknowledged_in_part, {}),
+]
+
+
+@pytest.mark.parametrize(("mutant", "test", "given"), NOTICED, ids=lambda each: getattr(each, "__name__", ""))
+def test_it_is_noticed(
+    mutant: Callable[[Patch], None],
+    test: Callable[..., None],
+    given: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(tests.until, "__defaults__", (1.0,))
+    monkeypatch.setattr("tests.kit.server.wire_raw.PATIENCE_S", 1.0)
+    mutant(monkeypatch)
+    more = {"monkeypatch": monkeypatch, "caplog": caplog}
+    wanted = inspect.signature(test).parameters
+    with pytest.raises((AssertionError, TimeoutError, LookupError, ValueError)):
+        test(**given, **{name: each for name, each in more.items() if name in wanted})

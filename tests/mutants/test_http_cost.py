@@ -1,0 +1,129 @@
+"""The tests of what HTTP clients cost can fail: each mistake brings an old fault back, and is noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.broker import metrics
+from holdfast.wire.budget import Budget
+from holdfast.wire.http import scraping
+from holdfast.wire.http.routing import Call, Route
+from holdfast.wire.http.scraping import Scrapes
+from holdfast.wire.http.server import HttpServer
+from holdfast.wire.logs import Refusals
+from holdfast.wire.pace import Pace
+from tests.kit.server import http_cost_checks as tests
+
+Patch = pytest.MonkeyPatch
+
+
+def bodies_take_places(patch: Patch) -> None:
+    """A request is under way while its body comes in."""
+    real = Call.read_body
+
+    async def read_body(self: Call) -> None:
+        self.server._working += 1
+        try:
+            await real(self)
+        finally:
+            self.server._working -= 1
+
+    patch.setattr(Call, "read_body", read_body)
+
+
+def health_waits_in_line(patch: Patch) -> None:
+    """Who asks whether the server is well is told that there are too many."""
+    real = HttpServer._place.__wrapped__  # type: ignore[attr-defined]
+
+    @contextlib.contextmanager
+    def place(self: HttpServer, route: Route) -> Iterator[None]:
+        yield from real(self, dataclasses.replace(route, action="admin"))
+
+    patch.setattr(HttpServer, "_place", place)
+
+
+def bodies_have_all_the_time(patch: Patch) -> None:
+    patch.setattr("holdfast.wire.http.routing.SLOWEST_BYTES_S", 1e-9)
+    real = Call._read
+
+    async def read(self: Call) -> bytes:
+        object.__setattr__(self.server.options, "body_s", 1e9)
+        return await real(self)
+
+    patch.setattr(Call, "_read", read)
+
+
+def nobody_is_refused(patch: Patch) -> None:
+    patch.setattr(Budget, "admit", lambda self, size, what: None)
+
+
+def a_page_each(patch: Patch) -> None:
+    """Every scrape makes its own."""
+    patch.setattr(Scrapes, "sheet", lambda self: self._make())
+
+
+def pages_without_end(patch: Patch) -> None:
+    patch.setattr(scraping, "PAGES_MAX", 1000)
+
+
+def a_page_in_one_go(patch: Patch) -> None:
+    def collect(*arguments: Any) -> Iterator[None]:
+        for _ in metrics.collect(*arguments):
+            pass
+        yield
+
+    patch.setattr(scraping, "collect", collect)
+
+
+def answers_at_once(patch: Patch) -> None:
+    """A large answer is handed over whole, and is nobody's any more."""
+    patch.setattr("holdfast.wire.http.server.PIECE_BYTES", 1 << 40)
+
+
+def any_pace_will_do(patch: Patch) -> None:
+    patch.setattr(Pace, "late", lambda self, now, moved: False)
+
+
+def refusals_are_silent(patch: Patch) -> None:
+    patch.setattr(Refusals, "say", lambda self, text, why, **fields: False)
+
+
+NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
+    (bodies_take_places, tests.open_bodies_take_nobodys_place, {}),
+    (health_waits_in_line, tests.health_has_a_place_in_any_crowd, {}),
+    (bodies_have_all_the_time, tests.a_body_has_its_time, {}),
+    (nobody_is_refused, tests.bodies_count_for_what_is_held, {}),
+    (nobody_is_refused, tests.answers_that_are_too_much_for_all_are_refused, {}),
+    (a_page_each, tests.scrapes_at_the_same_time_share_a_page, {}),
+    (pages_without_end, tests.slow_scrapers_keep_two_pages_in_memory, {}),
+    (a_page_in_one_go, tests.making_a_page_lets_others_work, {}),
+    (
+        answers_at_once,
+        tests.large_answers_leave_as_they_are_read,
+        {"path": "persistent/public/default"},
+    ),
+    (any_pace_will_do, tests.a_client_that_reads_its_answer_byte_by_byte_is_closed, {}),
+    (refusals_are_silent, tests.refusals_of_http_are_logged_with_their_reason_and_throttled, {}),
+]
+
+
+@pytest.mark.parametrize(("mutant", "test", "given"), NOTICED, ids=lambda each: getattr(each, "__name__", ""))
+def test_it_is_noticed(
+    mutant: Callable[[Patch], None],
+    test: Callable[..., None],
+    given: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(tests, "PATIENCE_S", 1.0)
+    mutant(monkeypatch)
+    more = {"monkeypatch": monkeypatch, "caplog": caplog}
+    wanted = inspect.signature(test).parameters
+    with pytest.raises((AssertionError, TimeoutError, LookupError)):
+        test(**given, **{name: each for name, each in more.items() if name in wanted})

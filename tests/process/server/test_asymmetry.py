@@ -1,0 +1,63 @@
+"""No command and no route costs much more than it sends: every one of them, alone and pipelined (I89, I91).
+
+Costs are counted, so that no machine is too slow or too fast for them: see tests/kit/server/asymmetry.py. The
+bounds below are what this server promises; each is at least twice of what was counted when they were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.wire.http.routing import Route
+from holdfast.wire.http.server import ROUTES
+from tests.kit.server import asymmetry_checks as checks
+from tests.kit.server.asymmetry import COMMANDS, LARGEST, ROUTES_PIPELINED, Population, Row
+from tests.kit.server.asymmetry_checks import LARGE, SMALL
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Population]:
+    population = Population(SMALL)
+    yield population
+    population.end()
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[Population]:
+    population = Population(LARGE)
+    yield population
+    population.end()
+
+
+def test_every_command_is_in_the_table() -> None:
+    checks.every_command_is_in_the_table()
+
+
+@pytest.mark.parametrize("row", COMMANDS, ids=str)
+@pytest.mark.parametrize("count", [1, 0], ids=["alone", "pipelined"])
+def test_a_command(row: Row, count: int, small: Population, large: Population) -> None:
+    checks.a_command(row, count, small, large)
+
+
+@pytest.mark.parametrize("row", LARGEST, ids=str)
+def test_a_command_of_the_largest_size(row: Row, large: Population) -> None:
+    checks.a_command_of_the_largest_size(row, large)
+
+
+@pytest.mark.parametrize("row", [row for row in COMMANDS if not row.words], ids=str)
+@pytest.mark.parametrize("size", [60_000, (1 << 20) - 100], ids=["60k", "1M"])
+def test_a_command_stuffed_with_nothing(row: Row, size: int, large: Population) -> None:
+    checks.a_command_stuffed_with_nothing(row, size, large)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("count", [1, ROUTES_PIPELINED], ids=["alone", "pipelined"])
+def test_a_route(route: Route, count: int, large: Population) -> None:
+    checks.a_route(route, count, large)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_a_route_with_the_largest_body(route: Route, large: Population) -> None:
+    checks.a_route_with_the_largest_body(route, large)

@@ -1,0 +1,45 @@
+"""Single commands that would cost much: each is carried out in slices, once, or not at all (I89)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kit.server import cost_commands_checks as checks
+from tests.kit.server.wire_raw import Type, full
+
+
+def test_many_ids_are_redelivered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.many_ids_are_redelivered_in_slices(monkeypatch)
+
+
+def test_many_parts_are_acknowledged_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.many_parts_are_acknowledged_in_slices(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (Type.LOOKUP, {"topic": "x" * (129 << 10)}),
+        (Type.GET_TOPICS_OF_NAMESPACE, {"namespace": "x" * (129 << 10)}),
+        (
+            Type.PRODUCER,
+            {"topic": full("t"), "producer_id": 1, "metadata": [{"key": "", "value": ""}] * 1001},
+        ),
+    ],
+)
+def test_a_command_that_is_too_large_costs_its_connection(kind: int, fields: dict[str, Any]) -> None:
+    checks.a_command_that_is_too_large_costs_its_connection(kind, fields)
+
+
+def test_who_is_asked_for_a_sign_of_life_is_asked_once() -> None:
+    checks.who_is_asked_for_a_sign_of_life_is_asked_once()
+
+
+def test_the_last_message_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.the_last_message_is_read_once(monkeypatch)
+
+
+def test_less_is_read_of_a_client_whose_commands_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.less_is_read_of_a_client_whose_commands_take_long(monkeypatch)

@@ -1,0 +1,55 @@
+"""What HTTP clients may cost the others: pages that are made once, bodies that take nobody's place, answers
+that leave as they are read (I91)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kit.server import http_cost_checks as checks
+
+
+def test_open_bodies_take_nobodys_place() -> None:
+    checks.open_bodies_take_nobodys_place()
+
+
+def test_health_has_a_place_in_any_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.health_has_a_place_in_any_crowd(monkeypatch)
+
+
+def test_a_body_has_its_time(caplog: pytest.LogCaptureFixture) -> None:
+    checks.a_body_has_its_time(caplog)
+
+
+def test_bodies_count_for_what_is_held() -> None:
+    checks.bodies_count_for_what_is_held()
+
+
+def test_scrapes_at_the_same_time_share_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.scrapes_at_the_same_time_share_a_page(monkeypatch)
+
+
+def test_slow_scrapers_keep_two_pages_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.slow_scrapers_keep_two_pages_in_memory(monkeypatch)
+
+
+def test_making_a_page_lets_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.making_a_page_lets_others_work(monkeypatch)
+
+
+@pytest.mark.parametrize("path", ["namespaces/public/default/topics", "persistent/public/default"])
+def test_large_answers_leave_as_they_are_read(path: str) -> None:
+    checks.large_answers_leave_as_they_are_read(path)
+
+
+def test_answers_that_are_too_much_for_all_are_refused() -> None:
+    checks.answers_that_are_too_much_for_all_are_refused()
+
+
+def test_a_client_that_reads_its_answer_byte_by_byte_is_closed() -> None:
+    checks.a_client_that_reads_its_answer_byte_by_byte_is_closed()
+
+
+def test_refusals_of_http_are_logged_with_their_reason_and_throttled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    checks.refusals_of_http_are_logged_with_their_reason_and_throttled(caplog)
