@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <charconv>
 #include <deque>
 #include <limits>
 #include <optional>
@@ -42,11 +43,13 @@ enum class Column : u32 {
     corrupt,
     key_encoding,
     ordering_key,
+    stored_time,
+    unique_id,
 };  // the order of kColumnNames
-inline constexpr std::array<std::string_view, 15> kColumnNames = {
-    "key",         "value",      "topic",    "partition",   "messageId",
-    "publishTime", "eventTime",  "producer", "sequenceId",  "properties",
-    "position",    "encryption", "corrupt",  "keyEncoding", "orderingKey"};
+inline constexpr std::array<std::string_view, 17> kColumnNames = {
+    "key",       "value",       "topic",       "partition",  "messageId", "publishTime",
+    "eventTime", "producer",    "sequenceId",  "properties", "position",  "encryption",
+    "corrupt",   "keyEncoding", "orderingKey", "storedTime", "uniqueId"};
 
 inline constexpr i64 kNoTime = std::numeric_limits<i64>::min();
 
@@ -79,11 +82,12 @@ class ColumnData {
     ~ColumnData() {
         for (BytesColumn* each :
              {&key, &value, &topic, &producer, &property_names, &property_values, &encryption,
-              &corrupt, &key_encoding, &ordering_key}) {
+              &corrupt, &key_encoding, &ordering_key, &unique_id}) {
             pool->put(std::move(each->data()));
             pool->put(std::move(each->offsets()));
         }
-        for (auto* each : {&ledger, &entry, &publish_time, &event_time, &sequence, &position})
+        for (auto* each :
+             {&ledger, &entry, &publish_time, &event_time, &sequence, &position, &stored_time})
             pool->put(std::move(each->values()));
         for (auto* each : {&partition, &batch_index, &property_ends})
             pool->put(std::move(each->values()));
@@ -92,8 +96,8 @@ class ColumnData {
     std::shared_ptr<BufferPool> pool;
     std::size_t rows = 0;
     BytesColumn key, value, topic, producer, property_names, property_values, encryption, corrupt,
-        key_encoding, ordering_key;
-    FixedColumn<i64> ledger, entry, publish_time, event_time, sequence, position;
+        key_encoding, ordering_key, unique_id;
+    FixedColumn<i64> ledger, entry, publish_time, event_time, sequence, position, stored_time;
     FixedColumn<i32> partition, batch_index, property_ends;  // property_ends: offsets of the map
     std::vector<Column> columns;
 
@@ -141,6 +145,10 @@ class ColumnData {
                 return bytes(name, "u", key_encoding);
             case Column::ordering_key:
                 return bytes(name, "z", ordering_key);
+            case Column::stored_time:
+                return fixed(name, "tsu:UTC", stored_time);
+            case Column::unique_id:
+                return bytes(name, "u", unique_id);
             case Column::corrupt:
                 break;
         }
@@ -223,6 +231,7 @@ class ColumnDecoder {
         if (wants(Column::encryption)) out_->encryption.push(row, {}, false);
         if (wants(Column::key_encoding)) out_->key_encoding.push(row, {}, false);
         if (wants(Column::ordering_key)) out_->ordering_key.push(row, {}, false);
+        if (wants(Column::stored_time)) out_->stored_time.push(row, 0, false);
         push_place(row, ledger, entry, -1, ordinal);
         if (wants(Column::corrupt)) {
             utf8::append(out_->corrupt.data(), words);
@@ -280,6 +289,7 @@ class ColumnDecoder {
         open(Column::corrupt, out_->corrupt, 0);
         open(Column::key_encoding, out_->key_encoding, 0);
         open(Column::ordering_key, out_->ordering_key, 0);
+        open(Column::unique_id, out_->unique_id, few);
         const auto fix = [&](Column column, auto& to, std::size_t width) {
             if (wants(column)) to.values() = pool_->get(width * (rows + 1));
         };
@@ -290,6 +300,7 @@ class ColumnDecoder {
         fix(Column::event_time, out_->event_time, 8);
         fix(Column::sequence, out_->sequence, 8);
         fix(Column::position, out_->position, 8);
+        fix(Column::stored_time, out_->stored_time, 8);
         fix(Column::partition, out_->partition, 4);
         fix(Column::properties, out_->property_ends, 4);
         const i32 zero = 0;
@@ -441,6 +452,8 @@ class ColumnDecoder {
         if (wants(Column::ordering_key))
             out_->ordering_key.push(row, fields.ordering_key, fields.has_ordering_key);
         if (wants(Column::corrupt)) out_->corrupt.push(row, {}, false);
+        if (wants(Column::stored_time))  // 64 bits of nanoseconds end in the year 2554
+            out_->stored_time.push(row, static_cast<i64>(run.time(at) / 1000));
         bytes_ += metadata.size();
         push_place(row, run.ledger(), run.first_entry() + at, batch_index,
                    run.first_ordinal() + at);
@@ -453,6 +466,24 @@ class ColumnDecoder {
             out_->batch_index.push(row, batch_index);
         }
         if (wants(Column::position)) out_->position.push(row, static_cast<i64>(ordinal));
+        if (wants(Column::unique_id)) push_unique_id(row, ledger, entry, batch_index);
+    }
+
+    void push_unique_id(std::size_t row, u64 ledger, u64 entry, i32 batch_index) {
+        ByteBuffer& text = out_->unique_id.data();
+        const std::size_t before = text.size();
+        const auto add = [&](auto number) {
+            std::array<char, 20> digits;
+            char* const end = std::to_chars(digits.data(), digits.data() + 20, number).ptr;
+            text.append({digits.data(), static_cast<std::size_t>(end - digits.data())});
+        };
+        add(ledger);
+        text.append(":");
+        add(entry);
+        text.append(":");
+        add(batch_index);
+        out_->unique_id.close(row);
+        bytes_ += text.size() - before;
     }
 
     // A map has each key once: the last one counts, as with the clients.

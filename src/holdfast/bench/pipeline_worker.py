@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Broker
-from holdfast.bench.pipeline_world import TRIGGER_ROWS, MemorySource, World, cpu_seconds
+from holdfast.bench.pipeline_world import TRIGGER_ROWS, MemorySource, World, cpu_seconds, unique
 from holdfast.pipeline import session
 from holdfast.pipeline.archive import archive
 from holdfast.pipeline.java import ensure_java
@@ -85,7 +85,7 @@ class Worker:
                     piece = left // (ledgers - at) // 100 * 100
                     left -= piece
                     for done in range(0, piece, 10_000):
-                        producer.send_many([b"x" * 256] * min(10_000, piece - done))
+                        producer.send_many(unique(256, min(10_000, piece - done)))
                     if at + 1 < ledgers:
                         broker.admin.roll("orders")
             reader = self._spark.read.format("holdfast").option("path", data)
@@ -104,7 +104,7 @@ class Worker:
             broker.producer("orders", batch=100) as producer,
         ):
             for _ in range(batches + 4):
-                producer.send_many([b"x" * size] * TRIGGER_ROWS)
+                producer.send_many(unique(size, TRIGGER_ROWS))
         ours = (
             spark.readStream.format("holdfast").option("path", str(world_data)).option("topic", "orders")
             .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", TRIGGER_ROWS // 100).load()

@@ -18,7 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.parsing import seconds
 from holdfast.cli.progress import WIDTH
+from holdfast.cli.starved import GIVE_UP_S, Watch, slow_start
 from holdfast.errors import HoldfastError, Unsupported
 
 if TYPE_CHECKING:
@@ -120,9 +122,11 @@ def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps
 
         running = SparkSession.getActiveSession()
         stack.enter_context(steps.interrupts.taken())
-        with elsewhere(kept):
+        with slow_start(options.master), elsewhere(kept):
             try:
-                spark = session("holdfast", master=options.master, memory=options.memory)
+                spark = session(
+                    "holdfast", master=options.master, memory=options.memory, settings=dict(options.conf)
+                )
             except HoldfastError:
                 raise
             except Exception as error:
@@ -133,11 +137,14 @@ def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps
         if running is None:
             stack.callback(stop, spark)
         steps.spark = spark
+        watch = stack.enter_context(Watch(spark, options.worker_wait))
         try:
             yield spark, steps
         except Exception as error:
             if steps.interrupts.raised:
                 raise KeyboardInterrupt from error
+            if watch.given_up:
+                raise SparkFailed(watch.given_up) from error
             told = SparkFailed(GONE) if gone(spark, error) else in_short(error)
             if told is None:
                 raise
@@ -311,6 +318,21 @@ def add_session(group: Any) -> None:
     group.add_argument(
         "--memory", type=memory, metavar="SIZE", default="1g", help="of Spark's driver (default 1g)"
     )
+    group.add_argument(
+        "--conf",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of Spark's, such as spark.executor.memory=2g; may be given again",
+    )
+    group.add_argument(
+        "--worker-wait",
+        type=seconds,
+        default=GIVE_UP_S,
+        metavar="SECONDS",
+        help=f"give up when Spark's workers take no task for so long (default {GIVE_UP_S:g})",
+    )
     group.add_argument("--spark-log", metavar="FILE", help="keep what Spark logs")
 
 
@@ -319,6 +341,14 @@ def memory(text: str) -> str:
     if re.fullmatch(r"[1-9]\d*[mg]", text.lower()) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 800m or 2g")
     return text.lower()
+
+
+def setting(text: str) -> tuple[str, str]:
+    """One of Spark's own: spark.executor.memory=2g."""
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"spark\.[\w.-]*\w", name.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting such as spark.executor.memory=2g")
+    return name.strip(), value.strip()
 
 
 def require_spark() -> None:

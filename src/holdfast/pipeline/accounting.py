@@ -89,7 +89,7 @@ class ProducerAudit:
 
 @dataclass(frozen=True)
 class Latency:
-    """From `sent_ns` to `publishTime`, in µs. The latter has milliseconds only."""
+    """From `sent_ns`, the producer's clock, to `storedTime`, the broker's, in µs. Below 0: clock skew."""
 
     topic: str
     count: int
@@ -99,10 +99,35 @@ class Latency:
     p99: int
     p999: int
     max: int
+    skewed: int = 0
+    """Messages below 0: stored before they were sent, as these two clocks have it."""
 
     @property
     def shares(self) -> tuple[int, int, int, int]:
         return self.p50, self.p90, self.p99, self.p999
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Messages of a topic whose latency in µs is from `low` up to, without, `high`; below 0 the other end is
+    without."""
+
+    topic: str
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, topic: str, tenth: int, count: int) -> Bar:
+        """A tenth of a power of ten, counted from 1 on; 0: less than 1 µs; below 0 the same mirrored.
+
+        Example:
+            >>> Bar.of("t", 31, 2), Bar.of("t", -11, 1).low, Bar.of("t", 0, 1).high
+            (Bar(topic='t', low=1000.0, high=1258.925411794168, count=2), -12.589254117941675, 1.0)
+        """
+        size = abs(tenth)
+        near, far = (10 ** ((size - 1) / 10) if size else 0.0), 10 ** (size / 10)
+        return cls(topic, -far, -near, count) if tenth < 0 else cls(topic, near, far, count)
 
 
 @dataclass(frozen=True)
@@ -128,7 +153,7 @@ def counted(
         "partition",
         "position",
         F.col("messageId.batchIndex").alias("batchIndex"),
-        F.unix_micros("publishTime").alias("at"),
+        F.unix_micros("storedTime").alias("at"),
         "live",
         looks_numbered("value").alias("looks"),
         is_text("value").alias("text"),
@@ -149,7 +174,7 @@ def counted(
         told("order")
         overtaken, late = _order(good, any(each.duplicated for each in producers))
         told("latency")
-        latency, step_s, series, histogram = _latency(spark, good)
+        times = _latency(spark, good)
         told("details")
         gaps = _gaps(groups, producers) if any(each.lost for each in producers) else []
         repeated = _repeated(groups, good) if any(each.duplicated for each in producers) else []
@@ -162,10 +187,7 @@ def counted(
         "producers": [
             replace(each, out_of_order=late.get((each.topic, each.producer), 0)) for each in producers
         ],
-        "latency": latency,
-        "step_s": step_s,
-        "series": series,
-        "histogram": histogram,
+        **times,
         "gaps": gaps,
         "repeated": repeated,
         "overtaken": overtaken,
@@ -291,32 +313,37 @@ def _order(good: DataFrame, repeated: bool) -> tuple[list[Found], dict[tuple[str
     )
 
 
-def _latency(
-    spark: SparkSession, good: DataFrame
-) -> tuple[list[Latency], int, list[Moment], list[tuple[str, float, int]]]:
-    """By topic; over time; and how many took how long. Shares are right to 1/10,000 of the messages."""
+def _latency(spark: SparkSession, good: DataFrame) -> dict[str, Any]:
+    """By topic; over time; and how many took how long. Shares are right to 1/10,000 of the messages.
+
+    Nothing is clamped: a message that was stored before it was sent has a latency below 0.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    timed = good.where("sent_ns IS NOT NULL AND at IS NOT NULL").select(
+    sent = good.where("sent_ns IS NOT NULL").select(
         "topic", "at", F.expr("at - sent_ns DIV 1000").alias("took")
     )
+    timed = sent.where("at IS NOT NULL")
     shares = F.percentile_approx("took", list(SHARES), 10_000)
     ends = [F.array(end("took")) for end in (F.min, F.max)]
-    overall = timed.groupBy("topic").agg(
-        F.count("*").alias("n"),
-        F.concat(ends[0], shares, ends[1]).alias("took"),
+    overall = sent.groupBy("topic").agg(
+        F.count("took").alias("n"),
+        F.count_if(F.col("at").isNull()).alias("untimed"),
+        F.concat(ends[0], shares, ends[1], F.array(F.count_if(F.col("took") < 0))).alias("took"),
         F.min("at").alias("begin"),
         F.max("at").alias("end"),
     )
     rows = sorted(overall.collect(), key=lambda row: str(row["topic"]))
+    untimed = sum(row["untimed"] for row in rows)
+    rows = [row for row in rows if row["n"]]
     latency = [Latency(row["topic"], row["n"], *row["took"]) for row in rows]
     if not rows:
-        return [], 1, [], []
+        return {"latency": [], "step_s": 1, "series": [], "histogram": [], "untimed": untimed}
     span_s = (max(row["end"] for row in rows) - min(row["begin"] for row in rows)) / 1e6
     step_s = max(1, int(-(-span_s // POINTS)))
     at = F.floor(F.col("at") / (step_s * 1_000_000)) * step_s
-    tenth = F.floor(F.log10(F.greatest(F.col("took"), F.lit(1000))) * 10)
-    placed = timed.select("topic", "took", at.alias("at_s"), tenth.alias("tenth"))
+    tenth = F.signum("took") * (F.floor(F.log10(F.greatest(F.abs("took"), F.lit(1))) * 10) + 1)
+    placed = timed.select("topic", "took", at.alias("at_s"), tenth.cast("int").alias("tenth"))
     sets = [[F.col("topic"), F.col("at_s")], [F.col("topic"), F.col("tenth")]]
     with settings(spark, {"spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "2048"}):
         both = placed.groupingSets(sets, "topic", "at_s", "tenth").agg(
@@ -328,8 +355,10 @@ def _latency(
     series = [
         Moment(row["topic"], row["at_s"], row["n"], *row["shares"]) for row in told if row["at_s"] is not None
     ]
-    bars = [(row["topic"], 10 ** (row["tenth"] / 10), row["n"]) for row in told if row["tenth"] is not None]
-    return latency, step_s, series, bars
+    bars = [Bar.of(row["topic"], row["tenth"], row["n"]) for row in told if row["tenth"] is not None]
+    return {
+        "latency": latency, "step_s": step_s, "series": series, "histogram": bars, "untimed": untimed
+    }  # fmt: skip
 
 
 def _gaps(groups: DataFrame, producers: list[ProducerAudit]) -> list[Gap]:

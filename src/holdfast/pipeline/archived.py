@@ -35,7 +35,9 @@ from holdfast.errors import Corrupt, Exists, Locked, Misuse, NotFound
 
 INSIDE = "_holdfast"
 """Readers of Parquet pass over names that begin with an underscore."""
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, VERSION)
+"""Of runs that can be read. 1: their rows have no `storedTime`, and their digests are without it."""
 Kind = Literal["archive", "compacted"]
 
 
@@ -177,7 +179,7 @@ class ArchiveDirectory:
             run = msgspec.json.decode(path.read_bytes(), type=Run)
         except msgspec.MsgspecError as error:
             raise Corrupt(f"{path} does not decode: {error}; restore it from a copy") from error
-        if run.version != VERSION:
+        if run.version not in VERSIONS:
             raise Corrupt(f"{path} has version {run.version}; this holdfast knows {VERSION}: use a newer one")
         if path.name != _name(run.number):
             raise Corrupt(f"{path} is of run {run.number}; restore it from a copy")

@@ -17,17 +17,27 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.names import topic_name
 from holdfast.errors import Corrupt, Misuse, NotFound
-from holdfast.pipeline.accounting import Found, Gap, Latency, Moment, ProducerAudit, Strange, Wanted, counted
+from holdfast.pipeline.accounting import (
+    Bar,
+    Found,
+    Gap,
+    Latency,
+    Moment,
+    ProducerAudit,
+    Strange,
+    Wanted,
+    counted,
+)
 from holdfast.pipeline.archive import plan, read_archive
 from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
 from holdfast.pipeline.inputs import Extent, Origin, Told, Topics, full_names, silent
 from holdfast.pipeline.reading import topic_and_partition
-from holdfast.pipeline.words import latency_words, plural, readable, short, text_table
+from holdfast.pipeline.words import plural, readable, short, text_table, time_words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NEEDED = ("value", "topic", "partition", "messageId", "publishTime", "position")
+NEEDED = ("value", "topic", "partition", "messageId", "storedTime", "position")
 TAKEN = ("tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath", "timeout", "minPartitions")
 """Options of the source that leave nothing out."""
 Expected = Mapping[str, int | None] | Mapping[str, Mapping[str, int | None]]
@@ -50,9 +60,10 @@ class AuditReport:
     latency: list[Latency]
     step_s: int
     series: list[Moment]
-    """The messages by publish time, in steps of `step_s`."""
-    histogram: list[tuple[str, float, int]]
-    """Topic, latency in µs from which on, how many."""
+    """The messages by `storedTime`, in steps of `step_s`."""
+    histogram: list[Bar]
+    untimed: int = 0
+    """Of a run of an archive that has no `storedTime`: their latency is not known."""
     said: bool = False
     """What was confirmed was said."""
     unseen: int = 0
@@ -141,9 +152,9 @@ class AuditReport:
                 row.insert(3, each.confirmed_words)
         lines = text_table(head, rows, numbers=2) if rows else []
         if self.latency:
-            columns = ("LATENCY", "MESSAGES", "50 %", "90 %", "99 %", "99.9 %", "MOST")
+            columns = ("LATENCY", "MESSAGES", "LEAST", "50 %", "90 %", "99 %", "99.9 %", "MOST")
             times = [
-                (short(each.topic), each.count, *map(latency_words, each.shares), latency_words(each.max))
+                (short(each.topic), each.count, *map(time_words, (each.min, *each.shares, each.max)))
                 for each in self.latency
             ]
             lines += ["", *text_table(columns, times, numbers=1)]
@@ -212,9 +223,26 @@ def audit(
         unseen=looked.unseen,
         empty=empty(looked.topics, found["producers"], wanted),
         foreign_allowed=foreign_allowed,
-        notes=looked.notes,
+        notes=[*looked.notes, *clock_notes(found["latency"], found["untimed"])],
         seconds=time.monotonic() - began,
     )
+
+
+def clock_notes(latency: Sequence[Latency], untimed: int) -> Iterator[str]:
+    """What must be known of the clocks before a latency is believed."""
+    for each in latency:
+        if each.skewed:
+            some = f"{each.skewed:,} of {plural(each.count, 'message')}"
+            yield (
+                f"{each.topic}: clock skew: {some} were stored up to {time_words(-each.min)} before they "
+                "were sent; the clocks of producer and broker differ by that or more, and all latencies of "
+                "this topic are as wrong"
+            )
+    if untimed:
+        yield (
+            f"{plural(untimed, 'archived message')} have no storedTime, which archives of former versions "
+            "lack: their latency is not known"
+        )
 
 
 def _origin(

@@ -22,12 +22,22 @@ COLUMNS = {
     "sequenceId": "bigint",
     "properties": "map<string, string>",
     "position": "bigint",
+    "storedTime": "timestamp",
 }
-"""What is read unless the user gives a schema. `position`: the number of the entry in its topic, dense."""
-EXTRA = {"encryption": "binary", "corrupt": "string", "keyEncoding": "string", "orderingKey": "binary"}
+"""What is read unless the user gives a schema. `position`: the number of the entry in its topic, dense; all
+messages of a client's batch have the same. `storedTime`: the broker's log time, which stands in every block.
+"""
+EXTRA = {
+    "encryption": "binary",
+    "corrupt": "string",
+    "keyEncoding": "string",
+    "orderingKey": "binary",
+    "uniqueId": "string",
+}
 """Only when asked for. `encryption`: an encrypted message's MessageMetadata, with the keys and all that its
 reader needs. `corrupt`: what is wrong with a damaged entry, which is a row of its own then (mode=permissive).
 `keyEncoding`: `base64` where the producer's key is bytes, which travel so, and clients tell that from text.
+`uniqueId`: ledger, entry and index in the batch, with colons: no two messages of a broker have the same.
 """
 
 

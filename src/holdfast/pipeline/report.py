@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.words import latency_words, readable, short, time_words
+from holdfast.pipeline.words import readable, short, time_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.audit import AuditReport
 
 COLOURS = ("#2f6f9f", "#c8553d", "#5b8c5a", "#8d6a9f", "#b08d2e", "#4c9a9a", "#a0527a", "#666666")
-GOOD, BAD, INK, FAINT = "#2e7d4f", "#b3261e", "#1f2933", "#8794a1"
+GOOD, BAD, INK, FAINT, SKEW = "#2e7d4f", "#b3261e", "#1f2933", "#8794a1", "#fbe9e7"
 PRODUCERS_MAX = 20
 """In the plot of what is missing."""
 ROWS_MAX = 200
@@ -162,12 +162,19 @@ def _table(
 
 def _latency_table(report: AuditReport) -> str:
     rows = [
-        (short(each.topic), each.count, *map(latency_words, (each.min, *each.shares, each.max)))
+        (
+            *(short(each.topic), each.count),
+            *map(time_words, (each.min, *each.shares, each.max)),
+            each.skewed,
+        )
         for each in report.latency
     ]
-    note = "From sent_ns, which the producer took, to publishTime, which has milliseconds only."
-    head = ("topic", "messages", "least", "50 %", "90 %", "99 %", "99.9 %", "most")
-    return _table("Latency", head, rows, 1, note)
+    note = (
+        "From sent_ns, the producer's clock, to storedTime, the broker's. Below 0 is clock skew: the clocks "
+        "differ by that or more."
+    )
+    head = ("topic", "messages", "least", "50 %", "90 %", "99 %", "99.9 %", "most", "clock skew")
+    return _table("Latency", head, rows, 1, note, bad=8)
 
 
 def _producer_table(report: AuditReport) -> str:
@@ -252,7 +259,7 @@ def _figure(title: str, draw: Callable[[Axes], None], height: float = 2.6) -> st
 
 
 def _times(report: AuditReport, topic: str) -> tuple[list[float], list[Moment | None]]:
-    """Every step from the first to the last, and one more; None where nothing was published."""
+    """Every step from the first to the last, and one more; None where nothing was stored."""
     from matplotlib import dates
 
     kinds: Any = dates  # these have no types yet
@@ -292,18 +299,20 @@ def _latency_curve(axes: Axes, report: AuditReport, topics: list[str]) -> None:
         at, found = _times(report, topic)
         for share, width, dashes in (("p50", 1.6, "-"), ("p99", 1.1, "--")):
             # A step holds what was measured in it; where nothing was published there is no line.
-            took = [_ms(getattr(each, share)) if each else math.nan for each in found]
+            took = [getattr(each, share) / 1000 if each else math.nan for each in found]
             if len(took) > 1:
                 took[-1] = took[-2]
             label = f"{short(topic)}, {share[1:]} %"
             style: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
             lines += axes.step(at, took, where="post", label=label, **style)
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    if high < low * 10:
-        axes.set_ylim(low / 3, high * 3)
-    axes.set_ylabel("latency")
-    _plain(axes.yaxis)
+    shares = [share for each in report.series for share in (each.p50, each.p99)]
+    if _powers(axes.yaxis, axes.set_yscale, min(shares)):
+        axes.axhspan(min(axes.get_ylim()[0], min(shares) / 1000), 0, color=SKEW, zorder=0)
+    else:
+        low, high = axes.get_ylim()
+        if high < low * 10:
+            axes.set_ylim(low / 3, high * 3)
+    axes.set_ylabel("latency (below 0: clock skew)" if min(shares) < 0 else "latency")
     _clock(axes)
     _legend(axes, lines)
 
@@ -313,23 +322,23 @@ def _histogram(axes: Axes, report: AuditReport, topics: list[str]) -> None:
 
     shown: list[Any] = []
     for colour, topic in zip(_colours(topics), topics, strict=False):
-        bars = [(low, count) for name, low, count in report.histogram if name == topic]
-        lows = [low / 1000 for low, _ in bars]
+        bars = [each for each in report.histogram if each.topic == topic]
         drawn = axes.bar(
-            lows,
-            [count for _, count in bars],
-            width=[low * 0.2589 for low in lows],
+            [each.low / 1000 for each in bars],
+            [each.count for each in bars],
+            width=[(each.high - each.low) / 1000 for each in bars],
             align="edge",
             color=colour,
             alpha=0.75,
             label=short(topic),
         )
         shown.append(drawn)
-    axes.set_xscale("log")
-    axes.set_xlabel("latency (less than 1 ms counts as 1 ms: publishTime has no more)")
+    least = min(each.low for each in report.histogram)
+    if _powers(axes.xaxis, axes.set_xscale, least):
+        axes.axvspan(min(axes.get_xlim()[0], least / 1000), 0, color=SKEW, zorder=0)
+    axes.set_xlabel("latency (below 0: clock skew)" if least < 0 else "latency")
     axes.set_ylabel("messages")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    _plain(axes.xaxis)
     _legend(axes, shown)
 
 
@@ -358,20 +367,23 @@ def _holes(axes: Axes, report: AuditReport) -> None:
     axes.invert_yaxis()
 
 
-def _ms(micros: int) -> float:
-    return max(micros, 1000) / 1000
-
-
 def _colours(topics: list[str]) -> list[str]:
     return [COLOURS[index % len(COLOURS)] for index in range(len(topics))]
 
 
-def _plain(axis: Any) -> None:
+def _powers(axis: Any, set_scale: Callable[..., None], least: float) -> bool:
+    """Show milliseconds by powers of ten. Whether some are below 0; these are mirrored, behind a straight
+    piece of a µs."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(numticks=9))
+    if least > 0:
+        set_scale("log")
+        axis.set_major_locator(LogLocator(numticks=9))
+    else:
+        set_scale("symlog", linthresh=0.001)
     axis.set_major_formatter(FuncFormatter(lambda value, _: time_words(value * 1000)))
     axis.set_minor_formatter(NullFormatter())
+    return least < 0
 
 
 def _legend(axes: Axes, drawn: Sequence[Any]) -> None:

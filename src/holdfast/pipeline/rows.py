@@ -60,7 +60,9 @@ TYPES: dict[str, tuple[DataType, ...]] = {
     "encryption": (BinaryType(),),
 }
 """The columns that are written."""
-READ_ONLY = ("partition", "messageId", "publishTime", "producer", "sequenceId", "position")
+READ_ONLY = (
+    "partition", "messageId", "publishTime", "producer", "sequenceId", "position", "storedTime", "uniqueId"
+)  # fmt: skip
 """Columns of the source that the broker gives anew: what was read can be written as it is."""
 _HINTS = {
     "value": "to_json(value) for a structure, cast(value as string) for a number",

@@ -68,8 +68,3 @@ def time_words(micros: float) -> str:
     if abs(micros) < 1_000_000:
         return f"{micros / 1000:.3g} ms"
     return f"{micros / 1_000_000:.3g} s"
-
-
-def latency_words(micros: float) -> str:
-    """The same where one end is known to a millisecond only. 400 -> "< 1 ms"."""
-    return "< 1 ms" if abs(micros) < 1000 else time_words(micros)

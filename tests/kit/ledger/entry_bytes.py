@@ -224,11 +224,11 @@ def file_header(kind: int, number: int, incarnation: bytes) -> bytes:
     return block(5, number, struct.pack("<IIQ", kind, 1, number) + incarnation)
 
 
-def ledger(entries: Iterable[bytes], time_ns: int = 1000) -> tuple[bytes, list[int]]:
-    """What follows the header in a ledger's data file, and the entries' offsets in it; times rise by one."""
+def ledger(entries: Iterable[bytes], time_ns: int = 1000, step_ns: int = 1) -> tuple[bytes, list[int]]:
+    """What follows the header in a ledger's data file, and the entries' offsets; times rise by a step."""
     data, offsets = bytearray(), []
     for number, each in enumerate(entries):
         offsets.append(64 + len(data))
-        data += block(2, number, each, time_ns + number)
+        data += block(2, number, each, time_ns + number * step_ns)
         data += bytes(-len(data) % 8)
     return bytes(data), offsets

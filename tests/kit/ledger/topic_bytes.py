@@ -18,6 +18,8 @@ LEDGER = 7
 FIRST = 1000
 """The ordinal of the first entry."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+STORED_NS, STEP_NS = 1_794_700_000_123_456_789, 1_234_567
+"""When the first entry was stored, and how much later each next one."""
 Row = dict[str, Any]
 
 
@@ -28,7 +30,7 @@ class MemoryTopic:
     incarnation = bytes(16)
 
     def __init__(self, entries: list[bytes], run_entries: int = 1 << 20) -> None:
-        self.data, self.offsets = ledger(entries)
+        self.data, self.offsets = ledger(entries, STORED_NS, STEP_NS)
         self._run_entries = run_entries
         self.damaged: set[int] = set()
 
@@ -59,6 +61,11 @@ def moment(ms: int) -> datetime | None:
     return EPOCH + timedelta(milliseconds=ms) if 0 < ms < 253_402_300_800_000 else None
 
 
+def stored(entry: int) -> datetime:
+    """When an entry of a MemoryTopic was stored."""
+    return EPOCH + timedelta(microseconds=(STORED_NS + entry * STEP_NS) // 1000)
+
+
 class Maker:
     """Makes entries, and notes the rows that a reader should see."""
 
@@ -86,6 +93,7 @@ class Maker:
             "sequenceId": own["sequence_id"],
             "properties": list(own.get("properties", {}).items()),
             "position": FIRST + len(self.entries),
+            "storedTime": stored(len(self.entries)),
             "encryption": None,
         }
 

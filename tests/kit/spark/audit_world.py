@@ -44,7 +44,7 @@ class Sent:
         else:
             make = encode if self.number % 2 else encode_json
             value = make(self.producer, self.number, self.key, sent_ns=(at - self.latency_us) * 1000)
-        return {"value": value, "publishTime": BEGAN + timedelta(microseconds=position * 250_000)}
+        return {"value": value, "storedTime": BEGAN + timedelta(microseconds=position * 250_000)}
 
 
 @dataclass

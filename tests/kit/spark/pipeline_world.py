@@ -111,6 +111,7 @@ def complete(row: dict[str, Any], topic: str, position: int) -> tuple[Any, ...]:
         "sequenceId": position,
         "properties": {},
         "position": position,
+        "storedTime": datetime(2026, 11, 15, 12, tzinfo=UTC) + timedelta(microseconds=1500 * position),
         "keyEncoding": None,
         "orderingKey": None,
         "encryption": None,

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.output import print_json
-from holdfast.pipeline.accounting import Gap, Latency, Moment, ProducerAudit
+from holdfast.pipeline.accounting import Bar, Gap, Latency, Moment, ProducerAudit
 from holdfast.pipeline.audit import AuditReport
 from holdfast.pipeline.report import page, write_report
 from tests.kit.slices import pick
@@ -40,7 +40,7 @@ def account(topic: str, producer: str, lost: int = 0) -> AuditReport:
         latency=[Latency(topic, 2, 1, 1, 1, 1, 1, 1)],
         step_s=1,
         series=[Moment(topic, 1_794_700_000 + at, 1, 2_000, 3_000) for at in range(2)],
-        histogram=[(topic, 1_000.0, 2)],
+        histogram=[Bar(topic, 1_000.0, 1_259.0, 2)],
         gaps=[Gap(topic, producer, 1, lost)] if lost else [],
     )
 

@@ -1,0 +1,94 @@
+"""Latency by the broker's log time: producers whose clocks are wrong, archives without it, the network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from holdfast.errors import Corrupt
+from holdfast.pipeline import archive as archiving
+from holdfast.pipeline.archive import archive, read_archive, verify_archive
+from holdfast.pipeline.archived import VERSION, ArchiveDirectory, Run
+from holdfast.pipeline.audit import audit
+from holdfast.pipeline.report import page
+from tests.kit.served import served
+from tests.kit.spark.latency_world import Clocks
+from tests.kit.spark.pipeline_world import topic_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def clocks(tmp_path_factory: pytest.TempPathFactory) -> Clocks:
+    return Clocks.publish(tmp_path_factory.mktemp("clocks") / "data")
+
+
+def test_latency_is_from_the_producers_clock_to_the_brokers(spark: SparkSession, clocks: Clocks) -> None:
+    found = clocks.check(spark)
+    assert "latency (below 0: clock skew)" in page(found)
+    rows = topic_rows(spark, clocks.data, "late").selectExpr("unix_micros(storedTime) AS at").collect()
+    assert all(clocks.began_us <= row["at"] <= clocks.ended_us for row in rows)
+
+
+def test_the_same_over_the_network(spark: SparkSession, clocks: Clocks) -> None:
+    """The column comes by Flight as it comes from the files."""
+    with served(clocks.data, http=True) as server:
+        clocks.check(spark, url=server.http_url)
+        told = {"service.url": server.http_url, "topic": "late"}
+        schema = "position bigint, storedTime timestamp, uniqueId string"
+        far = (
+            spark.read.format("holdfast").options(**told).schema(schema).load().orderBy("position").collect()
+        )
+    reader = spark.read.format("holdfast").option("path", str(clocks.data)).option("topic", "late")
+    assert far == reader.schema(schema).load().orderBy("position").collect()
+    assert len({row["uniqueId"] for row in far}) == len(far) == 5
+
+
+def test_an_archive_keeps_the_time(spark: SparkSession, clocks: Clocks, tmp_path: Path) -> None:
+    archive(spark, topics=["late", "ahead"], to=tmp_path, path=str(clocks.data))
+    live = topic_rows(spark, clocks.data, "late", "ahead").select("topic", "position", "storedTime")
+    kept = read_archive(spark, tmp_path).select("topic", "position", "storedTime")
+    assert sorted(kept.collect()) == sorted(live.collect())
+    found = audit(spark, archive=tmp_path)
+    assert [each.skewed for each in found.latency] == [5, 0]
+    assert (found.archived, found.untimed) == (10, 0)
+    assert verify_archive(spark, tmp_path) == 10
+
+
+def test_an_archive_of_a_former_version(
+    spark: SparkSession, clocks: Clocks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs without the column are read, verified and gone on with; their latency is not made up."""
+    with monkeypatch.context() as patch:
+        former = {name: kind for name, kind in archiving.KEPT.items() if name != "storedTime"}
+        patch.setattr(archiving, "KEPT", former)
+        patch.setattr(archiving, "ARCHIVED", {**former, "date": "DATE"})
+        patch.setattr(archiving, "VERSION", 1)
+        archive(spark, topics=["late"], to=tmp_path, path=str(clocks.data))
+    [run] = ArchiveDirectory.there(tmp_path).runs()
+    assert run.version == 1
+    assert verify_archive(spark, tmp_path) == 5
+    assert {row["storedTime"] for row in read_archive(spark, tmp_path).collect()} == {None}
+    found = audit(spark, archive=tmp_path)
+    assert (found.sound, found.untimed, found.latency, found.series) == (True, 5, [], [])
+    assert "5 archived messages have no storedTime" in found.table()
+    done = archive(spark, topics=["late", "ahead"], to=tmp_path, path=str(clocks.data))
+    assert (done.run, done.rows) == (2, 5)
+    assert [each.version for each in ArchiveDirectory.there(tmp_path).runs()] == [1, VERSION]
+    assert verify_archive(spark, tmp_path) == 10
+    both = audit(spark, archive=tmp_path)
+    assert (both.untimed, [each.count for each in both.latency]) == (5, [5])
+
+
+def test_a_run_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    directory = ArchiveDirectory(tmp_path)
+    with directory.changing():
+        directory.commit(Run(VERSION, "archive", 1, "id", "now", {}, []))
+    [path] = (tmp_path / "_holdfast/runs").glob("*.json")
+    path.write_bytes(msgspec.json.encode({**msgspec.json.decode(path.read_bytes()), "version": VERSION + 1}))
+    with pytest.raises(Corrupt, match="use a newer one"):
+        directory.runs()
