@@ -10,7 +10,9 @@ import pytest
 
 from holdfast.bench import pipeline_world
 from holdfast.cli import starved
+from holdfast.errors import BadConfiguration
 from holdfast.pipeline import compact, decoding, tables
+from holdfast.pipeline.connecting import Address
 from tests.kit.spark import ways
 
 if TYPE_CHECKING:
@@ -92,3 +94,10 @@ def test_positions_counted_as_messages_are_noticed(
     monkeypatch.setattr(compact, "tally", tally)
     with pytest.raises(AssertionError):
         ways.check_counts(spark, tmp_path / "data", tmp_path / "to")
+
+
+def test_a_sink_that_takes_one_scheme_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HTTP addresses are refused, as they were."""
+    monkeypatch.setattr(Address, "beside", lambda told, why, topic=None: Address.of(told, why))
+    with pytest.raises(BadConfiguration, match="binary address"):
+        ways.check_one_address(tmp_path / "data")

@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from holdfast.bench import pipeline_world
 from holdfast.cli import starved
-from holdfast.pipeline import tables
+from holdfast.pipeline import sink, tables
 from holdfast.pipeline.compact import compact
+from holdfast.pipeline.connecting import Address
 from holdfast.pipeline.decoding import Decoding, Wish
+from holdfast.pipeline.remote import RemotePlace
 from tests.kit.ledger.topic_bytes import Maker, MemoryTopic
+from tests.kit.served import served
 from tests.kit.spark.pipeline_world import publish
 
 if TYPE_CHECKING:
@@ -92,3 +97,22 @@ def check_unique_ids() -> None:
     batches = Decoding(topic, start, stop, Wish(["position", "uniqueId"])).batches()
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert len({row["uniqueId"] for row in rows}) == len(rows) > len({row["position"] for row in rows})
+
+
+def check_one_address(data: Path) -> None:
+    """What is written at a server's HTTP address, and at its binary one, is read at the first."""
+    from pyspark.sql.types import StringType, StructType
+
+    schema = StructType().add("value", StringType())
+    values = pa.record_batch([pa.array(["a", "b", "c"])], names=["value"])
+    with served(data, http=True) as server:
+        for name in ("t", "ä topic"):
+            for url in (server.http_url, server.http_url + "/", server.url):
+                writer = sink.BatchWriter({"service.url": url, "topic": name}, schema, False)
+                writer.commit([writer.write(iter([values]))])
+            topic = RemotePlace(server.http_url).open(f"persistent://public/default/{name}")
+            start, stop = topic.plan()
+            batches = topic.decoding(start, stop, Wish(["value"])).batches()
+            assert [each for batch in batches for each in batch[0].to_pylist()] == [b"a", b"b", b"c"] * 3
+        told = {"service.url": server.http_url}  # a topic of each row's own
+        assert Address.beside(told, "the sink") == Address.beside(told, "the sink", "t")
