@@ -380,7 +380,7 @@ def test_what_a_client_reads_again_is_what_it_was(spark: SparkSession, tmp_path:
     assert after == before
     assert [row["null"] for row in after[-4:]] == [True, True, False, False]
     kinds = [name for name in KEPT if name not in ("topic", "messageId", "publishTime", "producer")]
-    kinds = [name for name in kinds if name not in ("sequenceId", "position", "encryption")]
+    kinds = [name for name in kinds if name not in ("sequenceId", "position", "storedTime", "encryption")]
     frames = [
         read_archive(spark, to).orderBy("position", "messageId.batchIndex"),
         Origin(str(data)).messages(spark, ["orders-again"], columns=list(KEPT)).orderBy("position"),

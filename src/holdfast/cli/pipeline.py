@@ -115,7 +115,9 @@ def _add_archive(verbs: Subparsers) -> None:
         "--subscription", metavar="NAME", help="made if it is not there; the broker trims behind it"
     )
     parser.add_argument(
-        "--broker", metavar="URL", help="the server that has the directory, such as holdfast://localhost:6650"
+        "--broker",
+        metavar="URL",
+        help="the server that has the directory: holdfast://localhost:6650, or its HTTP address",
     )
     parser.add_argument(
         "--accept-loss", action="store_true", help="go on where positions were trimmed before"
@@ -174,7 +176,7 @@ def _add_replay(verbs: Subparsers) -> None:
         "--broker",
         metavar="URL",
         default="holdfast://localhost:6650",
-        help="(default holdfast://localhost:6650)",
+        help="or its HTTP address (default holdfast://localhost:6650)",
     )
     parser.add_argument(
         "--since", type=_moment_or_ago, metavar="TIME", help="published from then on; -2h: before it began"

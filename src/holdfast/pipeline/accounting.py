@@ -122,8 +122,8 @@ class Bar:
         """A tenth of a power of ten, counted from 1 on; 0: less than 1 µs; below 0 the same mirrored.
 
         Example:
-            >>> Bar.of("t", 31, 2), Bar.of("t", -11, 1).low, Bar.of("t", 0, 1).high
-            (Bar(topic='t', low=1000.0, high=1258.925411794168, count=2), -12.589254117941675, 1.0)
+            >>> Bar.of("t", 0, 5), Bar.of("t", 31, 2).low, Bar.of("t", -31, 2).high
+            (Bar(topic='t', low=0.0, high=1.0, count=5), 1000.0, -1000.0)
         """
         size = abs(tenth)
         near, far = (10 ** ((size - 1) / 10) if size else 0.0), 10 ** (size / 10)

@@ -49,7 +49,7 @@ class CompactedTopic:
     horizon: int
     """Everything below this position is in the result."""
     messages: int
-    """Read by this run: what was new."""
+    """Read by this run: what was new, as rows of the source. A position may be many, or none."""
 
 
 @dataclass(frozen=True)
@@ -134,24 +134,30 @@ def compact(
         anew = [
             name for name in before.keys() & ranges if before[name].incarnation != ranges[name].incarnation
         ]
-        done = [CompactedTopic(name, each.stop, each.stop - each.start) for name, each in ranges.items()]
         if not fresh and not anew:
+            done = [CompactedTopic(name, each.stop, 0) for name, each in ranges.items()]
             return CompactReport(str(directory.path), None, 0, 0, 0, 0, 0, time.monotonic() - began, done)
 
-        def rows(columns: Sequence[str]) -> DataFrame:
+        def parts(columns: Sequence[str]) -> list[DataFrame]:
+            """Of the last result, and what is new: the latter is the last one, if there is any."""
             both = [last_result(spark, directory, anew).select(*columns)] if before else []
             if fresh:
                 both.append(
                     known.messages(spark, list(fresh), columns=columns, ranges=fresh, accept_loss=accept_loss)
                 )
-            return reduce(lambda one, other: one.unionByName(other), both)
+            return both
+
+        def rows(columns: Sequence[str]) -> DataFrame:
+            return reduce(lambda one, other: one.unionByName(other), parts(columns))
 
         # Others than these were compacted before and are not named now: they stay as they are.
         reach = {**before, **{name: Range(each.incarnation, 0, each.stop) for name, each in ranges.items()}}
         seen = Seen(Observation(), Observation())
         read = {name: ranges[name] for name in [*fresh, *anew]}
-        told("read", "what is encrypted")
-        with settings(spark, COUNTED), opened(rows(NARROW)) as headers:
+        told("read", "what is new, and what is encrypted")
+        new, sealed = tally(parts(NARROW), bool(fresh))
+        unsealed = opened(rows(NARROW)) if sealed else contextlib.nullcontext()
+        with settings(spark, COUNTED), unsealed as headers:
             run, _ = add_run(
                 spark,
                 directory,
@@ -162,6 +168,10 @@ def compact(
                 lambda: require_same(known, read),
             )
         counts = seen.counts()
+        done = [
+            CompactedTopic(name, each.stop, new.get(topic_and_partition(name), 0))
+            for name, each in ranges.items()
+        ]
         directory.superseded()
         told("done")
     return CompactReport(
@@ -185,6 +195,21 @@ def last_result(spark: SparkSession, directory: ArchiveDirectory, anew: Sequence
     for topic, partition in map(topic_and_partition, anew):
         rows = rows.where((F.col("topic") != topic) | (F.col("partition") != partition))
     return rows
+
+
+def tally(parts: Sequence[DataFrame], fresh: bool) -> tuple[dict[tuple[str, int], int], bool]:
+    """How many rows of the last part there are by topic and partition, if that is what is new; and whether
+    anything is encrypted."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    marked = [each.withColumn("new", F.lit(int(fresh and each is parts[-1]))) for each in parts]
+    every = reduce(lambda one, other: one.unionByName(other), marked)
+    counted = every.groupBy("topic", "partition").agg(
+        F.sum("new").alias("new"), F.count("encryption").alias("sealed")
+    )
+    found = counted.collect()
+    new = {(row["topic"], row["partition"]): row["new"] for row in found}
+    return new, any(row["sealed"] for row in found)
 
 
 @dataclass
@@ -221,9 +246,9 @@ def header(encryption: bytes) -> tuple[bool, bool, str | None, int, int]:
 
 
 @contextlib.contextmanager
-def opened(rows: DataFrame) -> Iterator[DataFrame | None]:
+def opened(rows: DataFrame) -> Iterator[DataFrame]:
     """Of each encrypted row: `at`, the position of its message, NULL where it is kept whatever comes; whether
-    it says that its key is gone; whether it is a batch. None: nothing is encrypted.
+    it says that its key is gone; whether it is a batch.
 
     A chunked message is where its last part is. Its parts have one uuid, and stand in their order; if it was
     sent again, its first part begins it anew. Whatever is otherwise is not whole (I188).
@@ -242,9 +267,6 @@ def opened(rows: DataFrame) -> Iterator[DataFrame | None]:
         found = rows.where("encryption IS NOT NULL")
         found = found.withColumn("h", F.udf(header, HEADER, useArrow=False)("encryption"))
         found = keep(found.select(*place, "position", "h.*"))
-        if found.isEmpty():
-            yield None
-            return
         singles = found.where("uuid IS NULL").withColumn("at", F.expr("IF(batch, NULL, position)"))
         so_far = Window.partitionBy(*place, "uuid").orderBy("position")
         begun = F.expr("count_if(chunk = 0)").over(so_far)

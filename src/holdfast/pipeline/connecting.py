@@ -86,9 +86,15 @@ class Address:
         return made
 
     @classmethod
-    def beside(cls, options: Mapping[str, Any], why: str) -> Address:
+    def beside(cls, options: Mapping[str, Any], why: str, topic: str | None = None) -> Address:
         """The same where `service.url` may also be the HTTP address that a source reads from: the broker is
         asked there for its binary one.
+
+        Args:
+            options: of the source or the sink.
+            why: who needs it, for the error.
+            topic: where it is to be written, if that is known: whoever may produce there is told. Otherwise
+                whoever may consume from something is.
 
         Raises:
             BadConfiguration: there is no `service.url`, or it is no broker's.
@@ -98,7 +104,8 @@ class Address:
             return cls.of(options, why)
         from holdfast.pipeline.remote import RemotePlace
 
-        return cls.of({**options, "service.url": RemotePlace.of(options).binary_url()}, why)
+        url = RemotePlace.of(options).binary_url(topic)
+        return cls.of({**options, "service.url": url}, why)
 
     def client(self, timeout_s: float) -> Client:
         """Connects with its first request; a request is repeated for so long."""

@@ -19,15 +19,16 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from holdfast import errors
+from holdfast.broker.names import topic_name
 from holdfast.errors import BadConfiguration, Closed, HoldfastError, Misuse, Timeout, TooManyConnections
-from holdfast.pipeline.connecting import CREDENTIALS, tls_context
+from holdfast.pipeline.connecting import CREDENTIALS, SCHEMES, tls_context
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.open_chunks import OpenChunks
 from holdfast.wire.flight.asking import (
@@ -48,6 +49,7 @@ from holdfast.wire.flight.asking import (
 log = logging.getLogger(__name__)
 
 PATH = "/holdfast/v1/flight"
+LOOKUP = "/lookup/v2/topic/"
 TIMEOUT_S = 60.0
 """How long a broker that is away is asked again ..."""
 BUSY_TIMES = 10
@@ -82,6 +84,13 @@ class Where(msgspec.Struct, rename="camel"):
 
     url: str
     broker_url: str = ""
+    broker_url_tls: str = ""
+
+
+class Found(msgspec.Struct, rename="camel"):
+    """What a lookup of a topic answers."""
+
+    broker_url: str
     broker_url_tls: str = ""
 
 
@@ -145,9 +154,10 @@ class RemotePlace:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
+            host = parts.hostname if parts.scheme in SCHEMES and parts.hostname else "127.0.0.1"
             raise BadConfiguration(
                 f"option service.url is {url!r}; to read, it is the broker's HTTP address, such as "
-                "http://127.0.0.1:8080"
+                f"http://{host}:8080, which is right for writing, too; `holdfast serve` tells it as it starts"
             )
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
@@ -177,13 +187,14 @@ class RemotePlace:
         found = self.call("plan", OfTopic(name), Extent)
         return RemoteTopic(self, name, bytes.fromhex(found.incarnation))
 
-    def binary_url(self) -> str:
-        """Where the same broker speaks its binary protocol. Raises as `call`."""
+    def binary_url(self, topic: str | None = None) -> str:
+        """Where the same broker speaks its binary protocol, as whoever may use this topic is told; or,
+        without one, whoever may consume from some topic. Raises as `call`."""
         patience = _Patience(self.url, self.timeout_s)
         while True:
             try:
                 with self.reached():
-                    found = self.where()
+                    found = self.where() if topic is None else self._lookup(topic)
             except _Away as error:
                 patience.wait(error)
                 continue
@@ -253,6 +264,15 @@ class RemotePlace:
 
     def where(self) -> Where:
         """Where Flight listens now. Raises _Away, OSError, or what HTTP refuses."""
+        return self._asked(PATH, Where)
+
+    def _lookup(self, topic: str) -> Found:
+        """The broker of a topic, as Pulsar's clients look it up. Raises the same."""
+        path = topic_name(topic).replace("://", "/", 1).split("/", 3)
+        return self._asked(LOOKUP + "/".join(quote(each, safe="") for each in path), Found)
+
+    def _asked(self, path: str, kind: type[Done]) -> Done:
+        """One answer of HTTP."""
         parts = urlsplit(self.url)
         assert parts.hostname is not None
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
@@ -263,7 +283,7 @@ class RemotePlace:
         else:
             connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=CALL_S)
         try:
-            connection.request("GET", parts.path + PATH, headers=headers)
+            connection.request("GET", parts.path + path, headers=headers)
             response = connection.getresponse()
             body = response.read(ANSWER_BYTES_MAX)
             if response.length and len(body) < ANSWER_BYTES_MAX:
@@ -286,12 +306,12 @@ class RemotePlace:
             raise _Away(repr(error)) from error
         finally:
             connection.close()
-        return self._answered(response.status, body)
+        return self._answered(response.status, body, kind)
 
-    def _answered(self, status: int, body: bytes) -> Where:
+    def _answered(self, status: int, body: bytes, kind: type[Done]) -> Done:
         if status == 200:
             with contextlib.suppress(msgspec.MsgspecError):
-                return msgspec.json.decode(body, type=Where)
+                return msgspec.json.decode(body, type=kind)
             raise BadConfiguration(f"{self.url} is no broker's HTTP address: it answers something else")
         try:
             reason = str(msgspec.json.decode(body)["reason"])

@@ -153,7 +153,7 @@ def replay(
         archive: an archive's directory, or a compacted one.
         id: the replay's name. Another one sends everything again.
         to: the topic; with a star in it, each topic's own name stands there: `*-again`.
-        broker: the server's address, such as holdfast://localhost:6650.
+        broker: the server's address, such as holdfast://localhost:6650, or its HTTP one.
         token: who this is, for brokers that want to know.
         options: others of the sink that say how to reach it, such as tlsTrustCertsFilePath.
         since, until: messages that were published from then on, and before then; a span means so long before
@@ -180,7 +180,9 @@ def replay(
     with _alone(there, id):
         plan = _planned(there, id, asked) or _keep(there, _plan(spark, there, id, asked, rate))
         told("begin", id)
-        done = _begin(there, plan, Address.of(sink, "a replay"))
+        address = Address.beside(sink, "a replay", None if "*" in to else to)
+        sink["service.url"] = address.url  # asked for once, and not for each piece
+        done = _begin(there, plan, address)
         sent, starts = 0, time.monotonic()
         left = sum(each.rows for each in plan.pieces[done:])
         with settings(spark, {"spark.sql.session.timeZone": plan.zone}):

@@ -120,10 +120,11 @@ class _Sink:
             )
         if overwrite:
             raise BadConfiguration(
-                "a topic is appended to, never overwritten: write with mode('append'), or stream with "
-                "outputMode('append') or outputMode('update')"
+                "a topic is appended to, never overwritten: write with mode('append') or INSERT INTO, or "
+                "stream with outputMode('append'), the only one that Spark has for sinks in Python; "
+                "foreachBatch writes what a query updates"
             )
-        self.address = Address.of(told, "the sink")
+        self.address = Address.beside(told, "the sink", told["topic"])
         self.rows = Rows.of(schema, told["topic"], told["messagesPerEntry"])
         self.name: str | None = told["sinkName"]
         self.batch: int | None = told["batchId"]

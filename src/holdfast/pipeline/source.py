@@ -8,9 +8,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from holdfast.errors import BadConfiguration
 from holdfast.pipeline.batch import BatchReader
 from holdfast.pipeline.columns import require_columns, schema_text
-from holdfast.pipeline.options import parse
+from holdfast.pipeline.options import Side, parse
+from holdfast.pipeline.tables import (
+    NO_OPTIONS,
+    is_table,
+    kept,
+    of_side,
+    recalled,
+    table_options,
+    with_comment,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +45,11 @@ class HoldfastSource(DataSource):
 
     def schema(self) -> str:
         """The columns, unless the user gives a schema with some of them."""
-        return schema_text(parse(self.options, "source"))
+        if not is_table(self.options):
+            return schema_text(parse(self.options, "source"))
+        told = table_options(self.options)
+        parse(of_side(told, "sink"), "sink")
+        return with_comment(schema_text(parse(of_side(told, "source"), "source")), kept(told))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -51,16 +65,27 @@ class HoldfastSource(DataSource):
         """For `df.write`."""
         from holdfast.pipeline.sink import batch_writer
 
-        return batch_writer(self.options, schema, overwrite)
+        return batch_writer(self._told(schema, "sink"), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For `df.writeStream`."""
         from holdfast.pipeline.sink import stream_writer
 
-        return stream_writer(self.options, schema, overwrite)
+        return stream_writer(self._told(schema, "sink"), schema, overwrite)
+
+    def _told(self, schema: StructType, side: Side) -> dict[str, str]:
+        """The options of this query, and of its table.
+
+        Raises:
+            BadConfiguration: there is none.
+        """
+        told = recalled(schema, self.options, side)
+        if not told:
+            raise BadConfiguration(f"the {side} of holdfast was given no option: which broker?{NO_OPTIONS}")
+        return told
 
     def _checked(self, schema: StructType) -> dict[str, Any]:
-        options = parse(self.options, "source")
+        options = parse(self._told(schema, "source"), "source")
         require_columns(schema, options)
         return {**options, "cores": self.cores}
 

@@ -1,0 +1,118 @@
+"""Checks of small things in the pipelines, which tests do and mutants must fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.bench import pipeline_world
+from holdfast.cli import starved
+from holdfast.pipeline import sink, tables
+from holdfast.pipeline.compact import compact
+from holdfast.pipeline.connecting import Address
+from holdfast.pipeline.decoding import Decoding, Wish
+from holdfast.pipeline.remote import RemotePlace
+from tests.kit.ledger.topic_bytes import Maker, MemoryTopic
+from tests.kit.served import served
+from tests.kit.spark.pipeline_world import publish
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MADE = {
+    "location": "file:/srv/my data",
+    "path": "file:/srv/my data",
+    "provider": "holdfast",
+    "owner": "root",
+    "comment": "of mine",
+    "colour": "a property of the table's",
+    "topic": 'it\'s \\ "orders"',
+    "option.topic": 'it\'s \\ "orders"',
+    "startingoffsets": "earliest",
+    "option.startingoffsets": "earliest",
+    "sinkname": "s",
+    "option.sinkname": "s",
+}
+"""What Spark 4.3 tells of a table that is made with path, topic, startingOffsets and sinkName."""
+
+
+def check_payloads(size: int = 256, count: int = 5_000) -> None:
+    found = pipeline_world.unique(size, count)
+    assert len(found) == count
+    assert {len(each) for each in found} == {size}
+    assert len(set(found)) == count, "payloads repeat"
+    assert all(each.isalnum() for each in found[:100]), "a line of text each"
+
+
+def check_counts(spark: SparkSession, data: Path, to: Path) -> None:
+    """Messages of batches are counted, and none twice."""
+    publish(data, "t", [b"%d" % number for number in range(20)], batch=7, key="k")
+    publish(data, "u", [b"x"], key="k")
+    first = compact(spark, topics=["t", "u"], to=to, path=str(data))
+    assert [(each.horizon, each.messages) for each in first.topics] == [(3, 20), (1, 1)]
+    assert sum(each.messages for each in first.topics) == first.read == 21
+    again = compact(spark, topics=["t", "u"], to=to, path=str(data))
+    assert [(each.horizon, each.messages) for each in again.topics] == [(3, 0), (1, 0)]
+    publish(data, "t", [b"a", b"b", b"c"], batch=3, key="k")
+    more = compact(spark, topics=["t", "u"], to=to, path=str(data))
+    assert [(each.horizon, each.messages) for each in more.topics] == [(4, 3), (1, 0)]
+    assert more.read == 3 + 2, "and one of each key of the last result"
+    assert more.record()["topics"][0]["messages"] == 3
+
+
+def check_tables() -> None:
+    """What the user gave comes back to whoever reads or writes the table, and nothing of Spark's."""
+    from pyspark.sql.types import BinaryType, LongType, StructType
+
+    assert tables.is_table(MADE)
+    told = tables.table_options(MADE)
+    topic = 'it\'s \\ "orders"'
+    given = {"path": "/srv/my data", "topic": topic, "startingoffsets": "earliest", "sinkname": "s"}
+    assert told == given
+    schema = StructType().add("key", BinaryType(), True, {"comment": tables.kept(told)}).add("n", LongType())
+    read = {name: value for name, value in given.items() if name != "sinkname"}
+    assert tables.recalled(schema, {}, "source") == read
+    del read["topic"]
+    assert tables.recalled(schema, {"Topic": "other"}, "source") == {**read, "Topic": "other"}
+    written = {name: value for name, value in given.items() if name != "startingoffsets"}
+    assert tables.recalled(schema, {}, "sink") == written
+
+
+def check_starved() -> None:
+    """Tasks that wait while none runs: a word, and then the end."""
+    found, waiting = starved.Starved(15, 300), starved.Work(8, 0, 0)
+    told = [found.look(float(now), waiting) for now in range(0, 320, 5)]
+    assert (told.count("say"), told.index("say"), told.index("end")) == (1, 3, 60)
+    busy = [found.look(1000.0 + now, starved.Work(8, 1, 0)) for now in range(0, 1000, 5)]
+    assert set(busy) == {"wait"}
+
+
+def check_unique_ids() -> None:
+    made = Maker(9)
+    made.any(100)
+    topic: Any = MemoryTopic(made.entries)
+    start, stop = topic.plan()
+    batches = Decoding(topic, start, stop, Wish(["position", "uniqueId"])).batches()
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert len({row["uniqueId"] for row in rows}) == len(rows) > len({row["position"] for row in rows})
+
+
+def check_one_address(data: Path) -> None:
+    """What is written at a server's HTTP address, and at its binary one, is read at the first."""
+    from pyspark.sql.types import StringType, StructType
+
+    schema = StructType().add("value", StringType())
+    values = pa.record_batch([pa.array(["a", "b", "c"])], names=["value"])
+    with served(data, http=True) as server:
+        for name in ("t", "ä topic"):
+            for url in (server.http_url, server.http_url + "/", server.url):
+                writer = sink.BatchWriter({"service.url": url, "topic": name}, schema, False)
+                writer.commit([writer.write(iter([values]))])
+            topic = RemotePlace(server.http_url).open(f"persistent://public/default/{name}")
+            start, stop = topic.plan()
+            batches = topic.decoding(start, stop, Wish(["value"])).batches()
+            assert [each for batch in batches for each in batch[0].to_pylist()] == [b"a", b"b", b"c"] * 3
+        told = {"service.url": server.http_url}  # a topic of each row's own
+        assert Address.beside(told, "the sink") == Address.beside(told, "the sink", "t")

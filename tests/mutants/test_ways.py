@@ -1,0 +1,103 @@
+"""Mutants of small things in the pipelines: each is a fault that they once had, and a check must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.bench import pipeline_world
+from holdfast.cli import starved
+from holdfast.errors import BadConfiguration
+from holdfast.pipeline import compact, decoding, tables
+from holdfast.pipeline.connecting import Address
+from tests.kit.spark import ways
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def payloads_repeat(patch: pytest.MonkeyPatch) -> None:
+    real = pipeline_world.unique
+    patch.setattr(pipeline_world, "unique", lambda size, count: real(size, 1000) * (count // 1000))
+
+
+def properties_are_options(patch: pytest.MonkeyPatch) -> None:
+    """`location`, `provider` and `owner` are taken for what the user gave."""
+    patch.setattr(tables, "table_options", dict)
+
+
+def options_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """As Spark does."""
+    patch.setattr(tables, "recalled", lambda schema, given, side: dict(given))
+
+
+def never_a_word(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(starved.Starved, "look", lambda self, now, work: "wait")
+
+
+def busy_is_starved(patch: pytest.MonkeyPatch) -> None:
+    """One long task is taken for none."""
+    real = starved.Starved.look
+
+    def look(self: starved.Starved, now: float, work: starved.Work) -> str:
+        return real(self, now, starved.Work(work.tasks, 0, work.ended))
+
+    patch.setattr(starved.Starved, "look", look)
+
+
+def ids_of_entries(patch: pytest.MonkeyPatch) -> None:
+    """All messages of a batch have one."""
+    real = decoding.Decoding.batches
+
+    def batches(self: decoding.Decoding) -> Any:
+        for batch in real(self):
+            texts = [str(each) for each in batch.column("position").to_pylist()]
+            yield batch.set_column(batch.schema.get_field_index("uniqueId"), "uniqueId", [texts])
+
+    patch.setattr(decoding.Decoding, "batches", batches)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "check"),
+    [
+        (payloads_repeat, ways.check_payloads),
+        (properties_are_options, ways.check_tables),
+        (options_are_forgotten, ways.check_tables),
+        (never_a_word, ways.check_starved),
+        (busy_is_starved, ways.check_starved),
+        (ids_of_entries, ways.check_unique_ids),
+    ],
+)
+def test_each_is_noticed(monkeypatch: pytest.MonkeyPatch, mutant: Patch, check: Callable[[], None]) -> None:
+    check()
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        check()
+
+
+def test_positions_counted_as_messages_are_noticed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = compact.tally
+
+    def tally(parts: Any, fresh: bool) -> tuple[dict[tuple[str, int], int], bool]:
+        counted, sealed = real(
+            [each.dropDuplicates(["topic", "partition", "position"]) for each in parts], fresh
+        )
+        return counted, sealed
+
+    monkeypatch.setattr(compact, "tally", tally)
+    with pytest.raises(AssertionError):
+        ways.check_counts(spark, tmp_path / "data", tmp_path / "to")
+
+
+def test_a_sink_that_takes_one_scheme_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HTTP addresses are refused, as they were."""
+    monkeypatch.setattr(Address, "beside", lambda told, why, topic=None: Address.of(told, why))
+    with pytest.raises(BadConfiguration, match="binary address"):
+        ways.check_one_address(tmp_path / "data")
