@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 INGEST = "holdfast.ingest."
 """Names of local ingest: they are forgotten with their segment."""
 
+NAMES_LOOKS = 168
+"""How often names of producers are looked at in the time that they are kept: of a week, once an hour."""
+
 TOPICS_A_TURN = 20
 """How many are looked at before others have the loop."""
 
@@ -34,6 +37,9 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._under_way: set[tuple[str, int]] = set()
+        self._names_at_ns = 0
+        self._names_due = False
+        """In this turn, names of producers are looked at."""
         self._holding: dict[int, SubscriptionState] = {}
         """By topic: a subscription that needs the front ledger. While it does, nobody else is asked."""
         self._task: asyncio.Task[None] | None = None
@@ -112,6 +118,7 @@ class Housekeeping:
         await self._show_all()
         while True:
             await self._broker.clock.sleep(self._broker.options.housekeeping_s)
+            self._names_due = self._is_time_for_names()
             for count, topic in enumerate(list(self._broker.topics.values()), 1):
                 try:
                     await self._look_at(topic)
@@ -140,10 +147,19 @@ class Housekeeping:
             for subscription in list(state.subscriptions.values()):
                 if topic.backlog(subscription):
                     await self._broker.expire(topic, subscription, policies.ttl_s)
-        self._forget_producers(topic)
+        if self._names_due:
+            self._forget_producers(topic)
         self.acknowledged(topic)
         if state.id in self._broker.unshown:
             self._broker.show(topic)
+
+    def _is_time_for_names(self) -> bool:
+        """Names are many, and age slowly: now and then is often enough."""
+        now_ns = self._broker.clock.monotonic_ns()
+        if now_ns < self._names_at_ns:
+            return False
+        self._names_at_ns = now_ns + int(self._broker.options.deduplication_age_s * 1e9) // NAMES_LOOKS
+        return True
 
     def _forget_producers(self, topic: Topic) -> None:
         """Of a topic that deduplicates: names that nobody has used for long."""

@@ -6,16 +6,22 @@ knows the new number. So the number alone does not tell an old acknowledgement f
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.dispatcher import Dispatcher
 from holdfast.broker.events import Context, Reset
-from holdfast.broker.state import BrokerState
+from holdfast.broker.machine import Machine
+from holdfast.broker.state import BrokerState, SubscriptionState
 from holdfast.errors import Outdated
+from holdfast.group import SystemClock, SystemRandomness
+from tests.kit.broker.events import Rig
 from tests.kit.broker.worlds import RealWorld, SimWorld, World
 
 COUNT = 100
@@ -179,6 +185,57 @@ def test_a_message_knows_its_own_number(session: Session) -> None:
         assert session.backlog() == COUNT - 20
 
     session.run(acknowledge())
+
+
+def test_another_owner_knows_it_too() -> None:
+    """Another member that was given the same events, and serves the subscription from now on."""
+    rig = Rig()
+    topic = rig.topic()
+    rig.filled(topic, 20)
+    subscription = rig.subscription(topic)
+    rig.do(Reset(subscription.id, b"token", 0, 5))
+    for machine in (
+        rig.twin(),
+        rig.restarted(),
+        rig.restarted(rig.machine.capture().parts, len(rig.journal)),
+    ):
+        cursor = machine.state.subscriptions[subscription.id]
+        assert (cursor.target, cursor.reach) == (5, 20)
+
+        async def acknowledge(cursor: SubscriptionState = cursor) -> None:
+            reader: Any = SimpleNamespace(name="orders", first=0, visible=20)
+            submit: Any = pytest.fail
+            owner = Dispatcher(reader, cursor, submit, SystemClock(), SystemRandomness())
+            receipt = owner.ack_up_to(19, 1, receipt=True)
+            assert receipt is not None
+            with pytest.raises(Outdated):
+                await receipt
+
+        asyncio.run(acknowledge())
+
+
+def test_a_snapshot_of_before_is_read() -> None:
+    """Without target and reach, and without the ages of names: as if there had been no reset."""
+    rig = Rig()
+    topic = rig.topic(deduplication=True)
+    rig.filled(topic, 20)
+    subscription = rig.subscription(topic)
+    rig.do(Reset(subscription.id, b"token", 0, 5))
+    older = []
+    for part in rig.machine.capture().parts:
+        fields = msgspec.msgpack.decode(part)
+        if fields[0] == "subscription":
+            assert fields[-2:] == [5, 20]
+            fields = fields[:-2]
+        elif fields[0] == "topic":
+            assert len(fields.pop()) == 1
+        older.append(msgspec.msgpack.encode(fields))
+    machine = Machine()
+    machine.load(older)
+    machine.check()
+    cursor = machine.state.subscriptions[subscription.id]
+    assert (cursor.target, cursor.reach, cursor.reset_number) == (0, 0, 1)
+    assert [time for _, _, time in machine.log.sequence_times(topic.id)] == [machine.log.time]
 
 
 def test_a_state_without_its_reach_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
