@@ -56,8 +56,8 @@ def stats_look_for_readers(patch: Patch) -> None:
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], str, int]] = [
-    (cost.stats_of_all, "CONSUMER_STATS", 1),
-    (cost.a_list_each_time, "GET_TOPICS_OF_NAMESPACE", 1),
+    (cost.stats_of_all, "CONSUMER_STATS", 0),
+    (cost.a_list_each_time, "GET_TOPICS_OF_NAMESPACE", 0),
     (cost.answers_without_a_reader, "GET_SCHEMA", 0),
     (parts_one_by_one, "ACK of parts", 1),
     (stats_look_for_readers, "GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats", 1),
@@ -89,5 +89,6 @@ def test_it_is_noticed(
     assert len(rows + largest) + len(routes) == 1
     check()
     mutant(monkeypatch)
+    monkeypatch.setattr(tests, "TRIES", 1)
     with pytest.raises(AssertionError):
         check()

@@ -91,6 +91,12 @@ def nobody_is_refused(patch: Patch) -> None:
     patch.setattr(Budget, "admit", lambda self, size, what: None)
 
 
+def frames_are_all_one(patch: Patch) -> None:
+    """A new frame is as old as the first of its connection."""
+    real = Connection._note_frame
+    patch.setattr(Connection, "_note_frame", lambda self, taken: real(self, False))
+
+
 def any_pace_will_do(patch: Patch) -> None:
     patch.setattr(Pace, "late", lambda self, now, moved: False)
 
@@ -223,6 +229,7 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
     (stats_of_all, tests.the_stats_of_each_consumer_look_at_one, {}),
     (readers_are_looked_for, tests.consumers_that_leave_together_cost_each_the_same, {"durable": False}),
     (half_frames_stay, tests.a_closed_connection_holds_no_half_frame, {}),
+    (frames_are_all_one, tests.a_client_that_keeps_pace_is_not_the_oldest, {}),
     (nobody_counts, tests.half_frames_have_a_limit_for_all_connections, {}),
     (nobody_is_refused, tests.a_client_cannot_have_the_memory_of_all_by_its_sessions, {}),
     (

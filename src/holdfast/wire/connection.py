@@ -271,18 +271,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _note_frame(self, taken: bool) -> None:
         """What is there of an incomplete frame: it has its time, and counts for the whole process."""
-        pending = self.reader.pending
-        if taken or not pending:
+        pending, budget = self.reader.pending, self.server.budget
+        if taken or not pending:  # what is there now is another frame, and the youngest of all
             self._frame.end()
+            budget.hold((self, "frame"), 0)
         if pending:
             self._frame.begin(self.loop.time())
-        if pending or self.server.budget.of((self, "frame")):
-            self.server.budget.hold((self, "frame"), pending, self._crowded_out)
+            budget.hold((self, "frame"), pending, self._crowded_out)
 
     def _crowded_out(self) -> None:
         reason = "too much is held for clients, and this one has been slow for longest (limits.held_bytes)"
         self.server.refusals.say("client closed", reason, peer=self.address, role=self.role)
         self.abort()
+        self._closing = True
         self._ended()
 
     def _take_rest(self) -> None:

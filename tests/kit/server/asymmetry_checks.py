@@ -45,6 +45,8 @@ GROWTH, GROWTH_STEPS = 1.15, 300
 
 SMALL, LARGE = 5, 150
 
+TRIES = 3
+
 
 def measured(population: Population, row: Row, count: int) -> Cost:
     with population.world.raw() as raw:
@@ -56,7 +58,7 @@ def measured(population: Population, row: Row, count: int) -> Cost:
 
 def required(check: Callable[[], None]) -> None:
     """The check holds. What the server does by itself now and then counts, too: so it may be tried again."""
-    for _ in range(2):
+    for _ in range(TRIES - 1):
         with contextlib.suppress(AssertionError):
             check()
             return

@@ -255,6 +255,24 @@ def half_frames_have_a_limit_for_all_connections(caplog: pytest.LogCaptureFixtur
     assert "limits.held_bytes" in str([each.__dict__.get("fields") for each in caplog.records])
 
 
+def a_client_that_keeps_pace_is_not_the_oldest() -> None:
+    """Its half frame is another each time: of those that are held, it is the youngest."""
+    with CostWorld(held_bytes=8 * MIB) as world:
+        steady, slow, last = world.raw(), world.raw(), world.raw()
+        ping = frame_of(Type.PING)
+        steady.socket.sendall(ping[:6])
+        until(lambda: world.budget.held == 6)
+        half(slow, 3 * MIB)
+        until(lambda: world.budget.held == 3 * MIB + 6)
+        steady.socket.sendall(ping[6:] + (5 * MIB).to_bytes(4, "big") + bytes(3 * MIB - 4))
+        until(lambda: world.budget.held == 6 * MIB)
+        steady.expect(Type.PONG)
+        half(last, 3 * MIB)
+        until(lambda: len(world.server.connections) == 2)
+        assert not slow.closed()
+        until(lambda: world.budget.held == 6 * MIB)
+
+
 def a_byte_now_and_then_does_not_keep_a_frame_open() -> None:
     with CostWorld(frame_s=30.0) as world:
         raw = world.raw()

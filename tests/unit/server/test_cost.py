@@ -50,6 +50,10 @@ def test_half_frames_have_a_limit_for_all_connections(caplog: pytest.LogCaptureF
     checks.half_frames_have_a_limit_for_all_connections(caplog)
 
 
+def test_a_client_that_keeps_pace_is_not_the_oldest() -> None:
+    checks.a_client_that_keeps_pace_is_not_the_oldest()
+
+
 def test_a_byte_now_and_then_does_not_keep_a_frame_open() -> None:
     checks.a_byte_now_and_then_does_not_keep_a_frame_open()
 
