@@ -50,7 +50,7 @@ FLUSH_BYTES = 256 << 10
 GREETING_BYTES_MAX = 64 << 10
 """The largest frame of a client that nobody knows yet."""
 
-TURN_COMMANDS = 32
+TURN_COMMANDS = 8
 """Commands of one connection that are taken in one turn of the loop, but for SEND, ACK and FLOW."""
 
 LINGER_S = 5.0

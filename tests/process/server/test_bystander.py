@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -44,17 +46,23 @@ def process() -> Iterator[ServerProcess]:
     process.end()
 
 
+def waiting_s(pid: int) -> float:
+    """How long the main thread of a process has waited for a processor: a busy machine is no fault."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def p99_ms(process: ServerProcess) -> float:
     """Of a client that sends a message and waits for its receipt, and looks a topic up."""
     took = []
     with Raw(process.url) as raw:
         raw.produce("bystander")
         for number in range(ROUNDS):
-            began = time.perf_counter()
+            began, waited = time.perf_counter(), waiting_s(process.pid) + waiting_s(os.getpid())
             raw.send(number, b"x")
             raw.expect(Type.SEND_RECEIPT)
             raw.ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic=full("bystander"))
-            took.append(1000 * (time.perf_counter() - began))
+            waited = waiting_s(process.pid) + waiting_s(os.getpid()) - waited
+            took.append(1000 * max(0.0, time.perf_counter() - began - waited))
     return statistics.quantiles(took, n=100)[98]
 
 
