@@ -50,6 +50,9 @@ FLUSH_BYTES = 256 << 10
 GREETING_BYTES_MAX = 64 << 10
 """The largest frame of a client that nobody knows yet."""
 
+TURN_COMMANDS = 8
+"""Commands of one connection that are taken in one turn of the loop, but for SEND, ACK and FLOW."""
+
 LINGER_S = 5.0
 """How long a client that was closed may take to read why."""
 
@@ -238,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
         before = frame.count
         items: list[Any] = []
         try:
-            room = self.options.requests_max - len(self._requests)
+            room = min(TURN_COMMANDS, self.options.requests_max - len(self._requests))
             items = list[Any](self.reader.feed(data, frame, max(0, room)))
         finally:  # whatever happens, every event that is in the frame has its future
             added = frame.count - before

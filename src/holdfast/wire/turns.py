@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.wire.connection import Connection
     from holdfast.wire.requests import Request
 
-TURN_REQUESTS = 16
+TURN_REQUESTS = 4
 """Requests of all connections that begin in one turn of the loop; of large ones, one."""
 
 

@@ -12,6 +12,7 @@ from holdfast.wire import sink
 from holdfast.wire.pace import Appetite
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.sink import WireConsumer
+from tests.kit.server.cost_checks import until
 from tests.kit.server.cost_world import CostWorld
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 
@@ -95,6 +96,8 @@ def who_is_asked_for_a_sign_of_life_is_asked_once() -> None:
                 subscription="s",
                 subType=0,
             )
+        asking = world.connection(others)._requests
+        until(lambda: len(asking._under_way) == 20)
         assert holder.hear()[0] == Type.PING
         heard = []
         with contextlib.suppress(TimeoutError):

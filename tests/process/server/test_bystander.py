@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import socket
+import math
+import os
 import statistics
-import threading
+import subprocess
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 
+from holdfast.wire.proto.pulsar_pb2 import BaseCommand
+from tests.kit import KIT, module_command
 from tests.kit.server.asymmetry import COMMANDS
-from tests.kit.server.wire_raw import Raw, Type, frame_of, full
+from tests.kit.server.attacker import ATTACKS
+from tests.kit.server.wire_raw import Raw, Type, full
 from tests.kit.server.wire_world import ServerProcess
 
 TOPICS = 2000
 ROUNDS = 300
 TIMES = 5.0
+TRIES = 3
 LEAST_MS = 4.0
 """A p99 below this is good, whatever it was without: clocks and a shared machine are no finer."""
-
-Attack = Callable[[Raw], bytes]
 
 
 @pytest.fixture(scope="module")
@@ -43,103 +46,62 @@ def process() -> Iterator[ServerProcess]:
     process.end()
 
 
+def waiting_s(pid: int) -> float:
+    """How long the main thread of a process has waited for a processor: a busy machine is no fault."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def p99_ms(process: ServerProcess) -> float:
     """Of a client that sends a message and waits for its receipt, and looks a topic up."""
     took = []
     with Raw(process.url) as raw:
         raw.produce("bystander")
         for number in range(ROUNDS):
-            began = time.perf_counter()
+            began, waited = time.perf_counter(), waiting_s(process.pid) + waiting_s(os.getpid())
             raw.send(number, b"x")
             raw.expect(Type.SEND_RECEIPT)
             raw.ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic=full("bystander"))
-            took.append(1000 * (time.perf_counter() - began))
+            waited = waiting_s(process.pid) + waiting_s(os.getpid()) - waited
+            took.append(1000 * max(0.0, time.perf_counter() - began - waited))
     return statistics.quantiles(took, n=100)[98]
 
 
-def crowd_of(make: Callable[[int], bytes], prepare: Callable[[Raw], Any] | None = None) -> Any:
-    return make, prepare
-
-
-ATTACKS: dict[str, Any] = {
-    "topic lists": crowd_of(
-        lambda n: frame_of(Type.GET_TOPICS_OF_NAMESPACE, b"", request_id=n, namespace="public/default")
-    ),
-    "topic lists by patterns": crowd_of(
-        lambda n: frame_of(
-            Type.GET_TOPICS_OF_NAMESPACE,
-            b"",
-            request_id=n,
-            namespace="public/default",
-            topics_pattern=f".*{n}",
-        )
-    ),
-    "stats": crowd_of(
-        lambda n: frame_of(Type.CONSUMER_STATS, b"", request_id=n, consumer_id=n % 200),
-        lambda raw: [raw.subscribe("attacked", number, sub_type=1) for number in range(200)],
-    ),
-    "producers": crowd_of(
-        lambda n: frame_of(Type.PRODUCER, b"", request_id=n, topic=full("attacked"), producer_id=n % 500)
-    ),
-    "refusals": crowd_of(lambda n: frame_of(Type.LOOKUP, b"", request_id=n, topic="!/" * 30_000)),
-    "schemas": crowd_of(
-        lambda n: frame_of(Type.GET_SCHEMA, b"", request_id=n, topic=full("attacked")),
-        lambda raw: raw.ask(
-            Type.GET_OR_CREATE_SCHEMA,
-            Type.GET_OR_CREATE_SCHEMA_RESPONSE,
-            topic=full("attacked"),
-            schema={"name": "x", "schema_data": bytes(400_000), "type": 2},
-        ),
-    ),
-}
-
-
-def attack(process: ServerProcess, name: str, ended: threading.Event) -> None:
-    """Send requests without end, and read the answers as they come."""
-    make, prepare = ATTACKS[name]
-    with contextlib.suppress(OSError, EOFError), Raw(process.url) as raw:
-        if prepare is not None:
-            prepare(raw)
-        reading = threading.Thread(target=drain, args=(raw.socket,), daemon=True)
-        reading.start()
-        frames = b"".join(make(n) for n in range(500 if name != "refusals" else 20))
-        raw.socket.settimeout(0.2)
-        while not ended.is_set():
-            rest = memoryview(frames)
-            while rest and not ended.is_set():
-                with contextlib.suppress(TimeoutError):
-                    rest = rest[raw.socket.send(rest) :]
-
-
-def drain(channel: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while True:
-            with contextlib.suppress(TimeoutError):
-                if not channel.recv(1 << 20):
-                    return
+@contextlib.contextmanager
+def attacked(process: ServerProcess, name: str) -> Iterator[None]:
+    """Two clients, each in a process of its own, until the end."""
+    command = [*module_command(KIT / "server/attacker.py"), process.url, name]
+    attackers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for each in attackers:
+            assert each.stdout is not None
+            assert each.stdout.readline() == b"ready\n"
+        yield
+        assert all(each.poll() is None for each in attackers), "an attacker has ended"
+    finally:
+        for each in attackers:
+            each.kill()
+            each.wait()
+            assert each.stdout is not None
+            each.stdout.close()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_bystander_is_served(name: str, process: ServerProcess) -> None:
-    without = p99_ms(process)
-    ended = threading.Event()
-    attackers = [threading.Thread(target=attack, args=(process, name, ended)) for _ in range(2)]
-    for each in attackers:
-        each.start()
-    try:
-        time.sleep(1.0)
-        beside = p99_ms(process)
-    finally:
-        ended.set()
-        for each in attackers:
-            each.join()
-    assert beside <= max(LEAST_MS, TIMES * without), (
-        f"{without:.2f} ms without, {beside:.2f} ms beside {name}"
-    )
+def test_a_bystander_is_served(name: str, process: ServerProcess, counts: Callable[[str], None]) -> None:
+    without = beside = math.inf
+    for _ in range(TRIES):  # the best of each: others use this machine, too
+        without = min(without, p99_ms(process))
+        with attacked(process, name):
+            time.sleep(0.5)
+            beside = min(beside, p99_ms(process))
+    words = f"p99 {without:.2f} ms without, {beside:.2f} ms beside {name}"
+    counts(words)
+    assert beside <= max(LEAST_MS, TIMES * without), words
 
 
 def test_every_attack_is_a_row_of_the_table() -> None:
     """What is tried here at length is counted there."""
     rows = {row.kind for row in COMMANDS}
-    assert {Type.GET_TOPICS_OF_NAMESPACE, Type.CONSUMER_STATS, Type.PRODUCER, Type.LOOKUP} <= rows
+    for attack in ATTACKS.values():
+        kind = BaseCommand.FromString(attack.make(0)[8:]).type
+        assert kind in rows
