@@ -41,10 +41,10 @@ class Queue : public QueueState<Memory> {
 
  public:
     using Base::advance, Base::announce_return, Base::block, Base::blocker, Base::corrupt,
-        Base::count_delivery, Base::deliveries_of_returned, Base::delivery, Base::descriptor,
-        Base::geometry, Base::listen, Base::overtaken_or_corrupt, Base::load_descriptor,
-        Base::load_position, Base::me, Base::memory, Base::ring, Base::stall_limit_ms, Base::sound,
-        Base::stamp, Base::words;
+        Base::delivery, Base::descriptor, Base::geometry, Base::keep_count, Base::listen,
+        Base::overtaken_or_corrupt, Base::load_descriptor, Base::load_position, Base::me,
+        Base::memory, Base::ring, Base::stall_limit_ms, Base::sound, Base::stamp, Base::stamp_taken,
+        Base::words;
     using Base::Base;
 
     struct Claim {
@@ -131,11 +131,10 @@ class Queue : public QueueState<Memory> {
             announce_space();
             return ours;
         }
-        if (counts) count_delivery(taken.position);
-        memory.at(Point::back_counted);
+        memory.at(Point::back_begin);
         u64 expected = taken.word;
         if (!memory.cas(descriptor(taken.position), expected,
-                        Geometry::with(taken.word, State::retry, me),
+                        Geometry::returned(taken.word, taken.redelivered + (counts ? 1 : 0)),
                         std::memory_order_release))  // pairs with: load_descriptor in take_returned
             return false;
         memory.at(Point::back_returned);
@@ -193,7 +192,7 @@ class Queue : public QueueState<Memory> {
     // notices. Only where the user set a limit, and only for what we ourselves have seen unchanged for that long.
     bool fence_if_stalled(u64 position, u64 word) {
         if (stall_limit_ms == kNoStallLimit) return false;
-        u32 now = memory.now_ms();
+        u64 now = memory.now_ms();
         if (watched_word_ != word || watched_position_ != position) {
             watched_word_ = word;
             watched_position_ = position;
@@ -251,7 +250,7 @@ class Queue : public QueueState<Memory> {
             if (memory.cas(descriptor(head), word, wanted,
                            std::memory_order_acq_rel)) {  // pairs with: load_descriptor
                 memory.at(pads ? Point::pad_claimed : Point::put_claimed);
-                if (!pads) stamp(head, single ? extent : 0, 0, memory.now_ms());
+                if (!pads) stamp(head, single ? extent : 0, 0);
                 advance(words.head, head, head + extent);
                 if (!pads) {
                     memory.at(Point::put_moved);
@@ -332,7 +331,6 @@ class Queue : public QueueState<Memory> {
     void write(const Claim& claim, std::span<const Payload> payloads, u64 time,
                bool full_checksum) {
         u64 position = claim.position;
-        const u32 now_ms = memory.now_ms();
         for (const Payload& payload : payloads) {
             const u8 flags = full_checksum ? kFullChecksum : u8{0};
             const BlockHeader header{
@@ -341,7 +339,7 @@ class Queue : public QueueState<Memory> {
             memory.write_block(block(position), header, payload.data, payload.size);
             u64 length = Geometry::blocks_granules(payload.size);
             if (position != claim.position) {
-                stamp(position, length, 0, now_ms);
+                stamp(position, length, 0);
                 memory.store(descriptor(position),
                              geometry.word(position, length, State::ready, me),
                              std::memory_order_release);  // pairs with: load_descriptor in take_run
@@ -387,18 +385,19 @@ class Queue : public QueueState<Memory> {
                 case State::ready:
                 case State::retry: {
                     bool returned = state == State::retry;
-                    u32 before = returned ? deliveries_of_returned(position) : 0;
+                    u32 before = returned ? Geometry::deliveries(word) : 0;
                     if (returned && deliveries_max != 0 && before >= deliveries_max) {
                         announce_return();  // R passes it by: I6
                         break;
                     }
+                    if (returned) keep_count(position, word);
                     u64 mine = Geometry::with(word, State::taken, me);
-                    // pairs with: commit
+                    // pairs with: commit, give_back, repair
                     if (!memory.cas(descriptor(position), word, mine, std::memory_order_acq_rel))
                         return Verdict::ok;
                     if (!header_fits(position, mine) && !sound(mine, position))
                         return corrupt("descriptor", position, mine);
-                    if (count == 0) stamp(position, geometry.length(word), before, memory.now_ms());
+                    if (count == 0) stamp_taken(position, geometry.length(word), before);
                     taken[count++] = {position, mine, before};
                     break;
                 }
@@ -460,14 +459,14 @@ class Queue : public QueueState<Memory> {
                 break;
             if (!sound(word, position)) return corrupt("descriptor", position, word);
             if (state == State::retry) {
-                u32 before = deliveries_of_returned(position);
+                u32 before = Geometry::deliveries(word);
                 u64 mine = Geometry::with(word, State::taken, me);
                 if (deliveries_max != 0 && before >= deliveries_max) {
                     leaves_some = true;
-                } else if (memory.cas(
+                } else if (keep_count(position, word); memory.cas(
                                descriptor(position), word, mine,
                                std::memory_order_acq_rel)) {  // pairs with: give_back, repair
-                    stamp(position, geometry.length(mine), before, memory.now_ms());
+                    stamp_taken(position, geometry.length(mine), before);
                     taken = {position, mine, before};
                     return Verdict::ok;
                 }
@@ -480,8 +479,8 @@ class Queue : public QueueState<Memory> {
         return Verdict::empty;
     }
 
-    bool left_aside(u64 position, u32 deliveries_max) {
-        return deliveries_max != 0 && deliveries_of_returned(position) >= deliveries_max;
+    static bool left_aside(u64 word, u32 deliveries_max) {
+        return deliveries_max != 0 && Geometry::deliveries(word) >= deliveries_max;
     }
 
     // We would wait at `position`. True: something was done about it, look anew.
@@ -528,7 +527,7 @@ class Queue : public QueueState<Memory> {
             }
             u32 owner = Geometry::owner(word);
             if (state == State::retry) {
-                if (!left_aside(oldest, deliveries_max)) {
+                if (!left_aside(word, deliveries_max)) {
                     // Its maker has not come to it yet, or died, or the numbers were overwritten.
                     announce_return();
                     return true;
@@ -555,7 +554,7 @@ class Queue : public QueueState<Memory> {
     u64 made_seen_ = 0;
     u64 watched_word_ = 0;
     u64 watched_position_ = 0;
-    u32 watched_since_ms_ = 0;
+    u64 watched_since_ms_ = 0;
 };
 
 }  // namespace holdfast

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,14 @@ inline constexpr const char* kCountNames[] = {
     "put",     "put_bytes", "delivered", "redelivered", "settled",       "given_back",
     "skipped", "handed_on", "released",  "fenced",      "dead_lettered", "corrupt"};
 
+// How long ago the block at `position` was claimed, if that is written down.
+inline std::optional<u64> age_of(QueueState<NativeMemory>& q, u64 position) {
+    if (!q.load_mark(position).current) return std::nullopt;
+    const u64 claimed_ms = q.memory.load(&q.side(position)->claimed_ms, std::memory_order_relaxed);
+    const u64 now_ms = q.memory.now_ms();
+    return now_ms >= claimed_ms ? now_ms - claimed_ms : 0;
+}
+
 // A message in our hands, its header verified.
 struct Delivered {
     Taken taken;
@@ -45,7 +54,8 @@ struct Delivered {
 
 class QueueAttachment {
  public:
-    static void create(const SegmentSpec& wanted, const QueueParams& params) {
+    // `first`: where its positions begin, for tests of a queue's old age.
+    static void create(const SegmentSpec& wanted, const QueueParams& params, u64 first = 0) {
         Geometry geometry(params.granules, params.participants);
         SegmentSpec spec = wanted;
         spec.kind = kQueueKind;
@@ -53,7 +63,7 @@ class QueueAttachment {
         spec.fingerprint = queue_fingerprint();
         spec.size = geometry.size();
         std::memcpy(spec.params.data(), &params, sizeof params);
-        Segment::create(spec, [&](std::byte* base) { initialise_queue(base, geometry); });
+        Segment::create(spec, [&](std::byte* base) { initialise_queue(base, geometry, first); });
     }
 
     QueueAttachment(const std::string& directory, const std::string& name, bool adopt)
@@ -168,7 +178,7 @@ class QueueAttachment {
             queue_, [&] { held.clear(); },
             [&](u64 position, u64 word) {
                 if (Geometry::state(word) == State::taken && Geometry::owner(word) == queue_.me)
-                    held.push_back({position, word, 0});
+                    held.push_back({position, word, queue_.deliveries_with_this(position) - 1});
             });
         for (const Taken& taken : held) give_back(taken);
         queue_.ring(queue_.words.data_bell);  // threads of ours that wait shall notice
@@ -207,13 +217,10 @@ class QueueAttachment {
         const Blocker& at = queue_.blocker;
         if (!blocked_by_somebody()) return "";
         ParticipantInfo who = participant_.describe(at.owner);
-        Side side = side_of(memory_.load(queue_.side(at.position), std::memory_order_relaxed),
-                            queue_.geometry.lap(at.position));
         char text[200];
-        u32 age_ms = memory_.now_ms() - side.claimed_ms;
         char age[40] = "";
-        if (side.current && age_ms < 1u << 31)
-            std::snprintf(age, sizeof age, " for %.3f s", age_ms / 1000.0);
+        if (std::optional<u64> age_ms = age_of(queue_, at.position))
+            std::snprintf(age, sizeof age, " for %.3f s", static_cast<double>(*age_ms) / 1000.0);
         const char* does = Geometry::state(at.word) == State::taken ? "has not settled"
                                                                     : "has not finished writing";
         std::snprintf(text, sizeof text, "pid %u%s %s the block at position %llu%s", who.pid,
@@ -413,7 +420,7 @@ class QueueAttachment {
     std::vector<Taken> scratch_;
     std::unique_ptr<QueueAttachment> dead_letter_;
     bool dead_letter_blocked_ = false;
-    u32 dead_letter_tried_ms_ = 0;
+    u64 dead_letter_tried_ms_ = 0;
     u32 operations_ = 0;
     u32 next_probe_ = 0;
     bool message_damaged_ = false;  // the fault is one message's, not the queue's

@@ -1,7 +1,7 @@
 // The bytes of a queue segment: where everything stands, and how its words are packed.
 //
 //   0        4096        5120                      page        page        page             end
-//   | header | controls  | participants × 128 B ... | D[N] u64 | A[N] u64  | ring N × 64 B  |
+//   | header | controls  | participants × 128 B ... | D[N] u64 | A[N] 16 B | ring N × 64 B  |
 //
 // Controls, each on its own pair of cache lines:
 //   +0   head H      sealed position   where the next block is claimed (a hint: anyone may advance it)
@@ -21,9 +21,15 @@
 // Descriptor D[i]:  63            12+b 12+b     13 12  10 9     0
 //                   | lap            | length-1   | state | owner |    b = log2(N) - 1 bits of length
 //
-// Side word A[i]:   63       48 47          40 39         32 31                0
-//                   | lap (16) | length check | deliveries   | time of claim ms |
-//                   ages and counts, never proof of anything; and a second opinion on the length (0: none given)
+//   In RETRY, which nobody owns, the owner's bits count the deliveries that have ended without a settlement.
+//
+// Side A[i].mark:   63            12+b 12+b     13 12     11 10 9          0
+//                   | lap            | length-1   | known | 0   | deliveries |   lap and length as in the descriptor
+//                   a second opinion on the length (unless `known` is 0), and the count while the block is TAKEN
+// Side A[i].claimed_ms: time of the last claim, for people
+//
+// The mark has the whole lap. A part of it would come round again and let a stale mark speak for a new block: padding,
+// END, and a block whose writer died before its mark keep the mark of whatever began there last, however long ago.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +42,7 @@
 
 namespace holdfast {
 
-inline constexpr u32 kQueueVersion = 1;
+inline constexpr u32 kQueueVersion = 2;
 inline constexpr u64 kGranule = 64;
 inline constexpr u64 kPositionBits = 52;
 inline constexpr u64 kPositionMax = (u64{1} << kPositionBits) - 1;
@@ -63,6 +69,9 @@ inline constexpr const char* state_name(State state) {
     return kStateNames[static_cast<u32>(state)];
 }
 
+// Deliveries are counted up to here, in the owner's bits of a descriptor and in a mark.
+inline constexpr u32 kDeliveriesMax = (1u << kOwnerBits) - 1;
+
 enum class Delivery : u32 { at_least_once = 0, at_most_once = 1 };
 
 inline constexpr u32 kNoStallLimit = 0xffffffffu;
@@ -82,6 +91,21 @@ static_assert(sizeof(QueueParams) == 160 && sizeof(QueueParams) <= 512);
 
 // Which position a word speaks of, relative to the one that we ask about.
 enum class Tag { older, current, newer };
+
+// What stands beside a descriptor.
+struct SideEntry {
+    u64 mark;
+    u64 claimed_ms;
+};
+static_assert(sizeof(SideEntry) == 16);
+
+// A mark, taken apart.
+struct Mark {
+    bool current;  // written for this very position
+    bool known;    // `length` is the block's
+    u64 length;
+    u32 deliveries;  // that had ended without a settlement when the block was taken
+};
 
 class Geometry {
  public:
@@ -115,7 +139,7 @@ class Geometry {
         return page(participants_offset() + participants_ * sizeof(ParticipantEntry));
     }
     u64 sides_offset() const { return page(descriptors_offset() + granules_ * 8); }
-    u64 ring_offset() const { return page(sides_offset() + granules_ * 8); }
+    u64 ring_offset() const { return page(sides_offset() + granules_ * sizeof(SideEntry)); }
     u64 size() const { return ring_offset() + page(granules_ * kGranule); }
 
     // Descriptors.
@@ -133,9 +157,26 @@ class Geometry {
     static u64 with(u64 word, State state, u32 owner) {
         return (word & ~u64{0x1fff}) | u64{static_cast<u32>(state)} << 10 | owner;
     }
+    // A block that came back.
+    static u64 returned(u64 word, u32 deliveries) {
+        return with(word, State::retry, std::min(deliveries, kDeliveriesMax));
+    }
+    static u32 deliveries(u64 returned) { return owner(returned); }
     // A block never crosses the end of the ring, and its owner has a slot.
     bool plausible(u64 word, u64 position) const {
-        return index(position) + length(word) <= granules_ && owner(word) < participants_;
+        return index(position) + length(word) <= granules_ &&
+               (owner(word) < participants_ || state(word) == State::retry);
+    }
+
+    // Marks. `length` 0: not known.
+    u64 mark(u64 position, u64 length, u32 deliveries) const {
+        return lap(position) << lap_shift() |
+               (length == 0 ? 0 : (length - 1) << 13 | u64{1} << 12) |
+               std::min(deliveries, kDeliveriesMax);
+    }
+    Mark mark_of(u64 mark, u64 position) const {
+        if (tag(mark, position) != Tag::current) return {false, false, 0, 0};
+        return {true, (mark >> 12 & 1) != 0, length(mark), owner(mark)};
     }
 
  private:
@@ -163,27 +204,6 @@ inline constexpr bool seal_holds(u64 word) {
 static_assert(!seal_holds(0) && !seal_holds(~u64{0}) && !seal_holds(sealed(4096) + 1) &&
               !seal_holds(sealed(4096) - 1));
 
-// Side words.
-struct Side {
-    u8 length_check;  // 0: not known
-    u32 deliveries;
-    u32 claimed_ms;
-    bool current;  // written for this lap
-};
-// Never 0. Two lengths share a check about once in 256.
-inline constexpr u8 length_check(u64 length) {
-    u8 check = static_cast<u8>(length * 0x9E3779B97F4A7C15u >> 56);
-    return check == 0 ? u8{1} : check;
-}
-inline constexpr u64 side_word(u64 lap, u8 check, u32 deliveries, u32 now_ms) {
-    return lap << 48 | u64{check} << 40 | u64{deliveries > 255 ? 255 : deliveries} << 32 | now_ms;
-}
-inline constexpr Side side_of(u64 word, u64 lap) {
-    if (word >> 48 != (lap & 0xffff)) return {0, 0, 0, false};
-    return {static_cast<u8>(word >> 40), static_cast<u32>(word >> 32 & 0xff),
-            static_cast<u32>(word), true};
-}
-
 // Pointers into one mapping of the segment.
 struct QueueWords {
     u64* head;
@@ -194,7 +214,7 @@ struct QueueWords {
     u32* data_bell;
     u32* space_bell;
     u64* descriptors;
-    u64* sides;
+    SideEntry* sides;
     std::byte* ring;
 
     QueueWords() = default;
@@ -207,7 +227,7 @@ struct QueueWords {
           data_bell(control<u32>(base, 5)),
           space_bell(control<u32>(base, 6)),
           descriptors(reinterpret_cast<u64*>(base + geometry.descriptors_offset())),
-          sides(reinterpret_cast<u64*>(base + geometry.sides_offset())),
+          sides(reinterpret_cast<SideEntry*>(base + geometry.sides_offset())),
           ring(base + geometry.ring_offset()) {}
 
  private:
@@ -218,9 +238,10 @@ struct QueueWords {
 };
 
 // A fresh queue. The rest of the file is zero, which is what every other word starts as.
-inline void initialise_queue(std::byte* base, const Geometry& geometry) {
+// `first`: where its positions begin; tests make queues that are old from the start.
+inline void initialise_queue(std::byte* base, const Geometry& geometry, u64 first = 0) {
     QueueWords words(base, geometry);
-    *words.head = *words.read = *words.tail = sealed(geometry.granules());
+    *words.head = *words.read = *words.tail = sealed(std::max(first, geometry.granules()));
 }
 
 // Two builds understand each other's segments if and only if they agree on all of this.

@@ -56,27 +56,26 @@ void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered&
     for (Patience patience(q.geometry); !patience.over();) {
         if (q.geometry.tag(word, position) != Tag::current || Geometry::owner(word) != owner)
             return;
-        State becomes;
-        u32* counter;
+        u64 becomes = 0;
+        u32* counter = nullptr;
         switch (repair_of(Geometry::state(word), q.delivery)) {
             case Repair::none:
                 return;
             case Repair::skip:
-                becomes = State::skip;
+                becomes = Geometry::with(word, State::skip, owner);
                 counter = &sum.skipped;
                 break;
             case Repair::hand_on:
-                q.count_delivery(position);
-                q.memory.at(Point::recover_counted);
-                becomes = State::retry;
+                becomes = Geometry::returned(word, q.deliveries_with_this(position));
                 counter = &sum.handed_on;
                 break;
             case Repair::release:
-                becomes = State::done;
+                becomes = Geometry::with(word, State::done, owner);
                 counter = &sum.released;
                 break;
         }
-        if (q.memory.cas(q.descriptor(position), word, Geometry::with(word, becomes, owner),
+        q.memory.at(Point::recover_decided);
+        if (q.memory.cas(q.descriptor(position), word, becomes,
                          std::memory_order_acq_rel)) {  // pairs with: load_descriptor
             ++*counter;
             q.memory.at(Point::recover_block);

@@ -67,8 +67,8 @@ class QueueAccount {
 
     u32 held_id(const State& s, const Held& held) const {
         if (held.known) return held.id;
-        const int granule =
-            setting_.world->first_granule() + static_cast<int>(geometry_.index(held.position));
+        const int granule = setting_.world->first_granule() +
+                            static_cast<int>(geometry_.index(setting_.position_of(held)));
         const Content* content = setting_.world->content(QueueSetting::value(s, granule));
         if (content == nullptr)
             throw Violation("content", "a block is held that nobody has written");
@@ -118,7 +118,7 @@ class QueueAccount {
     // Everybody is dead and recovered: the queue works, and nothing is in use.
     void nothing_left(const State& s, const Ghost& auditor) const {
         const bool closed = static_cast<Verdict>(auditor.verdict) == Verdict::closed;
-        if (!closed && auditor.deliveries(kAuditId) != 1) {
+        if (!closed && !setting_.exhausted(s) && auditor.deliveries(kAuditId) != 1) {
             throw Violation("drain",
                             "all are dead and recovered, but a new message does not get through");
         }
