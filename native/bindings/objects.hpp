@@ -14,7 +14,7 @@ namespace holdfast::bindings {
 
 struct QueueObject {
     PyObject_HEAD std::shared_ptr<QueueAttachment> attachment;
-    std::vector<Delivered> delivered;  // scratch of get and get_many
+    std::vector<Delivered> spare;  // memory that a get borrows, see Got in queue.cpp
     u64 spin_ns;
     Py_ssize_t exports;  // views into the mapping that live
     Py_ssize_t busy;     // calls that have let go of the GIL

@@ -127,17 +127,25 @@ class QueueAttachment {
         message_damaged_ = false;
         if (pending_damage_.what != nullptr) [[unlikely]]
             return report_damage();
-        if (scratch_.size() < wanted) scratch_.resize(wanted);
+        // A burial lets other threads in, who get as well: what this call has taken is its own.
+        std::vector<Taken> taken;
+        taken.swap(scratch_);
+        if (taken.size() < wanted) taken.resize(wanted);
+        Verdict verdict;
         for (;;) {
             u32 count = 0;
             u32 leave = burials_pause() ? params_.max_deliveries : 0;
-            Verdict verdict = queue_.take(scratch_.data(), wanted, count, probe, leave);
+            verdict = queue_.take(taken.data(), wanted, count, probe, leave);
             if (probe) count_recovery();
-            if (verdict != Verdict::ok) return verdict;
+            if (verdict != Verdict::ok) break;
             tick();
-            if (params_.max_deliveries != 0) count = bury_some(count);
-            if (count != 0) return accept(out, count);
+            if (params_.max_deliveries != 0) count = bury_some(taken, count);
+            if (count == 0) continue;
+            verdict = accept(out, {taken.data(), count});
+            break;
         }
+        if (taken.size() > scratch_.size()) taken.swap(scratch_);
+        return verdict;
     }
 
     bool settle(const Taken& taken) {
@@ -286,11 +294,10 @@ class QueueAttachment {
     }
 
     // Nothing in the ring is believed before it is checked; what fails is set aside, so that it costs one message.
-    Verdict accept(std::vector<Delivered>& out, u32 count) {
+    Verdict accept(std::vector<Delivered>& out, std::span<const Taken> batch) {
         Fault damage{};
         u64 redelivered = 0;
-        for (u32 i = 0; i < count; ++i) {
-            const Taken& taken = scratch_[i];
+        for (const Taken& taken : batch) {
             Delivered message;
             BlockFault fault = examine(taken, message);
             if (fault != BlockFault::none) [[unlikely]] {
@@ -302,7 +309,7 @@ class QueueAttachment {
             redelivered += taken.redelivered != 0;
             out.push_back(message);
         }
-        participant_.count(index(Count::delivered), count);
+        participant_.count(index(Count::delivered), batch.size());
         if (redelivered != 0) participant_.count(index(Count::redelivered), redelivered);
         if (damage.what == nullptr) [[likely]]
             return Verdict::ok;
@@ -334,19 +341,16 @@ class QueueAttachment {
         return verify_payload(header, message.data);
     }
 
-    // Of the first `count` messages in `scratch_`, those that came back too often go to the dead-letter queue.
-    // Returns how many are left. Works on a copy: a large burial lets other threads in, who use `scratch_`.
-    u32 bury_some(u32 count) {
-        const std::vector<Taken> batch(scratch_.begin(), scratch_.begin() + count);
-        std::vector<Taken> left;
-        for (const Taken& taken : batch) {
-            if (taken.redelivered >= params_.max_deliveries)
-                bury(taken);
+    // Of the first `count`, those that came back too often go to the dead-letter queue. Returns how many are left.
+    u32 bury_some(std::vector<Taken>& batch, u32 count) {
+        u32 left = 0;
+        for (u32 i = 0; i < count; ++i) {
+            if (batch[i].redelivered >= params_.max_deliveries)
+                bury(batch[i]);
             else
-                left.push_back(taken);
+                batch[left++] = batch[i];
         }
-        std::copy(left.begin(), left.end(), scratch_.begin());
-        return static_cast<u32>(left.size());
+        return left;
     }
 
     // After a burial that found no room, the others get their messages first for a while.
@@ -417,7 +421,7 @@ class QueueAttachment {
     NativeMemory memory_;
     Queue<NativeMemory> queue_;
     std::string directory_;
-    std::vector<Taken> scratch_;
+    std::vector<Taken> scratch_;  // memory that a get borrows
     std::unique_ptr<QueueAttachment> dead_letter_;
     bool dead_letter_blocked_ = false;
     u64 dead_letter_tried_ms_ = 0;
