@@ -354,6 +354,7 @@ PyObject* queue_recover(PyObject* object, PyObject*) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     if (!usable(self)) return nullptr;
     Recovered sum = self->attachment->recover_all();
+    if (!still_usable(*self->attachment)) return nullptr;
     return Py_BuildValue("{s:I,s:I,s:I}", "skipped", sum.skipped, "handed_on", sum.handed_on,
                          "released", sum.released);
 }

@@ -82,6 +82,7 @@ bool wait_for(QueueObject* self, const char* call, double timeout, bool putting,
             raise_verdict(attachment, verdict, call, static_cast<double>(now - start) / 1e9, !late);
             return false;
         }
+        if (!spinning && !still_usable(attachment)) return false;
         const u64 pause = attachment.blocked_by_somebody() ? kProbeBlockedNs : kProbeIdleNs;
         {
             GilRelease release;

@@ -100,8 +100,14 @@ class QueueAttachment {
         return params;
     }
 
-    // False after detach() and in a forked child.
+    // False after detach(), in a forked child, and when the lock's descriptor was closed by others.
     bool usable() const { return participant_.joined(); }
+    bool lost() const { return participant_.lost(); }
+    // Asks the kernel whether we are still what we believe. For the slow paths.
+    bool still_usable() {
+        if (usable()) participant_.proven();
+        return usable();
+    }
     bool forked() const { return participant_.forked(); }
 
     Verdict put(std::span<const Payload> payloads, bool probe) {
@@ -285,7 +291,11 @@ class QueueAttachment {
     void join() {
         for (int tries = 0;; ++tries) {
             try {
-                return participant_.join();
+                return participant_.join([this](unsigned slot) {
+                    Recovered sum = recover_holding(queue_, slot, 0, 0);
+                    queue_.recovered += sum;
+                    return sum.complete;
+                });
             } catch (const Error& error) {
                 if (error.code != Code::too_many_participants || tries == kJoinTries) throw;
                 ::usleep(1000);
@@ -394,6 +404,7 @@ class QueueAttachment {
     void tick() {
         if (++operations_ % kTickEvery != 0) [[likely]]
             return;
+        if (!still_usable()) return;
         for (u32 tries = 0; tries < params_.participants; ++tries) {
             next_probe_ = (next_probe_ + 1) % params_.participants;
             if (next_probe_ == queue_.me || !participant_.marked_active(next_probe_)) continue;

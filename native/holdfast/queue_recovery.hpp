@@ -1,9 +1,9 @@
 // What becomes of a dead participant's blocks.
 //
-// Recovery runs only in the hands of one who holds the dead one's lock byte: the kernel gave it, so the owner is gone;
-// the kernel gives it to one at a time, so there is one recoverer; if that one dies, the kernel hands the byte on and
-// the next begins anew. Every step is a compare-and-swap from a state that only the dead owner could leave, so doing
-// it twice does no more than doing it once.
+// Recovery runs only in the hands of one who shares the dead one's lock byte: the kernel gave it, so the owner is gone, and
+// while anybody shares it nobody can have the slot anew. Any number may recover at once, and may die or stop anywhere in
+// it: each step is a compare-and-swap from a state that only the dead owner could leave to a word that all of them
+// compute alike, so doing it twice does no more than doing it once.
 //
 //   state of the block   seed's case                              outcome
 //   ------------------   ---------------------------------------  --------------------------------------------------
@@ -49,7 +49,7 @@ struct Recovered {
     }
 };
 
-// Repairs the block at `position` if `owner` left it unfinished. The caller holds the owner's byte. Again and again until
+// Repairs the block at `position` if `owner` left it unfinished. The caller shares the owner's byte. Again and again until
 // there is nothing to repair, because a living waiter may still turn RESERVED into FENCED under our hands.
 template <class Memory>
 void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered& sum) {

@@ -140,9 +140,7 @@ class QueueModel final : public Model {
         }
         switch (operation.op) {
             case Op::attach:
-                memory.await_byte(program.slot);
-                if (!recover_holding(q, program.slot, 0, 0).complete) corrupt(q);
-                ++ghost.pc;
+                attach(q, ghost, memory, program.slot);
                 break;
             case Op::put:
                 if (put(q, operation, ghost) || !operation.persists) ++ghost.pc;
@@ -196,6 +194,23 @@ class QueueModel final : public Model {
         }
         if (setting_.config.caches_tail) q.note(ghost, setting_.origin);
         return true;
+    }
+
+    // As in production: what the last holder left is repaired while the byte is shared, so that one who stops there stops
+    // nobody. Then the slot is wanted alone.
+    void attach(ModelQueue& q, Ghost& ghost, ModelMemory& memory, unsigned slot) {
+        if (ghost.phase == 0) {
+            if (memory.take_byte(slot)) {
+                if (!recover_holding(q, slot, 0, 0).complete) corrupt(q);
+                memory.drop_byte(slot);
+            }
+            ghost.phase = 1;
+            return;
+        }
+        memory.await_byte(slot);
+        if (!recover_holding(q, slot, 0, 0).complete) corrupt(q);
+        ghost.phase = 0;
+        ++ghost.pc;
     }
 
     [[noreturn]] static void lost(const char* what) {
