@@ -139,6 +139,13 @@ void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* cal
                                  queue + ": this " + call +
                                      " was overtaken by the stall limit again and again" + waited +
                                      "; nothing was put");
+        case Verdict::contended:
+            return raise_blocked(attachment,
+                                 !nowait          ? "Timeout"
+                                 : call[0] == 'g' ? "Empty"
+                                                  : "Full",
+                                 queue + ": other processes were quicker each time that this " +
+                                     call + " tried" + waited + "; nothing was changed, try again");
         case Verdict::closed:
             return raise("Closed", queue + " is closed: " +
                                        (call[0] == 'p' ? "nothing more can be put"

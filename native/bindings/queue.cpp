@@ -317,7 +317,9 @@ PyObject* queue_get_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
 PyObject* queue_close(PyObject* object, PyObject*) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     if (!usable(self)) return nullptr;
-    Verdict verdict = self->attachment->close();
+    Verdict verdict;
+    while ((verdict = self->attachment->close()) == Verdict::contended)
+        if (PyErr_CheckSignals() < 0 || !usable(self)) return nullptr;
     if (verdict != Verdict::ok) {
         raise_verdict(*self->attachment, verdict, "close", 0, true);
         return nullptr;
@@ -341,6 +343,10 @@ PyObject* queue_purge(PyObject* object, PyObject*) {
         if (verdict == Verdict::corrupt) {
             raise_verdict(*self->attachment, verdict, "purge", 0, true);
             return nullptr;
+        }
+        if (verdict == Verdict::contended) {
+            if (PyErr_CheckSignals() < 0) return nullptr;
+            continue;
         }
         if (verdict != Verdict::ok) return PyLong_FromUnsignedLongLong(purged);
         for (const Delivered& each : batch) self->attachment->settle(each.taken);

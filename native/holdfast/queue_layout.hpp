@@ -92,6 +92,8 @@ static_assert(sizeof(QueueParams) == 160 && sizeof(QueueParams) <= 512);
 // Which position a word speaks of, relative to the one that we ask about.
 enum class Tag { older, current, newer };
 
+enum class Control : u64 { head, read, tail, made, scanned, data_bell, space_bell, count_ };
+
 // What stands beside a descriptor.
 struct SideEntry {
     u64 mark;
@@ -110,7 +112,7 @@ struct Mark {
 class Geometry {
  public:
     Geometry() = default;
-    Geometry(u64 granules, u32 participants)
+    constexpr Geometry(u64 granules, u32 participants)
         : granules_(granules),
           shift_(static_cast<u32>(std::countr_zero(granules))),
           participants_(participants) {}
@@ -120,48 +122,54 @@ class Geometry {
                participants >= 1 && participants <= kParticipantsMax;
     }
 
-    u64 granules() const { return granules_; }
-    u32 participants() const { return participants_; }
-    u64 length_max() const { return granules_ / 2; }
+    constexpr u64 granules() const { return granules_; }
+    constexpr u32 participants() const { return participants_; }
+    constexpr u64 length_max() const { return granules_ / 2; }
     // Half of the ring, and no more than the 32 bits of a block's size tell.
-    u64 size_max() const {
+    constexpr u64 size_max() const {
         return std::min(length_max() * kGranule, u64{1} << 32) - sizeof(BlockHeader);
     }
-    u64 index(u64 position) const { return position & (granules_ - 1); }
-    u64 lap(u64 position) const { return position >> shift_; }
-    static u64 blocks_granules(u64 payload) {
+    constexpr u64 index(u64 position) const { return position & (granules_ - 1); }
+    constexpr u64 lap(u64 position) const { return position >> shift_; }
+    static constexpr u64 blocks_granules(u64 payload) {
         return (payload + sizeof(BlockHeader) + kGranule - 1) / kGranule;
     }
 
-    static constexpr u64 controls_offset() { return 4096; }
+    static constexpr u64 control_offset(Control which) {
+        return 4096 + static_cast<u64>(which) * 128;
+    }
     static constexpr u64 participants_offset() { return 5120; }
-    u64 descriptors_offset() const {
+    constexpr u64 descriptors_offset() const {
         return page(participants_offset() + participants_ * sizeof(ParticipantEntry));
     }
-    u64 sides_offset() const { return page(descriptors_offset() + granules_ * 8); }
-    u64 ring_offset() const { return page(sides_offset() + granules_ * sizeof(SideEntry)); }
-    u64 size() const { return ring_offset() + page(granules_ * kGranule); }
+    constexpr u64 sides_offset() const { return page(descriptors_offset() + granules_ * 8); }
+    constexpr u64 ring_offset() const {
+        return page(sides_offset() + granules_ * sizeof(SideEntry));
+    }
+    constexpr u64 size() const { return ring_offset() + page(granules_ * kGranule); }
 
     // Descriptors.
-    u64 word(u64 position, u64 length, State state, u32 owner) const {
+    constexpr u64 word(u64 position, u64 length, State state, u32 owner) const {
         return lap(position) << lap_shift() | (length - 1) << 13 |
                u64{static_cast<u32>(state)} << 10 | owner;
     }
-    static State state(u64 word) { return static_cast<State>(word >> 10 & 7); }
-    static u32 owner(u64 word) { return static_cast<u32>(word & ((1u << kOwnerBits) - 1)); }
-    u64 length(u64 word) const { return (word >> 13 & (length_max() - 1)) + 1; }
-    Tag tag(u64 word, u64 position) const {
+    static constexpr State state(u64 word) { return static_cast<State>(word >> 10 & 7); }
+    static constexpr u32 owner(u64 word) {
+        return static_cast<u32>(word & ((1u << kOwnerBits) - 1));
+    }
+    constexpr u64 length(u64 word) const { return (word >> 13 & (length_max() - 1)) + 1; }
+    constexpr Tag tag(u64 word, u64 position) const {
         u64 found = word >> lap_shift(), asked = lap(position);
         return found == asked ? Tag::current : found < asked ? Tag::older : Tag::newer;
     }
-    static u64 with(u64 word, State state, u32 owner) {
+    static constexpr u64 with(u64 word, State state, u32 owner) {
         return (word & ~u64{0x1fff}) | u64{static_cast<u32>(state)} << 10 | owner;
     }
     // A block that came back.
-    static u64 returned(u64 word, u32 deliveries) {
+    static constexpr u64 returned(u64 word, u32 deliveries) {
         return with(word, State::retry, std::min(deliveries, kDeliveriesMax));
     }
-    static u32 deliveries(u64 returned) { return owner(returned); }
+    static constexpr u32 deliveries(u64 returned) { return owner(returned); }
     // A block never crosses the end of the ring, and its owner has a slot.
     bool plausible(u64 word, u64 position) const {
         return index(position) + length(word) <= granules_ &&
@@ -169,19 +177,19 @@ class Geometry {
     }
 
     // Marks. `length` 0: not known.
-    u64 mark(u64 position, u64 length, u32 deliveries) const {
+    constexpr u64 mark(u64 position, u64 length, u32 deliveries) const {
         return lap(position) << lap_shift() |
                (length == 0 ? 0 : (length - 1) << 13 | u64{1} << 12) |
                std::min(deliveries, kDeliveriesMax);
     }
-    Mark mark_of(u64 mark, u64 position) const {
+    constexpr Mark mark_of(u64 mark, u64 position) const {
         if (tag(mark, position) != Tag::current) return {false, false, 0, 0};
         return {true, (mark >> 12 & 1) != 0, length(mark), owner(mark)};
     }
 
  private:
     static constexpr u64 page(u64 bytes) { return (bytes + 4095) & ~u64{4095}; }
-    u32 lap_shift() const { return 13 + shift_ - 1; }
+    constexpr u32 lap_shift() const { return 13 + shift_ - 1; }
 
     u64 granules_ = 0;
     u32 shift_ = 0;
@@ -219,21 +227,21 @@ struct QueueWords {
 
     QueueWords() = default;
     QueueWords(std::byte* base, const Geometry& geometry)
-        : head(control<u64>(base, 0)),
-          read(control<u64>(base, 1)),
-          tail(control<u64>(base, 2)),
-          made(control<u64>(base, 3)),
-          scanned(control<u64>(base, 4)),
-          data_bell(control<u32>(base, 5)),
-          space_bell(control<u32>(base, 6)),
+        : head(control<u64>(base, Control::head)),
+          read(control<u64>(base, Control::read)),
+          tail(control<u64>(base, Control::tail)),
+          made(control<u64>(base, Control::made)),
+          scanned(control<u64>(base, Control::scanned)),
+          data_bell(control<u32>(base, Control::data_bell)),
+          space_bell(control<u32>(base, Control::space_bell)),
           descriptors(reinterpret_cast<u64*>(base + geometry.descriptors_offset())),
           sides(reinterpret_cast<SideEntry*>(base + geometry.sides_offset())),
           ring(base + geometry.ring_offset()) {}
 
  private:
     template <class Word>
-    static Word* control(std::byte* base, u64 line) {
-        return reinterpret_cast<Word*>(base + Geometry::controls_offset() + line * 128);
+    static Word* control(std::byte* base, Control which) {
+        return reinterpret_cast<Word*>(base + Geometry::control_offset(which));
     }
 };
 
@@ -244,16 +252,96 @@ inline void initialise_queue(std::byte* base, const Geometry& geometry, u64 firs
     *words.head = *words.read = *words.tail = sealed(std::max(first, geometry.granules()));
 }
 
-// Two builds understand each other's segments if and only if they agree on all of this.
+// Two builds understand each other's segments if and only if they agree on all of this: not what somebody thought of
+// listing, but what the functions give that place and pack everything.
+class Fingerprint {
+ public:
+    constexpr void add(u64 part) {
+        hash_ = (hash_ ^ part) * 0x9E3779B97F4A7C15u;
+        hash_ ^= hash_ >> 29;  // so that what differs in high bits alone does not cancel
+    }
+
+    constexpr void add(const Geometry& geometry) {
+        for (u64 part : {geometry.descriptors_offset(), geometry.sides_offset(),
+                         geometry.ring_offset(), geometry.size(), geometry.size_max()})
+            add(part);
+        const u64 granules = geometry.granules();
+        for (u64 position : {granules, 3 * granules - 1, kPositionMax - granules}) {
+            add(geometry.index(position));
+            add(geometry.lap(position));
+            add(sealed(position));
+            for (u64 length : {u64{1}, geometry.length_max()}) add(geometry, position, length);
+        }
+    }
+
+    constexpr u64 value() const { return hash_; }
+
+ private:
+    constexpr void add(const Geometry& geometry, u64 position, u64 length) {
+        for (State state : {State::end, State::reserved, State::ready, State::taken, State::retry,
+                            State::done, State::skip, State::fenced}) {
+            for (u32 owner : {0u, 1u, kParticipantsMax}) {
+                const u64 word = geometry.word(position, length, state, owner);
+                add(word);
+                add(Geometry::returned(word, owner + 1));
+            }
+        }
+        for (u32 deliveries : {0u, 1u, kDeliveriesMax + 1}) {
+            add(geometry.mark(position, 0, deliveries));
+            add(geometry.mark(position, length, deliveries));
+        }
+    }
+
+    u64 hash_ = 1469598103934665603u;
+};
+
+inline constexpr u64 compute_queue_fingerprint() {
+    Fingerprint print;
+    print.add(kQueueVersion);
+    for (u64 which = 0; which < static_cast<u64>(Control::count_); ++which)
+        print.add(Geometry::control_offset(static_cast<Control>(which)));
+    for (Control which : {Control::head, Control::read, Control::tail, Control::made,
+                          Control::scanned, Control::data_bell, Control::space_bell})
+        print.add(static_cast<u64>(which));
+    print.add(Geometry::participants_offset());
+    print.add(Geometry(4, 1));
+    print.add(Geometry(1024, 64));
+    print.add(Geometry(u64{1} << 32, kParticipantsMax));
+    for (u64 payload : {0, 31, 32, 33, 96, 97}) print.add(Geometry::blocks_granules(payload));
+    for (u64 part : {offsetof(SideEntry, mark),
+                     offsetof(SideEntry, claimed_ms),
+                     sizeof(SideEntry),
+                     offsetof(ParticipantEntry, who),
+                     offsetof(ParticipantEntry, since),
+                     offsetof(ParticipantEntry, joined_ms),
+                     offsetof(ParticipantEntry, counts),
+                     sizeof(ParticipantEntry),
+                     offsetof(QueueParams, granules),
+                     offsetof(QueueParams, participants),
+                     offsetof(QueueParams, delivery),
+                     offsetof(QueueParams, max_deliveries),
+                     offsetof(QueueParams, stall_limit_ms),
+                     offsetof(QueueParams, full_checksum),
+                     offsetof(QueueParams, dead_letter),
+                     sizeof(QueueParams),
+                     offsetof(BlockHeader, magic),
+                     offsetof(BlockHeader, kind),
+                     offsetof(BlockHeader, flags),
+                     offsetof(BlockHeader, size),
+                     offsetof(BlockHeader, tag),
+                     offsetof(BlockHeader, time),
+                     offsetof(BlockHeader, crc),
+                     sizeof(BlockHeader)})
+        print.add(part);
+    for (u64 part : {u64{kBlockMagic}, u64{kMessageBlock}, u64{kFullChecksum}, kActiveBit,
+                     static_cast<u64>(kLockBase), u64{kNoStallLimit}})
+        print.add(part);
+    return print.value();
+}
+
 inline constexpr u64 queue_fingerprint() {
-    u64 hash = 1469598103934665603u;
-    for (u64 part :
-         {u64{kQueueVersion}, kGranule, kPositionBits, kOwnerBits, u64{sizeof(BlockHeader)},
-          u64{sizeof(QueueParams)}, u64{sizeof(ParticipantEntry)}, Geometry::controls_offset(),
-          Geometry::participants_offset(), u64{std::endian::native == std::endian::little},
-          seal_bits(1), u64{static_cast<u32>(State::fenced)}})
-        hash = (hash ^ part) * 1099511628211u;
-    return hash;
+    constexpr u64 value = compute_queue_fingerprint();
+    return value;
 }
 
 }  // namespace holdfast

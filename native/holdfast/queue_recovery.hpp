@@ -53,7 +53,7 @@ struct Recovered {
 // there is nothing to repair, because a living waiter may still turn RESERVED into FENCED under our hands.
 template <class Memory>
 void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered& sum) {
-    for (Patience patience(q.geometry); !patience.over();) {
+    for (Patience patience(q.geometry); !patience.over(q);) {
         if (q.geometry.tag(word, position) != Tag::current || Geometry::owner(word) != owner)
             return;
         u64 becomes = 0;
@@ -105,7 +105,7 @@ Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_positio
     u64 position, tail;
     if (!q.load_position(q.words.tail, tail)) return sum;
     position = tail;
-    for (Patience patience(q.geometry); !patience.over();) {
+    for (Patience patience(q.geometry); !patience.over(q);) {
         u64 word = q.load_descriptor(position);
         Tag tag = q.geometry.tag(word, position);
         // Overtaken by a whole lap: what is left of the owner stands at or after T.

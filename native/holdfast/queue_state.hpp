@@ -13,6 +13,7 @@ enum class Verdict {
     closed,     // the end of the stream
     fenced,     // our block was skipped over while we wrote it; nothing was put
     corrupt,    // a word cannot be what it says; `fault` says which
+    contended,  // the others were quicker, very often in a row; nothing is wrong, try again
     exhausted,  // 52 bits of positions are used up
 };
 
@@ -31,15 +32,31 @@ struct Fault {
     u64 value = 0;
 };
 
-// A loop over shared words ends, whatever those words say.
+// How many turns a loop over shared words has at most, beyond four walks over the ring. Tests make it small.
+inline u64 patience_turns = u64{1} << 22;
+
+// A loop over shared words ends, whatever those words say. In the middle of it the positions are looked at: if they have
+// moved by its end, the others get on; if not, nothing but damage explains it.
 class Patience {
  public:
     explicit Patience(const Geometry& geometry)
-        : turns_left_((u64{1} << 22) + 4 * geometry.granules()) {}
-    bool over() { return turns_left_-- == 0; }
+        : turns_left_(patience_turns + 4 * geometry.granules()), middle_(turns_left_ / 2) {}
+
+    template <class State>
+    bool over(State& q) {
+        if (turns_left_ == middle_) [[unlikely]]
+            trace_ = q.trace();
+        return turns_left_-- == 0;
+    }
+    template <class State>
+    bool others_get_on(State& q) const {
+        return q.trace() != trace_;
+    }
 
  private:
     u64 turns_left_;  // more than any walk over the ring takes, even if it is overtaken now and then
+    u64 middle_;
+    u64 trace_ = 0;
 };
 
 template <class Memory>
@@ -71,6 +88,19 @@ struct QueueState {
     Verdict corrupt(const char* what, u64 position, u64 value) {
         fault = {what, position, value};
         return Verdict::corrupt;
+    }
+
+    // Changes when anybody gets on.
+    u64 trace() {
+        u64 sum = 0;
+        for (const u64* word : {words.head, words.read, words.tail, words.made})
+            sum = sum * 0x9E3779B97F4A7C15u + memory.load(word, std::memory_order_relaxed);
+        return sum;
+    }
+
+    // A loop has run out of patience.
+    Verdict worn_out(const Patience& patience, const char* what, u64 position = 0) {
+        return patience.others_get_on(*this) ? Verdict::contended : corrupt(what, position, 0);
     }
 
     // False: the word was overwritten by somebody who is not one of us.

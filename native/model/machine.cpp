@@ -162,18 +162,16 @@ Machine::Executed Machine::execute(State& s, int p, const Access& access) {
             return {whole ? cell.value : 0};
         }
         case Kind::take_byte:
-            if (!shareable(cell.value)) return {0};
+        case Kind::await_byte: {
+            const bool alone = access.kind == Kind::await_byte;
+            if (alone ? cell.value != 0 : !shareable(cell.value)) return {0};
             if (holds_byte(cell.value, p))
                 throw Violation("lock", "took a byte that it has already");
             knowledge_.acquire(s, p, c);
-            s.set(c,
-                  {byte_shared_with(cell.value, p), s.cell[static_cast<std::size_t>(c)].unknown});
+            s.set(c, {alone ? static_cast<u64>(p) + 1 : byte_shared_with(cell.value, p),
+                      s.cell[static_cast<std::size_t>(c)].unknown});
             return {1};
-        case Kind::await_byte:
-            if (cell.value != 0) return {0};
-            knowledge_.acquire(s, p, c);
-            s.set(c, {static_cast<u64>(p) + 1, s.cell[static_cast<std::size_t>(c)].unknown});
-            return {1};
+        }
         case Kind::drop_byte:
             if (!holds_byte(cell.value, p))
                 throw Violation("lock", "dropped a byte that it does not hold");

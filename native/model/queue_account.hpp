@@ -27,6 +27,7 @@ class QueueAccount {
     void hand_on(Machine& machine, State& s) const {
         if (!machine.run_auditor(s, kAuditorAccessesMax))
             throw Violation("drain", "the auditor does not finish while others stand still");
+        nothing_left_of_the_dead(s);
     }
 
  private:
@@ -112,6 +113,25 @@ class QueueAccount {
             }
             if (seen != 0 && hidden != 0)
                 throw Violation("all-or-none", text_of("a part of ", last->name, " appears"));
+        }
+    }
+
+    // One that stands still in the middle of a recovery keeps nobody from doing it. Excepted is a slot that a newcomer has,
+    // before it has recovered what the last holder left.
+    void nothing_left_of_the_dead(const State& s) const {
+        for (u64 position = unsealed(QueueSetting::value(s, setting_.tail));;) {
+            const u64 word = setting_.descriptor(s, position);
+            const Block state = Geometry::state(word);
+            if (geometry_.tag(word, position) != Tag::current || state == Block::end) return;
+            const bool owned =
+                state == Block::taken || state == Block::reserved || state == Block::fenced;
+            const u32 owner = Geometry::owner(word);
+            if (owned && owner < setting_.slots &&
+                shareable(QueueSetting::value(s, setting_.world->lock(owner)))) {
+                throw Violation("left", text_of("one stands still, and the block at ", position,
+                                                " stays ", setting_.descriptor_text(word)));
+            }
+            position += geometry_.length(word);
         }
     }
 

@@ -98,8 +98,8 @@ MUTANTS = (
         "repair-relaxed",
         "recovery hands a dead writer's space on without release",
         "queue_recovery.hpp",
-        "Geometry::with(word, becomes, owner), std::memory_order_acq_rel)",
-        "Geometry::with(word, becomes, owner), std::memory_order_relaxed)",
+        "q.memory.cas(q.descriptor(position), word, becomes, std::memory_order_acq_rel)",
+        "q.memory.cas(q.descriptor(position), word, becomes, std::memory_order_relaxed)",
         "dead-writer-laps",
     ),
     # A check dropped.
@@ -250,6 +250,7 @@ MUTANTS = (
         "queue.hpp",
         """        write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
+        if (fenced_in_a_row_ != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
         Verdict verdict = commit(claim, first);""",
         """        u64 first = Geometry::blocks_granules(payloads[0].size);
         Verdict verdict = commit(claim, first);

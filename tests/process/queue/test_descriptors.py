@@ -31,16 +31,16 @@ def closed_under(name: str, then: str) -> None:
     tell("attached")
     hear()
     os.closerange(3, 64)
+    numbers: list[int] = []
+    queues: list[Queue] = []
     if then == "strangers":
-        kept = [os.open(directory / f"stranger{n}", os.O_RDWR | os.O_CREAT) for n in range(60)]
+        numbers = [os.open(directory / f"stranger{n}", os.O_RDWR | os.O_CREAT) for n in range(60)]
     elif then == "the segment":
-        kept = [os.open(directory / f"holdfast.queue.{name}", os.O_RDWR) for _ in range(60)]
+        numbers = [os.open(directory / f"holdfast.queue.{name}", os.O_RDWR) for _ in range(60)]
     elif then == "another queue":
-        kept = [Queue.open("other") for _ in range(8)]
+        queues = [Queue.open("other") for _ in range(8)]
     elif then == "itself anew":
-        kept = [Queue.open(name)]
-    else:
-        kept = []
+        queues = [Queue.open(name)]
     told = []
     calls = {"recover": (), "get": (0.05,), "put": (b"mine", 0.05)}
     for call, args in calls.items():
@@ -51,18 +51,18 @@ def closed_under(name: str, then: str) -> None:
             told.append((type(error).__name__, str(error)))
     tell(told)
     if then == "itself anew":
-        kept[0].put(b"anew")
-        tell(kept[0].get_bytes(timeout=0))
+        queues[0].put(b"anew")
+        tell(queues[0].get_bytes(timeout=0))
     del q
     import gc
 
     gc.collect()
-    if then in ("strangers", "the segment"):
-        tell(sum(os.fstat(fd).st_size >= 0 for fd in kept))  # none of them was closed by the queue
-    elif kept:
-        tell(sum(each.attached for each in kept))
-        kept[0].put(b"still there")
-        tell(kept[0].get_bytes(timeout=0))
+    if numbers:
+        tell(sum(os.fstat(fd).st_size >= 0 for fd in numbers))  # none of them was closed by the queue
+    if queues:
+        tell(sum(each.attached for each in queues))
+        queues[0].put(b"still there")
+        tell(queues[0].get_bytes(timeout=0))
     hear()
 
 
