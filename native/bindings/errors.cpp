@@ -87,14 +87,20 @@ void raise(const Error& error) {
     Py_DECREF(raised);
 }
 
-void raise_unusable(QueueObject* self) {
-    if (self->attachment->forked())
-        raise("Misuse", "queue " + self->attachment->name() +
+void raise_unusable(const QueueAttachment& attachment) {
+    if (attachment.forked())
+        raise("Misuse", "queue " + attachment.name() +
                             " was opened before fork(); a child has no slot of its own: call "
                             "Queue.open() in it");
+    else if (attachment.lost())
+        raise("Misuse", "queue " + attachment.name() +
+                            ": other code in this process closed the descriptor that holds its "
+                            "lock (a daemoniser, os.closerange?), so for the others this process "
+                            "is dead and what it held goes to them; open it again with "
+                            "Queue.open()");
     else
-        raise("Misuse", "queue " + self->attachment->name() +
-                            " was detached; call Queue.open() to use it again");
+        raise("Misuse",
+              "queue " + attachment.name() + " was detached; call Queue.open() to use it again");
 }
 
 // The exception carries the pid that is in the way, if there is one, so that a program can act on it.
@@ -133,6 +139,13 @@ void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* cal
                                  queue + ": this " + call +
                                      " was overtaken by the stall limit again and again" + waited +
                                      "; nothing was put");
+        case Verdict::contended:
+            return raise_blocked(attachment,
+                                 !nowait          ? "Timeout"
+                                 : call[0] == 'g' ? "Empty"
+                                                  : "Full",
+                                 queue + ": other processes were quicker each time that this " +
+                                     call + " tried" + waited + "; nothing was changed, try again");
         case Verdict::closed:
             return raise("Closed", queue + " is closed: " +
                                        (call[0] == 'p' ? "nothing more can be put"
@@ -142,6 +155,7 @@ void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* cal
                          queue + " has used up its 52 bits of positions; create a new one");
         case Verdict::corrupt:
         case Verdict::ok:
+            if (!still_usable(attachment)) return;  // others have taken from us what was ours
             return raise("Corrupt", attachment.fault_words());
     }
 }

@@ -62,13 +62,15 @@ nb::dict describe_block(QueueState<NativeMemory>& q, u64 position, u64 word, u64
     State state = Geometry::state(word);
     out["position"] = position;
     out["state"] = state_name(state);
-    out["owner"] = Geometry::owner(word);
+    if (state == State::retry)
+        out["owner"] = nb::none();
+    else
+        out["owner"] = Geometry::owner(word);
     out["bytes"] = q.geometry.length(word) * kGranule;
-    Side side = side_of(q.memory.load(q.side(position), std::memory_order_relaxed),
-                        q.geometry.lap(position));
-    out["deliveries"] = side.deliveries;
-    out["age_ms"] =
-        side.current ? nb::cast(q.memory.now_ms() - side.claimed_ms) : nb::object(nb::none());
+    out["deliveries"] =
+        state == State::retry ? Geometry::deliveries(word) : q.load_mark(position).deliveries;
+    const std::optional<u64> age_ms = age_of(q, position);
+    out["age_ms"] = age_ms ? nb::cast(*age_ms) : nb::object(nb::none());
     if (state != State::ready && state != State::retry && state != State::taken) return out;
     BlockHeader header = q.memory.read_header(q.block(position));
     u64 room = q.geometry.length(word) * kGranule - sizeof header;
@@ -105,20 +107,13 @@ nb::dict describe_fault(const Fault& fault) {
 // What one participant has in its hands.
 struct Holder {
     u64 taken = 0, writing = 0, fenced = 0;
-    u32 oldest_ms = 0;
+    u64 oldest_ms = 0;
 
-    void add(State state, u32 age) {
+    void add(State state, u64 age) {
         ++(state == State::taken ? taken : state == State::reserved ? writing : fenced);
         oldest_ms = std::max(oldest_ms, age);
     }
 };
-
-u32 age_ms(QueueState<NativeMemory>& q, u64 position) {
-    Side side = side_of(q.memory.load(q.side(position), std::memory_order_relaxed),
-                        q.geometry.lap(position));
-    u32 age = q.memory.now_ms() - side.claimed_ms;
-    return side.current && age < 1u << 31 ? age : 0;
-}
 
 nb::dict describe_queue(Segment& segment, const QueueParams& params, u64 skip, u64 blocks_max,
                         u64 payload_max) {
@@ -138,7 +133,7 @@ nb::dict describe_queue(Segment& segment, const QueueParams& params, u64 skip, u
         State state = Geometry::state(word);
         if (state == State::done || state == State::skip) return;
         if (state == State::taken || state == State::reserved || state == State::fenced)
-            holders[Geometry::owner(word)].add(state, age_ms(q, position));
+            holders[Geometry::owner(word)].add(state, age_of(q, position).value_or(0));
         if (passed++ >= skip && seen.size() < blocks_max) seen.emplace_back(position, word);
     });
     nb::dict out;

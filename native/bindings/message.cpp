@@ -29,6 +29,7 @@ bool finish(QueueObject* queue, Slot& slot, Fate wish, bool announce = true) {
     if (wish == Fate::settled && announce) attachment.announce_space();
     if (ours) [[likely]]
         return true;
+    if (!still_usable(attachment)) return false;
     raise("Corrupt", "queue " + attachment.name() + ": the block at position " +
                          std::to_string(slot.delivered.taken.position) +
                          " was in our hands and its state was overwritten by somebody else");

@@ -27,7 +27,7 @@ namespace {
 void create_queue(const std::string& directory, const std::string& name, u64 capacity,
                   u32 participants, bool at_most_once, u32 max_deliveries,
                   const std::string& dead_letter, u32 stall_limit_ms, bool full_checksum, u32 mode,
-                  long group) {
+                  long group, u64 first_position) {
     QueueParams params{};
     params.granules =
         std::bit_ceil(std::max<u64>(4, capacity / kGranule + (capacity % kGranule != 0 ? 1 : 0)));
@@ -50,7 +50,7 @@ void create_queue(const std::string& directory, const std::string& name, u64 cap
     spec.name = name;
     spec.mode = mode;
     spec.gid = group < 0 ? kSameGroup : static_cast<gid_t>(group);
-    QueueAttachment::create(spec, params);
+    QueueAttachment::create(spec, params, first_position);
 }
 
 nb::list list_segments(const std::string& directory) {
@@ -151,7 +151,8 @@ NB_MODULE(_core, module) {
     module.def("create_queue", &create_queue, nb::arg("directory"), nb::arg("name"),
                nb::arg("capacity"), nb::arg("participants"), nb::arg("at_most_once"),
                nb::arg("max_deliveries"), nb::arg("dead_letter"), nb::arg("stall_limit_ms"),
-               nb::arg("full_checksum"), nb::arg("mode"), nb::arg("group"));
+               nb::arg("full_checksum"), nb::arg("mode"), nb::arg("group"),
+               nb::arg("first_position") = 0);
     module.def("unlink_queue", [](const std::string& directory, const std::string& name) {
         Segment::unlink(directory, kQueueKind, name);
     });

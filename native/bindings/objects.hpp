@@ -14,7 +14,7 @@ namespace holdfast::bindings {
 
 struct QueueObject {
     PyObject_HEAD std::shared_ptr<QueueAttachment> attachment;
-    std::vector<Delivered> delivered;  // scratch of get and get_many
+    std::vector<Delivered> spare;  // memory that a get borrows, see Got in queue.cpp
     u64 spin_ns;
     Py_ssize_t exports;  // views into the mapping that live
     Py_ssize_t busy;     // calls that have let go of the GIL
@@ -71,13 +71,21 @@ void raise(const Error& error);
 void raise_verdict(QueueAttachment& attachment, Verdict verdict, const char* call, double waited_s,
                    bool nowait);
 
-void raise_unusable(QueueObject* queue);
+void raise_unusable(const QueueAttachment& attachment);
 
 // False with an exception set: detached, or the child of a fork.
 inline bool usable(QueueObject* self) {
     if (self->attachment->usable()) [[likely]]
         return true;
-    raise_unusable(self);
+    raise_unusable(*self->attachment);
+    return false;
+}
+
+// The same, after asking the kernel: for the slow paths.
+inline bool still_usable(QueueAttachment& attachment) {
+    if (attachment.still_usable()) [[likely]]
+        return true;
+    raise_unusable(attachment);
     return false;
 }
 

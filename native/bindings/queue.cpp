@@ -186,21 +186,36 @@ PyObject* queue_put_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
     return result;
 }
 
-// Fills self->delivered with at least one message.
-bool get_some(QueueObject* self, const char* call, u32 wanted, double timeout) {
+// What one call gets. It belongs to that call alone: any call may let go of the GIL (to wait, to bury a large message, in
+// a destructor that an allocation runs), and another thread's get runs meanwhile. The memory is lent by the queue object,
+// so that a get allocates nothing.
+class Got {
+ public:
+    explicit Got(QueueObject* queue) : queue_(queue) { messages_.swap(queue->spare); }
+    Got(const Got&) = delete;
+    ~Got() {
+        messages_.clear();
+        if (messages_.capacity() > queue_->spare.capacity()) messages_.swap(queue_->spare);
+    }
+    std::vector<Delivered>& all() { return messages_; }
+    const Delivered& first() const { return messages_.front(); }
+
+ private:
+    QueueObject* queue_;
+    std::vector<Delivered> messages_;
+};
+
+// Fills `got` with at least one message.
+bool get_some(QueueObject* self, Got& got, const char* call, u32 wanted, double timeout) {
     Busy busy(self);
-    self->delivered.clear();
-    if (self->attachment->get(self->delivered, wanted, false) == Verdict::ok) [[likely]]
+    if (self->attachment->get(got.all(), wanted, false) == Verdict::ok) [[likely]]
         return true;
-    std::vector<Delivered> mine;  // another thread may use the scratch while we wait
-    auto attempt = [&](bool probe) { return self->attachment->get(mine, wanted, probe); };
+    auto attempt = [&](bool probe) { return self->attachment->get(got.all(), wanted, probe); };
     if (self->attachment->message_damaged()) {
         raise_verdict(*self->attachment, Verdict::corrupt, call, 0, true);
         return false;
     }
-    if (!wait_for(self, call, timeout, false, attempt)) return false;
-    self->delivered = std::move(mine);
-    return true;
+    return wait_for(self, call, timeout, false, attempt);
 }
 
 bool parse_get(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* kwnames,
@@ -216,10 +231,10 @@ PyObject* queue_get(PyObject* object, PyObject* const* args, Py_ssize_t count, P
     double timeout = -1;
     if ((count != 0 || kwnames != nullptr) && !parse_get("get", args, count, kwnames, timeout))
         return nullptr;
-    if (!usable(self) || !get_some(self, "get", 1, timeout)) return nullptr;
-    const Delivered got = self->delivered[0];
-    PyObject* message = message_new(self, got);
-    if (message == nullptr) self->attachment->put_aside(got.taken);
+    Got got(self);
+    if (!usable(self) || !get_some(self, got, "get", 1, timeout)) return nullptr;
+    PyObject* message = message_new(self, got.first());
+    if (message == nullptr) self->attachment->put_aside(got.first().taken);
     return message;
 }
 
@@ -228,8 +243,9 @@ PyObject* queue_get_bytes(PyObject* object, PyObject* const* args, Py_ssize_t co
     auto* self = reinterpret_cast<QueueObject*>(object);
     double timeout = -1;
     if (!parse_get("get_bytes", args, count, kwnames, timeout)) return nullptr;
-    if (!usable(self) || !get_some(self, "get_bytes", 1, timeout)) return nullptr;
-    const Delivered got = self->delivered[0];
+    Got some(self);
+    if (!usable(self) || !get_some(self, some, "get_bytes", 1, timeout)) return nullptr;
+    const Delivered& got = some.first();
     PyObject* copy = PyBytes_FromStringAndSize(nullptr, got.size);
     if (copy == nullptr) {
         self->attachment->put_aside(got.taken);
@@ -253,8 +269,9 @@ PyObject* queue_get_into(PyObject* object, PyObject* const* args, Py_ssize_t cou
     Py_buffer view;
     if (PyObject_GetBuffer(given[0], &view, PyBUF_WRITABLE) < 0) return nullptr;
     PyObject* result = nullptr;
-    if (usable(self) && get_some(self, "get_into", 1, timeout)) {
-        const Delivered got = self->delivered[0];
+    Got some(self);
+    if (usable(self) && get_some(self, some, "get_into", 1, timeout)) {
+        const Delivered& got = some.first();
         if (got.size <= static_cast<u64>(view.len)) {
             Busy busy(self);
             copy_bytes(view.buf, got.data, got.size);
@@ -287,19 +304,22 @@ PyObject* queue_get_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
         return nullptr;
     }
     if (!usable(self)) return nullptr;
-    if (!get_some(self, "get_many", static_cast<u32>(std::min<Py_ssize_t>(wanted, kBatchMax)),
+    Got got(self);
+    if (!get_some(self, got, "get_many", static_cast<u32>(std::min<Py_ssize_t>(wanted, kBatchMax)),
                   timeout))
         return nullptr;
-    PyObject* messages = messages_new(self, self->delivered);
+    PyObject* messages = messages_new(self, got.all());
     if (messages == nullptr)
-        for (const Delivered& got : self->delivered) self->attachment->put_aside(got.taken);
+        for (const Delivered& each : got.all()) self->attachment->put_aside(each.taken);
     return messages;
 }
 
 PyObject* queue_close(PyObject* object, PyObject*) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     if (!usable(self)) return nullptr;
-    Verdict verdict = self->attachment->close();
+    Verdict verdict;
+    while ((verdict = self->attachment->close()) == Verdict::contended)
+        if (PyErr_CheckSignals() < 0 || !usable(self)) return nullptr;
     if (verdict != Verdict::ok) {
         raise_verdict(*self->attachment, verdict, "close", 0, true);
         return nullptr;
@@ -324,6 +344,10 @@ PyObject* queue_purge(PyObject* object, PyObject*) {
             raise_verdict(*self->attachment, verdict, "purge", 0, true);
             return nullptr;
         }
+        if (verdict == Verdict::contended) {
+            if (PyErr_CheckSignals() < 0) return nullptr;
+            continue;
+        }
         if (verdict != Verdict::ok) return PyLong_FromUnsignedLongLong(purged);
         for (const Delivered& each : batch) self->attachment->settle(each.taken);
         self->attachment->announce_space();
@@ -336,6 +360,7 @@ PyObject* queue_recover(PyObject* object, PyObject*) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     if (!usable(self)) return nullptr;
     Recovered sum = self->attachment->recover_all();
+    if (!still_usable(*self->attachment)) return nullptr;
     return Py_BuildValue("{s:I,s:I,s:I}", "skipped", sum.skipped, "handed_on", sum.handed_on,
                          "released", sum.released);
 }
@@ -397,7 +422,7 @@ PyObject* queue_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     }
     auto* self = reinterpret_cast<QueueObject*>(object);
     new (&self->attachment) std::shared_ptr<QueueAttachment>(std::move(attachment));
-    new (&self->delivered) std::vector<Delivered>();
+    new (&self->spare) std::vector<Delivered>();
     self->spin_ns = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 50'000 : 0;
     return object;
 }
@@ -406,7 +431,7 @@ void queue_dealloc(PyObject* object) {
     auto* self = reinterpret_cast<QueueObject*>(object);
     self->attachment->detach();
     self->attachment.~shared_ptr();
-    self->delivered.~vector();
+    self->spare.~vector();
     Py_TYPE(object)->tp_free(object);
 }
 

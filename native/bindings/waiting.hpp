@@ -73,15 +73,17 @@ bool wait_for(QueueObject* self, const char* call, double timeout, bool putting,
         if (verdict == Verdict::closed && spinning)
             verdict = attempt(true);  // others may hold messages that come back
         if (verdict == Verdict::ok) return true;
-        if (verdict == Verdict::fenced && now < limit) {
+        if ((verdict == Verdict::fenced || verdict == Verdict::contended) && now < limit) {
             if (PyErr_CheckSignals() < 0) return false;
             continue;
         }
         if (verdict != blocked || now >= limit) {
-            const bool late = timeout != 0 && (verdict == blocked || verdict == Verdict::fenced);
+            const bool late = timeout != 0 && (verdict == blocked || verdict == Verdict::fenced ||
+                                               verdict == Verdict::contended);
             raise_verdict(attachment, verdict, call, static_cast<double>(now - start) / 1e9, !late);
             return false;
         }
+        if (!spinning && !still_usable(attachment)) return false;
         const u64 pause = attachment.blocked_by_somebody() ? kProbeBlockedNs : kProbeIdleNs;
         {
             GilRelease release;

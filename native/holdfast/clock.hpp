@@ -25,13 +25,12 @@ inline u64 monotonic_ns() {
     return detail::read_clock_ns(CLOCK_MONOTONIC);
 }
 
-// Milliseconds of a coarse monotonic clock, the same one in all processes of a machine. Wraps after 49 days:
-// only differences mean something, and only as ages.
-inline u32 coarse_ms() {
+// Milliseconds of a coarse monotonic clock, the same one in all processes of a machine. All 64 bits of them: a part would
+// come round after 49 days.
+inline u64 coarse_ms() {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return static_cast<u32>(static_cast<u64>(now.tv_sec) * 1000u +
-                            static_cast<u64>(now.tv_nsec) / 1'000'000u);
+    return static_cast<u64>(now.tv_sec) * 1000u + static_cast<u64>(now.tv_nsec) / 1'000'000u;
 }
 
 }  // namespace holdfast

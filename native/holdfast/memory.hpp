@@ -99,8 +99,11 @@ class NativeMemory {
         if (participant_ != nullptr) participant_->mark_inactive(slot);
     }
 
+    // Writes the time down, for people to read; nothing is decided by it.
+    void note(u64* at_ms) { ref(at_ms).store(coarse_ms(), std::memory_order_relaxed); }
+
     void wake(u32* bell) { futex_wake_all(bell); }
-    u32 now_ms() const { return coarse_ms(); }
+    u64 now_ms() const { return coarse_ms(); }
     void at(Point point) { holdfast::at(point); }
     void again() {}
 

@@ -1,13 +1,16 @@
 // Participants: who is attached to a segment, and how the kernel proves that somebody is gone.
 //
 // Each attachment has a slot and holds an OFD write lock on byte kLockBase + slot of the segment's own file, through
-// one open file description that is never mapped, duplicated, passed on, or unlocked in a child. Whoever takes the
-// byte of another slot has the proof that its holder is dead and, in the same moment, the sole right to recover or
-// reuse the slot. If the recoverer dies, the kernel hands the right on.
+// one open file description that is never mapped, duplicated, passed on, or unlocked in a child. The holder's lock is
+// exclusive. Whoever can share the byte of another slot has the proof that its holder is dead, and keeps the slot from
+// being reused while it repairs what the dead one left. Any number may do that at once, so one that stops there, for ever
+// perhaps, stops nobody. A newcomer wants the byte alone.
 //
-// P1 a byte is held by at most one open file description.
-// P2 a byte can be taken only after its holder's description is gone: its process died, exec'ed or left.
+// P1 a byte is held exclusively by at most one open file description, and then shared by none.
+// P2 a byte can be shared or taken only after its holder's description is gone: its process died, exec'ed or left.
 // P3 pids and times in the table are for people. Nothing is ever decided by them.
+// P4 no lock is believed before the descriptor is proven to be still ours: its file, its signature, our own byte held.
+//    Code that closes descriptors it does not know gives their numbers to other files, where every byte is free.
 #pragma once
 
 #include <errno.h>
@@ -57,16 +60,16 @@ inline constexpr u64 kActiveBit = u64{1} << 63;
 
 struct ParticipantInfo {
     bool active;  // marked so in the table: a holder that left properly is not
-    bool locked;  // its byte is held: alive, or being recovered
+    bool locked;  // its byte is held exclusively: alive
     u32 pid;      // as its own pid namespace sees it
     u64 since_ticks;
     u64 joined_ms;
 };
 
-// Is the byte held through any description but `fd`'s own? Works on a read-only descriptor too.
+// Is the byte held, exclusively, through any description but `fd`'s own? Works on a read-only descriptor too.
 inline bool slot_locked(int fd, unsigned slot) {
     struct flock lock{};
-    lock.l_type = F_WRLCK;
+    lock.l_type = F_RDLCK;
     lock.l_whence = SEEK_SET;
     lock.l_start = kLockBase + static_cast<off_t>(slot);
     lock.l_len = 1;
@@ -145,8 +148,10 @@ class Participant : public ForkAware {
         close_lock();
     }
 
-    // Takes the first byte that is free. The slot's entry is left as the last holder left it, for recovery to see.
-    void join() {
+    // Takes the first byte that is free. If its last holder died, `recover(slot)` is called before that, with the byte
+    // shared; it answers whether nothing is left to recover. Else the slot's entry is left as it is, for recovery to see.
+    template <class Recover>
+    void join(Recover&& recover) {
         if (segment_->forked() || forked()) {
             throw Error(Code::misuse,
                         segment_->path() + ": opened before fork(); open it again in the child");
@@ -154,8 +159,11 @@ class Participant : public ForkAware {
         if (joined()) {
             throw Error(Code::misuse, segment_->path() + ": this participant has joined already");
         }
-        take_slot();
+        take_slot(recover);
         at(Point::attach_locked);
+    }
+    void join() {
+        join([](unsigned) { return false; });
     }
 
     // Tells the others that this slot is in use. From here on its owner may appear in shared words.
@@ -182,12 +190,12 @@ class Participant : public ForkAware {
         at(Point::detach_inactive);
         const ForkPause
             pause;  // between taking the number out and closing it, a child would keep it
-        detail::set_lock(fd(), F_UNLCK, kLockBase, slots_);
+        if (still_ours()) detail::set_lock(fd(), F_UNLCK, kLockBase, slots_);
         close_lock();
     }
 
-    // True: the holder of `slot` is gone for good, and until drop_byte() only the caller may act for it.
-    // False for its own slot, for a living holder, and while any thread of this attachment has the byte.
+    // True: the holder of `slot` is gone for good, and until drop_byte() nobody can have its slot. Others may recover it at
+    // the same time. False for its own slot, for a living holder, and while any thread of this attachment has the byte.
     bool take_byte(unsigned slot) {
         if (slot >= slots_ || !joined()) return false;
         // All threads here share one description, which the kernel would give the byte again and again.
@@ -195,10 +203,29 @@ class Participant : public ForkAware {
         std::atomic<u64>& held = held_[slot / 64];
         const u64 before = held.fetch_or(bit, std::memory_order_acquire);  // pairs with: drop_byte
         if (before & bit) return false;
-        if (detail::set_lock(fd(), F_WRLCK, byte_of(slot), 1)) return true;
+        // First the file: through a stranger's description even the attempt could take a lock away from it.
+        if (still_ours() && detail::set_lock(fd(), F_RDLCK, byte_of(slot), 1)) {
+            if (proven()) return true;
+            if (joined()) detail::set_lock(fd(), F_UNLCK, byte_of(slot), 1);
+        }
         held.fetch_and(~bit, std::memory_order_relaxed);
         return false;
     }
+
+    // P4, in full. False: it cannot be told, or it is not so; then this participant is lost, see lost().
+    bool proven() {
+        if (!joined() || !still_ours()) return false;
+        // Through our own description our own lock is not seen, but another's would be.
+        if (slot_locked(fd(), slot_)) return lose();
+        if (segment_->has_descriptor() && slot_locked(segment_->fd(), slot_)) return true;
+        const std::string link = "/proc/self/fd/" + std::to_string(fd());
+        const OwnedFd other(::open(link.c_str(), O_RDONLY | O_CLOEXEC));
+        return other.get() >= 0 && (slot_locked(other.get(), slot_) || lose());
+    }
+
+    // The lock went with its descriptor, which other code closed. For the others this participant is dead, and its slot
+    // may be another's: nothing may be done in its name any more.
+    bool lost() const { return lost_.load(std::memory_order_relaxed); }
 
     // Gives back what take_byte() took.
     void drop_byte(unsigned slot) {
@@ -256,11 +283,13 @@ class Participant : public ForkAware {
     static u64 bit_of(unsigned slot) { return u64{1} << (slot % 64); }
     int fd() const { return lock_fd_.load(std::memory_order_relaxed); }
 
-    void take_slot() {
+    template <class Recover>
+    void take_slot(Recover& recover) {
         const ForkPause pause;  // a child that inherited this lock unseen would keep it
         OwnedFd fd(segment_->reopen(O_RDWR));
+        signature_ = Segment::sign(fd.get());
         unsigned slot = 0;
-        while (slot < slots_ && !detail::set_lock(fd.get(), F_WRLCK, byte_of(slot), 1)) {
+        while (slot < slots_ && !take_alone(fd.get(), slot, recover)) {
             if (errno != EAGAIN && errno != EACCES) {
                 throw Error(Code::unsupported,
                             segment_->path() + ": its file system refuses byte locks: " +
@@ -271,7 +300,7 @@ class Participant : public ForkAware {
         }
         if (slot == slots_) throw too_many();
         // Some file systems accept locks and keep none. Another description must see ours; its own never would.
-        if (!slot_locked(segment_->fd(), slot)) {
+        if (segment_->has_descriptor() && !slot_locked(segment_->fd(), slot)) {
             throw Error(Code::unsupported,
                         segment_->path() +
                             ": a lock that was just taken is not seen by others; its file system "
@@ -281,7 +310,28 @@ class Participant : public ForkAware {
         slot_ = slot;
         for (std::atomic<u64>& word : held_) word.store(0, std::memory_order_relaxed);
         held_[slot / 64].store(bit_of(slot), std::memory_order_relaxed);  // its own: never to take
+        lost_.store(false, std::memory_order_relaxed);
         lock_fd_.store(fd.release(), std::memory_order_relaxed);
+    }
+
+    // One that dies or stops while it has the byte alone keeps everybody from what the last holder left. So that is
+    // repaired before, while the byte is shared.
+    template <class Recover>
+    bool take_alone(int fd, unsigned slot, Recover& recover) {
+        if (marked_active(slot) && detail::set_lock(fd, F_RDLCK, byte_of(slot), 1)) {
+            if (recover(slot)) mark_inactive(slot);
+            detail::set_lock(fd, F_UNLCK, byte_of(slot), 1);
+        }
+        return detail::set_lock(fd, F_WRLCK, byte_of(slot), 1);
+    }
+
+    bool still_ours() { return segment_->is_signed(fd(), signature_) || lose(); }
+
+    // The number is not ours any more, so it is not closed.
+    bool lose() {
+        lock_fd_.store(-1, std::memory_order_relaxed);
+        lost_.store(true, std::memory_order_relaxed);
+        return false;
     }
 
     Error too_many() const {
@@ -293,7 +343,7 @@ class Participant : public ForkAware {
         if (slots_ > kNamed) pids += " and " + std::to_string(slots_ - kNamed) + " more";
         return Error(Code::too_many_participants,
                      segment_->path() + ": all " + std::to_string(slots_) +
-                         " participants are alive (pids " + pids +
+                         " participants are alive, or being recovered (pids " + pids +
                          "); detach one, or create the segment with more participants");
     }
 
@@ -302,7 +352,8 @@ class Participant : public ForkAware {
 
     void close_lock() noexcept {
         const int fd = lock_fd_.exchange(-1, std::memory_order_relaxed);
-        if (fd >= 0) ::close(fd);
+        if (segment_->is_signed(fd, signature_))
+            ::close(fd);  // else the number is a stranger's by now
     }
 
     std::shared_ptr<Segment> segment_;
@@ -311,6 +362,8 @@ class Participant : public ForkAware {
     unsigned slot_ = kSlotsMax;
     bool active_ = false;
     std::atomic<int> lock_fd_{-1};
+    off_t signature_ = 0;
+    std::atomic<bool> lost_{false};
     // Bytes that some thread of this attachment has, or is trying for.
     std::array<std::atomic<u64>, kSlotsMax / 64> held_{};
 };

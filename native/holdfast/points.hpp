@@ -24,9 +24,9 @@ enum class Point : int {
     put_begin, put_claimed, put_magic, put_size, put_payload, put_checksum, put_committed, put_moved,
     many_inner, pad_claimed,
     // take, settle, give back, reclaim
-    take_claimed, take_moved, settle_begin, settled, back_counted, back_returned, back_announced, reclaimed,
+    take_claimed, take_moved, settle_begin, settled, back_begin, back_returned, back_announced, reclaimed,
     // recovery, fencing, end of stream
-    recover_begin, recover_blocking, recover_counted, recover_block, recover_scanned, recover_announced, recover_end,
+    recover_begin, recover_blocking, recover_decided, recover_block, recover_scanned, recover_announced, recover_end,
     fence_done, close_marked,
     // attachment
     attach_locked, attach_recovered, attach_active, detach_begin, detach_inactive,
@@ -47,9 +47,9 @@ inline constexpr std::array<std::string_view, static_cast<std::size_t>(Point::co
     "none",
     "put_begin", "put_claimed", "put_magic", "put_size", "put_payload", "put_checksum", "put_committed", "put_moved",
     "many_inner", "pad_claimed",
-    "take_claimed", "take_moved", "settle_begin", "settled", "back_counted", "back_returned", "back_announced",
+    "take_claimed", "take_moved", "settle_begin", "settled", "back_begin", "back_returned", "back_announced",
     "reclaimed",
-    "recover_begin", "recover_blocking", "recover_counted", "recover_block", "recover_scanned", "recover_announced",
+    "recover_begin", "recover_blocking", "recover_decided", "recover_block", "recover_scanned", "recover_announced",
     "recover_end",
     "fence_done", "close_marked",
     "attach_locked", "attach_recovered", "attach_active", "detach_begin", "detach_inactive",

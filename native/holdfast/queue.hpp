@@ -41,10 +41,10 @@ class Queue : public QueueState<Memory> {
 
  public:
     using Base::advance, Base::announce_return, Base::block, Base::blocker, Base::corrupt,
-        Base::count_delivery, Base::deliveries_of_returned, Base::delivery, Base::descriptor,
-        Base::geometry, Base::listen, Base::overtaken_or_corrupt, Base::load_descriptor,
-        Base::load_position, Base::me, Base::memory, Base::ring, Base::stall_limit_ms, Base::sound,
-        Base::stamp, Base::words;
+        Base::delivery, Base::descriptor, Base::geometry, Base::keep_count, Base::listen,
+        Base::overtaken_or_corrupt, Base::load_descriptor, Base::load_position, Base::me,
+        Base::load_mark, Base::memory, Base::ring, Base::stall_limit_ms, Base::sound, Base::stamp,
+        Base::stamp_taken, Base::words, Base::worn_out;
     using Base::Base;
 
     struct Claim {
@@ -69,8 +69,10 @@ class Queue : public QueueState<Memory> {
             return verdict;
         write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
+        if (fenced_in_a_row_ != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
         Verdict verdict = commit(claim, first);
         if (verdict == Verdict::ok) put_end = std::max(put_end, claim.position + claim.length);
+        note_fence(verdict, length);
         ring(verdict == Verdict::ok ? words.data_bell : words.space_bell);
         return verdict;
     }
@@ -80,7 +82,8 @@ class Queue : public QueueState<Memory> {
     // `deliveries_max`: leave aside what came back that often (0: leave nothing aside).
     Verdict take(Taken* taken, u32 wanted, u32& count, bool probe, u32 deliveries_max = 0) {
         count = 0;
-        for (Patience patience(geometry); !patience.over();) {
+        Patience patience(geometry);
+        while (!patience.over(*this)) {
             blocker = {};
             if (returns_pending()) {
                 Verdict verdict = take_returned(taken[0], deliveries_max, patience);
@@ -106,7 +109,7 @@ class Queue : public QueueState<Memory> {
             if (!probe || !look_for_dead(position, verdict, deliveries_max)) return verdict;
             memory.again();
         }
-        return corrupt("no progress in take", 0, 0);
+        return worn_out(patience, "no progress in take");
     }
 
     // The message is done with; its space may be used again. False: the block is not ours, somebody overwrote its word.
@@ -131,11 +134,10 @@ class Queue : public QueueState<Memory> {
             announce_space();
             return ours;
         }
-        if (counts) count_delivery(taken.position);
-        memory.at(Point::back_counted);
+        memory.at(Point::back_begin);
         u64 expected = taken.word;
         if (!memory.cas(descriptor(taken.position), expected,
-                        Geometry::with(taken.word, State::retry, me),
+                        Geometry::returned(taken.word, taken.redelivered + (counts ? 1 : 0)),
                         std::memory_order_release))  // pairs with: load_descriptor in take_returned
             return false;
         memory.at(Point::back_returned);
@@ -148,7 +150,8 @@ class Queue : public QueueState<Memory> {
     // End of stream: the descriptor at the head becomes END, and nobody can claim beyond it. One granule is always kept
     // free for it, so closing never waits.
     Verdict close() {
-        for (Patience patience(geometry); !patience.over();) {
+        Patience patience(geometry);
+        while (!patience.over(*this)) {
             u64 head, word;
             if (!load_position(words.head, head)) return Verdict::corrupt;
             word = load_descriptor(head);
@@ -175,7 +178,7 @@ class Queue : public QueueState<Memory> {
             }
             memory.again();
         }
-        return corrupt("no progress in close", 0, 0);
+        return worn_out(patience, "no progress in close");
     }
 
     // Recovers `owner` if the kernel says that it is dead. `position`, `word`: its block that is in our way, if any.
@@ -193,13 +196,16 @@ class Queue : public QueueState<Memory> {
     // notices. Only where the user set a limit, and only for what we ourselves have seen unchanged for that long.
     bool fence_if_stalled(u64 position, u64 word) {
         if (stall_limit_ms == kNoStallLimit) return false;
-        u32 now = memory.now_ms();
+        u64 now = memory.now_ms();
         if (watched_word_ != word || watched_position_ != position) {
             watched_word_ = word;
             watched_position_ = position;
             watched_since_ms_ = now;
         }
-        if (now - watched_since_ms_ < stall_limit_ms) return false;
+        // The mark of an unfinished block says how often its put was fenced before: each time doubles the limit, so that a
+        // copy that takes longer than the limit ends.
+        const u32 doublings = std::min(load_mark(position).deliveries, kStallDoublingsMax);
+        if (now - watched_since_ms_ < u64{stall_limit_ms} << doublings) return false;
         if (memory.cas(descriptor(position), word,
                        Geometry::with(word, State::fenced, Geometry::owner(word)),
                        std::memory_order_acq_rel)) {  // pairs with: commit
@@ -213,7 +219,8 @@ class Queue : public QueueState<Memory> {
  private:
     // Claims `length` granules at the head; `single`: for one message.
     Verdict reserve(u64 length, bool single, Claim& claim, bool probe) {
-        for (Patience patience(geometry); !patience.over();) {
+        Patience patience(geometry);
+        while (!patience.over(*this)) {
             blocker = {};
             u64 head;
             if (!load_position(words.head, head)) return Verdict::corrupt;
@@ -251,7 +258,7 @@ class Queue : public QueueState<Memory> {
             if (memory.cas(descriptor(head), word, wanted,
                            std::memory_order_acq_rel)) {  // pairs with: load_descriptor
                 memory.at(pads ? Point::pad_claimed : Point::put_claimed);
-                if (!pads) stamp(head, single ? extent : 0, 0, memory.now_ms());
+                if (!pads) stamp(head, single ? extent : 0, fenced_in_a_row_);
                 advance(words.head, head, head + extent);
                 if (!pads) {
                     memory.at(Point::put_moved);
@@ -261,7 +268,7 @@ class Queue : public QueueState<Memory> {
             }
             memory.again();
         }
-        return corrupt("no progress in put", 0, 0);
+        return worn_out(patience, "no progress in put");
     }
 
     // ok: everything before `end` minus one lap is free. empty: something changed, look anew. Else full, or worse.
@@ -328,11 +335,21 @@ class Queue : public QueueState<Memory> {
         return now != tail ? Verdict::empty : corrupt("gap in the chain of blocks", position, word);
     }
 
+    // A smaller message that gets through meanwhile, put by another thread, says nothing.
+    void note_fence(Verdict verdict, u64 length) {
+        if (verdict == Verdict::fenced) {
+            ++fenced_in_a_row_;
+            fenced_length_ = std::max(fenced_length_, length);
+        } else if (verdict == Verdict::ok && length >= fenced_length_) {
+            fenced_in_a_row_ = 0;
+            fenced_length_ = 0;
+        }
+    }
+
     // Header and payload of each block, then the descriptors of all but the first, which nobody can reach yet.
     void write(const Claim& claim, std::span<const Payload> payloads, u64 time,
                bool full_checksum) {
         u64 position = claim.position;
-        const u32 now_ms = memory.now_ms();
         for (const Payload& payload : payloads) {
             const u8 flags = full_checksum ? kFullChecksum : u8{0};
             const BlockHeader header{
@@ -341,7 +358,7 @@ class Queue : public QueueState<Memory> {
             memory.write_block(block(position), header, payload.data, payload.size);
             u64 length = Geometry::blocks_granules(payload.size);
             if (position != claim.position) {
-                stamp(position, length, 0, now_ms);
+                stamp(position, length, 0);
                 memory.store(descriptor(position),
                              geometry.word(position, length, State::ready, me),
                              std::memory_order_release);  // pairs with: load_descriptor in take_run
@@ -387,18 +404,19 @@ class Queue : public QueueState<Memory> {
                 case State::ready:
                 case State::retry: {
                     bool returned = state == State::retry;
-                    u32 before = returned ? deliveries_of_returned(position) : 0;
+                    u32 before = returned ? Geometry::deliveries(word) : 0;
                     if (returned && deliveries_max != 0 && before >= deliveries_max) {
                         announce_return();  // R passes it by: I6
                         break;
                     }
+                    if (returned) keep_count(position, word);
                     u64 mine = Geometry::with(word, State::taken, me);
-                    // pairs with: commit
+                    // pairs with: commit, give_back, repair
                     if (!memory.cas(descriptor(position), word, mine, std::memory_order_acq_rel))
                         return Verdict::ok;
                     if (!header_fits(position, mine) && !sound(mine, position))
                         return corrupt("descriptor", position, mine);
-                    if (count == 0) stamp(position, geometry.length(word), before, memory.now_ms());
+                    if (count == 0) stamp_taken(position, geometry.length(word), before);
                     taken[count++] = {position, mine, before};
                     break;
                 }
@@ -439,12 +457,13 @@ class Queue : public QueueState<Memory> {
         do {  // so that only blocks in use are scanned
             verdict = reclaim(position, word);
             if (verdict == Verdict::corrupt) return verdict;
-        } while (verdict == Verdict::empty && !patience.over());
+        } while (verdict == Verdict::empty && !patience.over(*this));
         bool leaves_some = false;
         u64 tail = position;
         for (;;) {
-            if (patience.over())
-                return corrupt("no progress in the scan for returned messages", position, 0);
+            if (patience.over(*this))
+                return worn_out(patience, "no progress in the scan for returned messages",
+                                position);
             word = load_descriptor(position);
             Tag tag = geometry.tag(word, position);
             if (tag == Tag::newer) {  // T has moved past here
@@ -460,14 +479,14 @@ class Queue : public QueueState<Memory> {
                 break;
             if (!sound(word, position)) return corrupt("descriptor", position, word);
             if (state == State::retry) {
-                u32 before = deliveries_of_returned(position);
+                u32 before = Geometry::deliveries(word);
                 u64 mine = Geometry::with(word, State::taken, me);
                 if (deliveries_max != 0 && before >= deliveries_max) {
                     leaves_some = true;
-                } else if (memory.cas(
+                } else if (keep_count(position, word); memory.cas(
                                descriptor(position), word, mine,
                                std::memory_order_acq_rel)) {  // pairs with: give_back, repair
-                    stamp(position, geometry.length(mine), before, memory.now_ms());
+                    stamp_taken(position, geometry.length(mine), before);
                     taken = {position, mine, before};
                     return Verdict::ok;
                 }
@@ -480,8 +499,8 @@ class Queue : public QueueState<Memory> {
         return Verdict::empty;
     }
 
-    bool left_aside(u64 position, u32 deliveries_max) {
-        return deliveries_max != 0 && deliveries_of_returned(position) >= deliveries_max;
+    static bool left_aside(u64 word, u32 deliveries_max) {
+        return deliveries_max != 0 && Geometry::deliveries(word) >= deliveries_max;
     }
 
     // We would wait at `position`. True: something was done about it, look anew.
@@ -528,7 +547,7 @@ class Queue : public QueueState<Memory> {
             }
             u32 owner = Geometry::owner(word);
             if (state == State::retry) {
-                if (!left_aside(oldest, deliveries_max)) {
+                if (!left_aside(word, deliveries_max)) {
                     // Its maker has not come to it yet, or died, or the numbers were overwritten.
                     announce_return();
                     return true;
@@ -546,7 +565,8 @@ class Queue : public QueueState<Memory> {
         return false;
     }
 
-    static constexpr u32 kReclaimMax = 1024;  // blocks that one put frees at most
+    static constexpr u32 kReclaimMax = 1024;       // blocks that one put frees at most
+    static constexpr u32 kStallDoublingsMax = 20;  // of a stall limit
 
  protected:
     u64 tail_seen_ = 0;  // T as we last read it: an old value only makes us look again
@@ -555,7 +575,9 @@ class Queue : public QueueState<Memory> {
     u64 made_seen_ = 0;
     u64 watched_word_ = 0;
     u64 watched_position_ = 0;
-    u32 watched_since_ms_ = 0;
+    u64 watched_since_ms_ = 0;
+    u32 fenced_in_a_row_ = 0;  // our puts of up to fenced_length_ granules
+    u64 fenced_length_ = 0;
 };
 
 }  // namespace holdfast

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,14 @@ inline constexpr const char* kCountNames[] = {
     "put",     "put_bytes", "delivered", "redelivered", "settled",       "given_back",
     "skipped", "handed_on", "released",  "fenced",      "dead_lettered", "corrupt"};
 
+// How long ago the block at `position` was claimed, if that is written down.
+inline std::optional<u64> age_of(QueueState<NativeMemory>& q, u64 position) {
+    if (!q.load_mark(position).current) return std::nullopt;
+    const u64 claimed_ms = q.memory.load(&q.side(position)->claimed_ms, std::memory_order_relaxed);
+    const u64 now_ms = q.memory.now_ms();
+    return now_ms >= claimed_ms ? now_ms - claimed_ms : 0;
+}
+
 // A message in our hands, its header verified.
 struct Delivered {
     Taken taken;
@@ -45,7 +54,8 @@ struct Delivered {
 
 class QueueAttachment {
  public:
-    static void create(const SegmentSpec& wanted, const QueueParams& params) {
+    // `first`: where its positions begin, for tests of a queue's old age.
+    static void create(const SegmentSpec& wanted, const QueueParams& params, u64 first = 0) {
         Geometry geometry(params.granules, params.participants);
         SegmentSpec spec = wanted;
         spec.kind = kQueueKind;
@@ -53,7 +63,7 @@ class QueueAttachment {
         spec.fingerprint = queue_fingerprint();
         spec.size = geometry.size();
         std::memcpy(spec.params.data(), &params, sizeof params);
-        Segment::create(spec, [&](std::byte* base) { initialise_queue(base, geometry); });
+        Segment::create(spec, [&](std::byte* base) { initialise_queue(base, geometry, first); });
     }
 
     QueueAttachment(const std::string& directory, const std::string& name, bool adopt)
@@ -90,8 +100,14 @@ class QueueAttachment {
         return params;
     }
 
-    // False after detach() and in a forked child.
+    // False after detach(), in a forked child, and when the lock's descriptor was closed by others.
     bool usable() const { return participant_.joined(); }
+    bool lost() const { return participant_.lost(); }
+    // Asks the kernel whether we are still what we believe. For the slow paths.
+    bool still_usable() {
+        if (usable()) participant_.proven();
+        return usable();
+    }
     bool forked() const { return participant_.forked(); }
 
     Verdict put(std::span<const Payload> payloads, bool probe) {
@@ -117,17 +133,25 @@ class QueueAttachment {
         message_damaged_ = false;
         if (pending_damage_.what != nullptr) [[unlikely]]
             return report_damage();
-        if (scratch_.size() < wanted) scratch_.resize(wanted);
+        // A burial lets other threads in, who get as well: what this call has taken is its own.
+        std::vector<Taken> taken;
+        taken.swap(scratch_);
+        if (taken.size() < wanted) taken.resize(wanted);
+        Verdict verdict;
         for (;;) {
             u32 count = 0;
             u32 leave = burials_pause() ? params_.max_deliveries : 0;
-            Verdict verdict = queue_.take(scratch_.data(), wanted, count, probe, leave);
+            verdict = queue_.take(taken.data(), wanted, count, probe, leave);
             if (probe) count_recovery();
-            if (verdict != Verdict::ok) return verdict;
+            if (verdict != Verdict::ok) break;
             tick();
-            if (params_.max_deliveries != 0) count = bury_some(count);
-            if (count != 0) return accept(out, count);
+            if (params_.max_deliveries != 0) count = bury_some(taken, count);
+            if (count == 0) continue;
+            verdict = accept(out, {taken.data(), count});
+            break;
         }
+        if (taken.size() > scratch_.size()) taken.swap(scratch_);
+        return verdict;
     }
 
     bool settle(const Taken& taken) {
@@ -168,7 +192,7 @@ class QueueAttachment {
             queue_, [&] { held.clear(); },
             [&](u64 position, u64 word) {
                 if (Geometry::state(word) == State::taken && Geometry::owner(word) == queue_.me)
-                    held.push_back({position, word, 0});
+                    held.push_back({position, word, queue_.deliveries_with_this(position) - 1});
             });
         for (const Taken& taken : held) give_back(taken);
         queue_.ring(queue_.words.data_bell);  // threads of ours that wait shall notice
@@ -207,13 +231,10 @@ class QueueAttachment {
         const Blocker& at = queue_.blocker;
         if (!blocked_by_somebody()) return "";
         ParticipantInfo who = participant_.describe(at.owner);
-        Side side = side_of(memory_.load(queue_.side(at.position), std::memory_order_relaxed),
-                            queue_.geometry.lap(at.position));
         char text[200];
-        u32 age_ms = memory_.now_ms() - side.claimed_ms;
         char age[40] = "";
-        if (side.current && age_ms < 1u << 31)
-            std::snprintf(age, sizeof age, " for %.3f s", age_ms / 1000.0);
+        if (std::optional<u64> age_ms = age_of(queue_, at.position))
+            std::snprintf(age, sizeof age, " for %.3f s", static_cast<double>(*age_ms) / 1000.0);
         const char* does = Geometry::state(at.word) == State::taken ? "has not settled"
                                                                     : "has not finished writing";
         std::snprintf(text, sizeof text, "pid %u%s %s the block at position %llu%s", who.pid,
@@ -270,7 +291,11 @@ class QueueAttachment {
     void join() {
         for (int tries = 0;; ++tries) {
             try {
-                return participant_.join();
+                return participant_.join([this](unsigned slot) {
+                    Recovered sum = recover_holding(queue_, slot, 0, 0);
+                    queue_.recovered += sum;
+                    return sum.complete;
+                });
             } catch (const Error& error) {
                 if (error.code != Code::too_many_participants || tries == kJoinTries) throw;
                 ::usleep(1000);
@@ -279,11 +304,10 @@ class QueueAttachment {
     }
 
     // Nothing in the ring is believed before it is checked; what fails is set aside, so that it costs one message.
-    Verdict accept(std::vector<Delivered>& out, u32 count) {
+    Verdict accept(std::vector<Delivered>& out, std::span<const Taken> batch) {
         Fault damage{};
         u64 redelivered = 0;
-        for (u32 i = 0; i < count; ++i) {
-            const Taken& taken = scratch_[i];
+        for (const Taken& taken : batch) {
             Delivered message;
             BlockFault fault = examine(taken, message);
             if (fault != BlockFault::none) [[unlikely]] {
@@ -295,7 +319,7 @@ class QueueAttachment {
             redelivered += taken.redelivered != 0;
             out.push_back(message);
         }
-        participant_.count(index(Count::delivered), count);
+        participant_.count(index(Count::delivered), batch.size());
         if (redelivered != 0) participant_.count(index(Count::redelivered), redelivered);
         if (damage.what == nullptr) [[likely]]
             return Verdict::ok;
@@ -327,19 +351,16 @@ class QueueAttachment {
         return verify_payload(header, message.data);
     }
 
-    // Of the first `count` messages in `scratch_`, those that came back too often go to the dead-letter queue.
-    // Returns how many are left. Works on a copy: a large burial lets other threads in, who use `scratch_`.
-    u32 bury_some(u32 count) {
-        const std::vector<Taken> batch(scratch_.begin(), scratch_.begin() + count);
-        std::vector<Taken> left;
-        for (const Taken& taken : batch) {
-            if (taken.redelivered >= params_.max_deliveries)
-                bury(taken);
+    // Of the first `count`, those that came back too often go to the dead-letter queue. Returns how many are left.
+    u32 bury_some(std::vector<Taken>& batch, u32 count) {
+        u32 left = 0;
+        for (u32 i = 0; i < count; ++i) {
+            if (batch[i].redelivered >= params_.max_deliveries)
+                bury(batch[i]);
             else
-                left.push_back(taken);
+                batch[left++] = batch[i];
         }
-        std::copy(left.begin(), left.end(), scratch_.begin());
-        return static_cast<u32>(left.size());
+        return left;
     }
 
     // After a burial that found no room, the others get their messages first for a while.
@@ -383,6 +404,7 @@ class QueueAttachment {
     void tick() {
         if (++operations_ % kTickEvery != 0) [[likely]]
             return;
+        if (!still_usable()) return;
         for (u32 tries = 0; tries < params_.participants; ++tries) {
             next_probe_ = (next_probe_ + 1) % params_.participants;
             if (next_probe_ == queue_.me || !participant_.marked_active(next_probe_)) continue;
@@ -410,10 +432,10 @@ class QueueAttachment {
     NativeMemory memory_;
     Queue<NativeMemory> queue_;
     std::string directory_;
-    std::vector<Taken> scratch_;
+    std::vector<Taken> scratch_;  // memory that a get borrows
     std::unique_ptr<QueueAttachment> dead_letter_;
     bool dead_letter_blocked_ = false;
-    u32 dead_letter_tried_ms_ = 0;
+    u64 dead_letter_tried_ms_ = 0;
     u32 operations_ = 0;
     u32 next_probe_ = 0;
     bool message_damaged_ = false;  // the fault is one message's, not the queue's

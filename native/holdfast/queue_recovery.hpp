@@ -1,9 +1,9 @@
 // What becomes of a dead participant's blocks.
 //
-// Recovery runs only in the hands of one who holds the dead one's lock byte: the kernel gave it, so the owner is gone;
-// the kernel gives it to one at a time, so there is one recoverer; if that one dies, the kernel hands the byte on and
-// the next begins anew. Every step is a compare-and-swap from a state that only the dead owner could leave, so doing
-// it twice does no more than doing it once.
+// Recovery runs only in the hands of one who shares the dead one's lock byte: the kernel gave it, so the owner is gone, and
+// while anybody shares it nobody can have the slot anew. Any number may recover at once, and may die or stop anywhere in
+// it: each step is a compare-and-swap from a state that only the dead owner could leave to a word that all of them
+// compute alike, so doing it twice does no more than doing it once.
 //
 //   state of the block   seed's case                              outcome
 //   ------------------   ---------------------------------------  --------------------------------------------------
@@ -49,34 +49,33 @@ struct Recovered {
     }
 };
 
-// Repairs the block at `position` if `owner` left it unfinished. The caller holds the owner's byte. Again and again until
+// Repairs the block at `position` if `owner` left it unfinished. The caller shares the owner's byte. Again and again until
 // there is nothing to repair, because a living waiter may still turn RESERVED into FENCED under our hands.
 template <class Memory>
 void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered& sum) {
-    for (Patience patience(q.geometry); !patience.over();) {
+    for (Patience patience(q.geometry); !patience.over(q);) {
         if (q.geometry.tag(word, position) != Tag::current || Geometry::owner(word) != owner)
             return;
-        State becomes;
-        u32* counter;
+        u64 becomes = 0;
+        u32* counter = nullptr;
         switch (repair_of(Geometry::state(word), q.delivery)) {
             case Repair::none:
                 return;
             case Repair::skip:
-                becomes = State::skip;
+                becomes = Geometry::with(word, State::skip, owner);
                 counter = &sum.skipped;
                 break;
             case Repair::hand_on:
-                q.count_delivery(position);
-                q.memory.at(Point::recover_counted);
-                becomes = State::retry;
+                becomes = Geometry::returned(word, q.deliveries_with_this(position));
                 counter = &sum.handed_on;
                 break;
             case Repair::release:
-                becomes = State::done;
+                becomes = Geometry::with(word, State::done, owner);
                 counter = &sum.released;
                 break;
         }
-        if (q.memory.cas(q.descriptor(position), word, Geometry::with(word, becomes, owner),
+        q.memory.at(Point::recover_decided);
+        if (q.memory.cas(q.descriptor(position), word, becomes,
                          std::memory_order_acq_rel)) {  // pairs with: load_descriptor
             ++*counter;
             q.memory.at(Point::recover_block);
@@ -106,7 +105,7 @@ Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_positio
     u64 position, tail;
     if (!q.load_position(q.words.tail, tail)) return sum;
     position = tail;
-    for (Patience patience(q.geometry); !patience.over();) {
+    for (Patience patience(q.geometry); !patience.over(q);) {
         u64 word = q.load_descriptor(position);
         Tag tag = q.geometry.tag(word, position);
         // Overtaken by a whole lap: what is left of the owner stands at or after T.

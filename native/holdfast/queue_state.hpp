@@ -13,6 +13,7 @@ enum class Verdict {
     closed,     // the end of the stream
     fenced,     // our block was skipped over while we wrote it; nothing was put
     corrupt,    // a word cannot be what it says; `fault` says which
+    contended,  // the others were quicker, very often in a row; nothing is wrong, try again
     exhausted,  // 52 bits of positions are used up
 };
 
@@ -31,15 +32,31 @@ struct Fault {
     u64 value = 0;
 };
 
-// A loop over shared words ends, whatever those words say.
+// How many turns a loop over shared words has at most, beyond four walks over the ring. Tests make it small.
+inline u64 patience_turns = u64{1} << 22;
+
+// A loop over shared words ends, whatever those words say. In the middle of it the positions are looked at: if they have
+// moved by its end, the others get on; if not, nothing but damage explains it.
 class Patience {
  public:
     explicit Patience(const Geometry& geometry)
-        : turns_left_((u64{1} << 22) + 4 * geometry.granules()) {}
-    bool over() { return turns_left_-- == 0; }
+        : turns_left_(patience_turns + 4 * geometry.granules()), middle_(turns_left_ / 2) {}
+
+    template <class State>
+    bool over(State& q) {
+        if (turns_left_ == middle_) [[unlikely]]
+            trace_ = q.trace();
+        return turns_left_-- == 0;
+    }
+    template <class State>
+    bool others_get_on(State& q) const {
+        return q.trace() != trace_;
+    }
 
  private:
     u64 turns_left_;  // more than any walk over the ring takes, even if it is overtaken now and then
+    u64 middle_;
+    u64 trace_ = 0;
 };
 
 template <class Memory>
@@ -63,7 +80,7 @@ struct QueueState {
           stall_limit_ms(stall_limit_ms_) {}
 
     u64* descriptor(u64 position) const { return words.descriptors + geometry.index(position); }
-    u64* side(u64 position) const { return words.sides + geometry.index(position); }
+    SideEntry* side(u64 position) const { return words.sides + geometry.index(position); }
     std::byte* block(u64 position) const {
         return words.ring + geometry.index(position) * kGranule;
     }
@@ -71,6 +88,19 @@ struct QueueState {
     Verdict corrupt(const char* what, u64 position, u64 value) {
         fault = {what, position, value};
         return Verdict::corrupt;
+    }
+
+    // Changes when anybody gets on.
+    u64 trace() {
+        u64 sum = 0;
+        for (const u64* word : {words.head, words.read, words.tail, words.made})
+            sum = sum * 0x9E3779B97F4A7C15u + memory.load(word, std::memory_order_relaxed);
+        return sum;
+    }
+
+    // A loop has run out of patience.
+    Verdict worn_out(const Patience& patience, const char* what, u64 position = 0) {
+        return patience.others_get_on(*this) ? Verdict::contended : corrupt(what, position, 0);
     }
 
     // False: the word was overwritten by somebody who is not one of us.
@@ -105,43 +135,55 @@ struct QueueState {
             std::memory_order_acquire);  // pairs with: commit, settle, give_back, repair
     }
 
-    Side load_side(u64 position) {
-        u64 word = memory.load(side(position),
-                               std::memory_order_acquire);  // pairs with: count_delivery, stamp
-        return side_of(word, geometry.lap(position));
+    Mark load_mark(u64 position) {
+        u64 mark = memory.load(&side(position)->mark,
+                               std::memory_order_acquire);  // pairs with: stamp, keep_count
+        return geometry.mark_of(mark, position);
     }
 
     // A descriptor that was overwritten leads past blocks that it has nothing to do with. So its length is believed only if
-    // the block fits the ring and the side word, where that has one, agrees. (A word that has changed meanwhile was right.)
+    // the block fits the ring and the mark, where there is one, agrees. (A word that has changed meanwhile was right.)
     bool sound(u64 word, u64 position) {
         if (!geometry.plausible(word, position)) return false;
-        Side found = load_side(position);
-        return !found.current || found.length_check == 0 ||
-               found.length_check == length_check(geometry.length(word)) ||
+        Mark found = load_mark(position);
+        return !found.current || !found.known || found.length == geometry.length(word) ||
                load_descriptor(position) != word;
     }
 
-    // Deliveries that have ended without settling the block, before now. A RETRY's side word is always of its lap: one that
-    // is not was overwritten, and the mark must stay.
-    u32 deliveries_of_returned(u64 position) {
-        Side found = load_side(position);
-        return found.current ? found.deliveries : 1;
+    // By the one whose block it is. `length` 0: it is not to be checked, because it will change (an extent of several
+    // messages).
+    void stamp(u64 position, u64 length, u32 deliveries) {
+        memory.note(&side(position)->claimed_ms);
+        memory.store(&side(position)->mark, geometry.mark(position, length, deliveries),
+                     std::memory_order_release);  // pairs with: load_mark
     }
 
-    // Before the block goes back, so that a crash in between counts one too many and never one too few.
-    void count_delivery(u64 position) {
-        Side found = load_side(position);
-        u64 word = side_word(geometry.lap(position), found.length_check, found.deliveries + 1,
-                             memory.now_ms());
-        memory.store(side(position), word, std::memory_order_release);  // pairs with: load_side
+    // Of a block that we have taken. The first of several messages has had no length in its mark until now.
+    void stamp_taken(u64 position, u64 length, u32 deliveries) {
+        memory.note(&side(position)->claimed_ms);
+        if (!load_mark(position).known) stamp(position, length, deliveries);
     }
 
-    // `length` 0: it is not to be checked, because it will change (an extent of several messages).
-    void stamp(u64 position, u64 length, u32 deliveries_so_far, u32 now_ms) {
-        u8 check = length == 0 ? u8{0} : length_check(length);
-        u64 word = side_word(geometry.lap(position), check, deliveries_so_far, now_ms);
-        memory.store(side(position), word, std::memory_order_release);  // pairs with: load_side
+    // Before `returned`, a RETRY, is taken: its count moves into the mark, where one who recovers the taker finds it.
+    // By compare-and-swap, upwards and within the lap: many may do this at once, and one who is late changes nothing.
+    void keep_count(u64 position, u64 returned) {
+        const u32 count = Geometry::deliveries(returned);
+        u64* mark = &side(position)->mark;
+        u64 found = memory.load(mark, std::memory_order_acquire);  // pairs with: stamp, keep_count
+        for (;;) {
+            Tag tag = geometry.tag(found, position);
+            if (tag == Tag::newer) return;                 // so is the block
+            Mark old = geometry.mark_of(found, position);  // an older one was overwritten
+            if (tag == Tag::current && old.deliveries >= count) return;
+            if (memory.cas(mark, found, geometry.mark(position, old.known ? old.length : 0, count),
+                           std::memory_order_acq_rel))  // pairs with: load_mark
+                return;
+        }
     }
+
+    // Of a TAKEN block: the deliveries that will have ended when this one does. The same for all who ask, since the mark of
+    // a taken block stays. (One that is not of this lap was overwritten; the message must not look new.)
+    u32 deliveries_with_this(u64 position) { return load_mark(position).deliveries + 1; }
 
     // Tells the scanners that a RETRY may stand behind R.
     void announce_return() {

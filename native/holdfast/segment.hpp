@@ -200,6 +200,7 @@ class Segment : public ForkAware {
         const ForkPause pause;
         forget(pause);
         ::munmap(base_, size_);
+        if (!has_descriptor()) fd_.release();  // closed by others; the number may be a stranger's
     }
 
     std::byte* base() const { return base_; }
@@ -210,13 +211,28 @@ class Segment : public ForkAware {
     u64 inode() const { return inode_; }
     int fd() const { return fd_.get(); }  // never locked through: it sees every lock of the file
     bool read_only() const { return protection_ == PROT_READ; }
+    // Is this number still the description that sign() has signed? It may have been closed, and used again, by code that
+    // does not know it. System calls only.
+    bool is_signed(int fd, off_t signature) const {
+        struct stat status{};
+        return fd >= 0 && ::fstat(fd, &status) == 0 && static_cast<u64>(status.st_dev) == device_ &&
+               static_cast<u64>(status.st_ino) == inode_ && ::lseek(fd, 0, SEEK_CUR) == signature;
+    }
+    bool has_descriptor() const { return is_signed(fd_.get(), signature_); }
+
+    // Nothing is read or written at a descriptor's own offset, so it can tell one description from another.
+    static off_t sign(int fd) {
+        static std::atomic<off_t> last{off_t{1} << 41};
+        return ::lseek(fd, last.fetch_add(1, std::memory_order_relaxed), SEEK_SET);
+    }
 
     // A new open file description of the same file, also after its name is gone. Never a dup: locks belong to
     // descriptions. The caller closes it.
     int reopen(int flags) const {
         const std::string link = "/proc/self/fd/" + std::to_string(fd_.get());
-        OwnedFd fd(::open(link.c_str(), flags | O_CLOEXEC));
-        if (fd.get() < 0) {  // no /proc: by name then, and the check below decides
+        OwnedFd fd(has_descriptor() ? ::open(link.c_str(), flags | O_CLOEXEC) : -1);
+        if (fd.get() <
+            0) {  // no /proc, or closed by others: by name then, and the check below decides
             fd = OwnedFd(::open(path_.c_str(), flags | O_CLOEXEC | O_NOFOLLOW));
         }
         if (fd.get() < 0) {
@@ -257,15 +273,17 @@ class Segment : public ForkAware {
         // A long core dump would keep the locks of a dead process for seconds.
         ::madvise(at, size, MADV_DONTDUMP);
         base_ = static_cast<std::byte*>(at);
+        signature_ = sign(fd_.get());
         remember();
     }
 
     void in_child() noexcept override {
         // Views into the mapping stay valid, and what is written through them stays in this process.
         const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
-        if (::mmap(base_, size_, protection_, flags, fd_.get(), 0) == MAP_FAILED) {
-            ::mprotect(base_, size_,
-                       PROT_READ);  // strict overcommit: better a fault than a stray write
+        if (!has_descriptor() ||
+            ::mmap(base_, size_, protection_, flags, fd_.get(), 0) == MAP_FAILED) {
+            // Strict overcommit, or a descriptor that others closed: better a fault than a stray write.
+            ::mprotect(base_, size_, PROT_READ);
         }
     }
 
@@ -448,6 +466,7 @@ class Segment : public ForkAware {
     OwnedFd fd_;
     std::byte* base_ = nullptr;
     u64 size_;
+    off_t signature_ = 0;
     int protection_;
     u64 device_ = 0;
     u64 inode_ = 0;

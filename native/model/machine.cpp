@@ -68,7 +68,7 @@ void Machine::transitions(const State& s, std::vector<Transition>& out) const {
         // A dead process whose bytes are all still locked looks like one that is merely slow. So a death becomes a
         // step of its own only together with the release of its first byte, whichever that is.
         for (int cell : world().locks()) {
-            if (value(s, cell) == static_cast<u64>(p) + 1) {
+            if (holds_byte(value(s, cell), p)) {
                 out.push_back({id, dead ? Action::release : Action::crash, static_cast<u8>(cell)});
             }
         }
@@ -162,15 +162,20 @@ Machine::Executed Machine::execute(State& s, int p, const Access& access) {
             return {whole ? cell.value : 0};
         }
         case Kind::take_byte:
-        case Kind::await_byte:
-            if (cell.value != 0) return {0};
+        case Kind::await_byte: {
+            const bool alone = access.kind == Kind::await_byte;
+            if (alone ? cell.value != 0 : !shareable(cell.value)) return {0};
+            if (holds_byte(cell.value, p))
+                throw Violation("lock", "took a byte that it has already");
             knowledge_.acquire(s, p, c);
-            s.set(c, {static_cast<u64>(p) + 1, s.cell[static_cast<std::size_t>(c)].unknown});
+            s.set(c, {alone ? static_cast<u64>(p) + 1 : byte_shared_with(cell.value, p),
+                      s.cell[static_cast<std::size_t>(c)].unknown});
             return {1};
+        }
         case Kind::drop_byte:
-            if (cell.value != static_cast<u64>(p) + 1)
+            if (!holds_byte(cell.value, p))
                 throw Violation("lock", "dropped a byte that it does not hold");
-            s.set(c, {0, process_of(s, p).unknown});
+            let_go(s, p, c);
             return {};
         case Kind::wake:
             for (int q = 0; q < processes_; ++q) {
@@ -204,10 +209,18 @@ void Machine::move(State& s, int p, u64 observed, bool* completed) {
     }
 }
 
+// Who takes the byte next learns what all those knew who let it go.
+void Machine::let_go(State& s, int p, int cell) {
+    const Cell now = s.cell[static_cast<std::size_t>(cell)];
+    const u64 mine = process_of(s, p).unknown;
+    const bool shared = (now.value & kSharedByte) != 0;
+    s.set(cell, {byte_without(now.value, p), shared ? now.unknown & mine : mine});
+}
+
 void Machine::release_byte(State& s, int p, int cell) {
-    s.set(cell, {0, process_of(s, p).unknown});
+    let_go(s, p, cell);
     for (int other : world().locks()) {
-        if (value(s, other) == static_cast<u64>(p) + 1) return;
+        if (holds_byte(value(s, other), p)) return;
     }
     process_of(s, p).status = Status::gone;
     knowledge_.release_process(s, p);
@@ -261,16 +274,17 @@ void Machine::kill_all(State& s) {
         process.bell = 0;
         process.node = nodes_.root_of(process.node);
         for (int cell : world().locks()) {
-            if (value(s, cell) == static_cast<u64>(p) + 1) release_byte(s, p, cell);
+            if (holds_byte(value(s, cell), p)) release_byte(s, p, cell);
         }
     }
 }
 
 bool Machine::releasing(const State& s) const {
     for (int cell : world().locks()) {
-        const u64 holder = value(s, cell);
-        if (holder != 0 && process_of(s, static_cast<int>(holder - 1)).status == Status::dead)
-            return true;
+        for (int p = 0; p < processes_; ++p) {
+            if (holds_byte(value(s, cell), p) && process_of(s, p).status == Status::dead)
+                return true;
+        }
     }
     return false;
 }
@@ -321,7 +335,7 @@ std::string Machine::access_text(const Access& a, u64 found) const {
         case Kind::plain_read:
             return text_of("read ", name, " +", a.count, " = ", show(found));
         case Kind::take_byte:
-            return text_of("try lock ", name, found == 0 ? " ok" : " fails");
+            return text_of("share ", name, shareable(found) ? " ok" : " fails");
         case Kind::await_byte:
             return text_of("lock ", name);
         case Kind::drop_byte:

@@ -86,6 +86,7 @@ class Machine {
 
     Executed execute(State& s, int p, const Access& access);
     void move(State& s, int p, u64 observed, bool* completed = nullptr);
+    void let_go(State& s, int p, int cell);
     void release_byte(State& s, int p, int cell);
     bool enabled(const State& s, int p) const;
     [[noreturn]] void race(const std::string& text) const { throw Violation("race", text); }

@@ -94,13 +94,14 @@ class ModelMemory {
     void await_byte(unsigned slot) { observe(lock_access(Kind::await_byte, slot)); }
 
     void retire(unsigned) {}  // for people to read; nothing is decided by it
+    void note(u64*) {}        // the same
 
     void wake(u32* bell) { observe({.kind = Kind::wake, .cell = cell(bell)}); }
     Woken wait(const u32* bell, u32 expected) {
         return static_cast<Woken>(observe({.kind = Kind::wait, .cell = cell(bell), .a = expected}));
     }
 
-    u32 now_ms() {
+    u64 now_ms() {
         return 1000;
     }  // time stands still: a stall limit of 0 means that anybody may lose patience
 
@@ -144,7 +145,7 @@ class StateMemory {
         return static_cast<Word>(state_.cell[static_cast<std::size_t>(world_.cell(at))].value);
     }
     void fence() {}
-    u32 now_ms() { return 1000; }
+    u64 now_ms() { return 1000; }
 
  private:
     const World& world_;

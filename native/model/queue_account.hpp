@@ -27,6 +27,7 @@ class QueueAccount {
     void hand_on(Machine& machine, State& s) const {
         if (!machine.run_auditor(s, kAuditorAccessesMax))
             throw Violation("drain", "the auditor does not finish while others stand still");
+        nothing_left_of_the_dead(s);
     }
 
  private:
@@ -67,8 +68,8 @@ class QueueAccount {
 
     u32 held_id(const State& s, const Held& held) const {
         if (held.known) return held.id;
-        const int granule =
-            setting_.world->first_granule() + static_cast<int>(geometry_.index(held.position));
+        const int granule = setting_.world->first_granule() +
+                            static_cast<int>(geometry_.index(setting_.position_of(held)));
         const Content* content = setting_.world->content(QueueSetting::value(s, granule));
         if (content == nullptr)
             throw Violation("content", "a block is held that nobody has written");
@@ -115,10 +116,29 @@ class QueueAccount {
         }
     }
 
+    // One that stands still in the middle of a recovery keeps nobody from doing it. Excepted is a slot that a newcomer has,
+    // before it has recovered what the last holder left.
+    void nothing_left_of_the_dead(const State& s) const {
+        for (u64 position = unsealed(QueueSetting::value(s, setting_.tail));;) {
+            const u64 word = setting_.descriptor(s, position);
+            const Block state = Geometry::state(word);
+            if (geometry_.tag(word, position) != Tag::current || state == Block::end) return;
+            const bool owned =
+                state == Block::taken || state == Block::reserved || state == Block::fenced;
+            const u32 owner = Geometry::owner(word);
+            if (owned && owner < setting_.slots &&
+                shareable(QueueSetting::value(s, setting_.world->lock(owner)))) {
+                throw Violation("left", text_of("one stands still, and the block at ", position,
+                                                " stays ", setting_.descriptor_text(word)));
+            }
+            position += geometry_.length(word);
+        }
+    }
+
     // Everybody is dead and recovered: the queue works, and nothing is in use.
     void nothing_left(const State& s, const Ghost& auditor) const {
         const bool closed = static_cast<Verdict>(auditor.verdict) == Verdict::closed;
-        if (!closed && auditor.deliveries(kAuditId) != 1) {
+        if (!closed && !setting_.exhausted(s) && auditor.deliveries(kAuditId) != 1) {
             throw Violation("drain",
                             "all are dead and recovered, but a new message does not get through");
         }

@@ -112,9 +112,10 @@ class QueueChecks {
             const bool begun = !machine.nodes().at_root(node);
             for (int i = 0; i < ghost.held_count; ++i) {
                 if (i == 0 && begun && setting_.releasing(p, ghost)) continue;
-                const u64 word = setting_.descriptor(s, ghost.at(i).position);
-                if (word == setting_.taken_of(ghost.at(i), setting_.slot(p)).word) continue;
-                throw Violation("I5", text_of("p", p, " holds the block at ", ghost.at(i).position,
+                const Taken taken = setting_.taken_of(ghost.at(i), setting_.slot(p));
+                const u64 word = setting_.descriptor(s, taken.position);
+                if (word == taken.word) continue;
+                throw Violation("I5", text_of("p", p, " holds the block at ", taken.position,
                                               ", which is ", setting_.descriptor_text(word)));
             }
         }
@@ -135,6 +136,13 @@ class QueueChecks {
         if (earlier > redelivered) {
             throw Violation("count", text_of("message #", id, " was delivered ", earlier,
                                              " times before, its count says ", redelivered));
+        }
+        // Each death may have ended a delivery that the dead one had not read yet; nothing else is counted.
+        const u32 deaths = static_cast<u32>(machine.rules().crashes - now.crashes_left);
+        if (redelivered > earlier + deaths) {
+            throw Violation("count", text_of("message #", id, " was delivered ", earlier,
+                                             " times before, its count says ", redelivered,
+                                             " after ", deaths, " deaths"));
         }
         if (setting_.config.at_most_once && earlier > 0) {
             throw Violation("at-most-once",

@@ -1,8 +1,11 @@
+#include "holdfast/queue_layout.hpp"
 #include "queue_model.hpp"
 
 namespace model {
 
 namespace {
+
+using holdfast::kPositionMax;
 
 // In the slice of `make test` are the spaces that kill a mutant (tests/kit/queue/mutants.py), and small ones of
 // what no mutant is about. Larger ones that only combine these have `slice = false`: `make nightly`.
@@ -130,6 +133,13 @@ const std::vector<QueueConfig> kConfigs = {
      .about = "messages given back, one death",
      .programs = {"put", "get back", "get back get settle"},
      .crashes = 1},
+    {.name = "count-twice",
+     .about = "a message comes back twice by the same process while another looks at it",
+     .programs = {"put", "get! back get! back", "get! settle"}},
+    {.name = "count-deaths",
+     .about = "a message comes back, and its takers die: its count is exact",
+     .programs = {"put get! back get! back", "get! back"},
+     .crashes = 2},
     {.name = "poison",
      .about = "messages that came back too often are left aside; counts are never too low",
      .programs = {"put", "get back get settle", "get settle"},
@@ -267,6 +277,62 @@ const std::vector<QueueConfig> kConfigs = {
      .about = "the same for a put, granule by granule",
      .programs = {"put", "put! put! put! put! put!", "get! all get! all get! all"},
      .slice = false},
+
+    // Old age: just before a field ends, and long after one that is too narrow would have come round.
+    {.name = "aged-8",
+     .about = "every mark is 2^8 laps old and contradicts the blocks of now",
+     .programs = {"put2! put! put2! close", "get! all get! all get! all"},
+     .crashes = 1,
+     .first = (u64{1} << 10) + 8,
+     .stale_laps = u64{1} << 8},
+    {.name = "aged-16",
+     .about = "every mark is 2^16 laps old; two deaths",
+     .programs = {"put2! put! put2! close", "get! all get! all get! all"},
+     .crashes = 2,
+     .first = (u64{1} << 18) + 8,
+     .stale_laps = u64{1} << 16},
+    {.name = "aged-32",
+     .about = "every mark is 2^32 laps old; two producers",
+     .programs = {"put2 put", "put put2", "get settle"},
+     .crashes = 1,
+     .first = (u64{1} << 34) + 8,
+     .stale_laps = u64{1} << 32},
+    {.name = "aged-48",
+     .about = "every mark is 2^48 laps old; messages come back",
+     .programs = {"many2 put2", "get2! back back", "get! settle"},
+     .first = (u64{1} << 50) + 8,
+     .stale_laps = u64{1} << 48},
+    {.name = "last-lap",
+     .about = "the positions end while messages are in the ring; two deaths",
+     .programs = {"put! put! put! put! put! put!", "get! settle get! settle get settle get settle"},
+     .crashes = 2,
+     .first = kPositionMax + 1 - 13,
+     .audit_every = 4,
+     .progress_every = 4},
+    {.name = "last-position",
+     .about = "there is room for one message more; one death",
+     .programs = {"put! put2! put2! put2! put2! put!", "get! all get all get all get all get all"},
+     .crashes = 1,
+     .first = kPositionMax + 1 - 9},
+    {.name = "last-lap-two",
+     .about = "two producers come to the end of the positions, one closes",
+     .programs = {"put2! put!", "put! put2! close", "get! all get! all"},
+     .crashes = 1,
+     .first = kPositionMax + 1 - 12,
+     .slice = false},
+    {.name = "last-bell",
+     .about = "bells that come round while others sleep",
+     .programs = {"wput wput wput wput", "wget settle wget settle wget settle wget settle"},
+     .bells = 0xfffffffeu},
+    {.name = "last-return",
+     .about = "the number of returns comes round; one death",
+     .programs = {"many2", "get2! back back", "get-! settle"},
+     .crashes = 1,
+     .returns = ~u64{0}},
+    {.name = "last-return-wait",
+     .about = "the same while another sleeps",
+     .programs = {"wput", "wget back", "wget settle close"},
+     .returns = ~u64{0}},
 
     // Larger: `make explore`.
     {.name = "laps-take",

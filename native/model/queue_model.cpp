@@ -91,7 +91,7 @@ class QueueModel final : public Model {
             return text_of(unsealed(value));
         if (info.name[0] == 'D') return setting_.descriptor_text(value);
         if (info.name[0] == 'A')
-            return text_of("lap ", value >> 40, " deliveries ", value >> 32 & 0xff);
+            return text_of("lap ", setting_.lap(value), " deliveries ", Geometry::owner(value));
         if (info.kind != CellKind::granule) return text_of(value);
         const Content* content = world.content(value);
         if (content == nullptr) return value == 0 ? "nothing" : "a later part";
@@ -106,8 +106,12 @@ class QueueModel final : public Model {
     // What a Queue keeps from one operation to the next is carried in the ghost.
     struct ModelQueue : Queue<ModelMemory> {
         using Queue<ModelMemory>::Queue;
-        void recall(const Ghost& ghost) { tail_seen_ = ghost.tail_seen; }
-        void note(Ghost& ghost) const { ghost.tail_seen = static_cast<u32>(tail_seen_); }
+        void recall(const Ghost& ghost, u64 origin) {
+            if (ghost.tail_seen != 0) tail_seen_ = origin + ghost.tail_seen;
+        }
+        void note(Ghost& ghost, u64 origin) const {
+            if (tail_seen_ != 0) ghost.tail_seen = static_cast<u32>(tail_seen_ - origin);
+        }
     };
 
     ModelQueue make_queue(ModelMemory& memory, unsigned slot) {
@@ -128,7 +132,7 @@ class QueueModel final : public Model {
         if (ghost.pc >= program.operations.size()) return false;
         const Operation& operation = program.operations[ghost.pc];
         ModelQueue q = make_queue(memory, program.slot);
-        if (setting_.config.caches_tail) q.recall(ghost);
+        if (setting_.config.caches_tail) q.recall(ghost, setting_.origin);
         if (ghost.unread()) {
             read_next(q, ghost, memory);
             if (!ghost.unread()) ++ghost.pc;
@@ -136,9 +140,7 @@ class QueueModel final : public Model {
         }
         switch (operation.op) {
             case Op::attach:
-                memory.await_byte(program.slot);
-                if (!recover_holding(q, program.slot, 0, 0).complete) corrupt(q);
-                ++ghost.pc;
+                attach(q, ghost, memory, program.slot);
                 break;
             case Op::put:
                 if (put(q, operation, ghost) || !operation.persists) ++ghost.pc;
@@ -190,8 +192,25 @@ class QueueModel final : public Model {
                 ++ghost.pc;
                 break;
         }
-        if (setting_.config.caches_tail) q.note(ghost);
+        if (setting_.config.caches_tail) q.note(ghost, setting_.origin);
         return true;
+    }
+
+    // As in production: what the last holder left is repaired while the byte is shared, so that one who stops there stops
+    // nobody. Then the slot is wanted alone.
+    void attach(ModelQueue& q, Ghost& ghost, ModelMemory& memory, unsigned slot) {
+        if (ghost.phase == 0) {
+            if (memory.take_byte(slot)) {
+                if (!recover_holding(q, slot, 0, 0).complete) corrupt(q);
+                memory.drop_byte(slot);
+            }
+            ghost.phase = 1;
+            return;
+        }
+        memory.await_byte(slot);
+        if (!recover_holding(q, slot, 0, 0).complete) corrupt(q);
+        ghost.phase = 0;
+        ++ghost.pc;
     }
 
     [[noreturn]] static void lost(const char* what) {
@@ -225,8 +244,8 @@ class QueueModel final : public Model {
             case Verdict::full:
                 return false;
             case Verdict::closed:
-                return true;
             case Verdict::fenced:
+            case Verdict::exhausted:
                 return true;
             default:
                 corrupt(q);
@@ -253,7 +272,7 @@ class QueueModel final : public Model {
         }
         for (u32 i = 0; i < count; ++i) {
             ghost.held[ghost.held_count++] = {
-                static_cast<u32>(taken[i].position),
+                setting_.remembered(taken[i].position),
                 static_cast<u16>(setting_.geometry.length(taken[i].word)),
                 static_cast<u8>(taken[i].redelivered), 0};
         }
@@ -264,7 +283,7 @@ class QueueModel final : public Model {
     void read_next(ModelQueue& q, Ghost& ghost, ModelMemory& memory) {
         Held* held = ghost.held.data();
         while (held->known) ++held;
-        const u64 position = held->position;
+        const u64 position = setting_.position_of(*held);
         const u32 redelivered = held->id;
         const BlockHeader header = memory.read_header(q.block(position));
         if (verify(header, position, static_cast<u32>(setting_.geometry.size_max())) !=
@@ -281,14 +300,14 @@ class QueueModel final : public Model {
                             "message #" + std::to_string(id) + " does not fill its block");
         }
         if (redelivered == 0) {
-            if (position <= ghost.first_position) {
+            if (held->position <= ghost.first_position) {
                 throw Violation("fifo", "message #" + std::to_string(id) + " came too late");
             }
-            ghost.first_position = static_cast<u32>(position);
+            ghost.first_position = held->position;
         }
         ghost.delivered += u64{1} << (4 * id);
         held->id = static_cast<u8>(id);
-        held->known = 1;
+        held->known = static_cast<u8>(1 + redelivered);
     }
 
     // As in the bindings: listen, look (again), sleep.
@@ -359,7 +378,7 @@ class QueueModel final : public Model {
         ghost.verdict = static_cast<u8>(verdict);
         if (verdict != Verdict::ok) return false;
         // Always as if it were delivered again: the order says nothing to one who comes last.
-        ghost.held[0] = {static_cast<u32>(taken.position),
+        ghost.held[0] = {setting_.remembered(taken.position),
                          static_cast<u16>(setting_.geometry.length(taken.word)), 1, 0};
         ghost.held_count = 1;
         return true;

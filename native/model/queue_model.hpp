@@ -39,6 +39,12 @@ struct QueueConfig {
     bool whole_blocks = false;  // a block is written in one access, not granule by granule
     bool caches_tail =
         false;  // a process keeps the tail that it saw for its next put, as it does in production
+    // Old age. A queue that has gone round so often that something is about to wrap, or has:
+    u64 first = 0;  // where its positions begin; 0: where those of a new queue do
+    u64 stale_laps =
+        0;  // every mark is so many laps old, and says something else than the blocks of now will
+    u64 returns = 0;  // made so far, and scanned
+    u32 bells = 0;    // what both bells show
     u32 audit_every = 16;
     u32 progress_every = 16;
     bool slice = true;  // part of `make test`

@@ -21,10 +21,12 @@ inline constexpr u32 kAuditId =
 inline constexpr int kHeldMax = 3;
 
 struct Held {
-    u32 position;
+    u32 position;  // from `origin` on
     u16 length;
     u8 id;  // of the message; until it was read: how often it was delivered before, as take() said
-    u8 known;  // the message has been read
+    u8 known;  // the message has been read: how often it was delivered before, plus one
+
+    u32 redelivered() const { return known != 0 ? known - 1u : id; }
 };
 
 struct Ghost {
@@ -35,10 +37,11 @@ struct Ghost {
     u32 bell = 0;            // what listen() returned
     u16 put = 0;             // bit: this message was put, the call returned
     u16 settled = 0;         // bit: this message was settled, the call returned
-    u32 first_position = 0;  // of the last first delivery
-    u32 tail_seen = 0;       // what its Queue object remembers of T, if the configuration says so
-    u32 saw_end = 0;         // a get that asked about the living said that nothing will come
-    u64 delivered = 0;       // 4 bits each: how often this process was given the message
+    u32 first_position = 0;  // of the last first delivery, from `origin` on
+    u32 tail_seen =
+        0;  // what its Queue object remembers of T, if the configuration says so; the same
+    u32 saw_end = 0;    // a get that asked about the living said that nothing will come
+    u64 delivered = 0;  // 4 bits each: how often this process was given the message
     std::array<Held, kHeldMax> held{};
 
     u32 deliveries(u32 id) const { return static_cast<u32>(delivered >> (4 * id) & 15); }
@@ -70,6 +73,7 @@ struct QueueSetting {
     const World* world = nullptr;
     QueueWords words;
     int head = 0, read = 0, tail = 0, made = 0, scanned = 0;  // cells; descriptor i is cell i
+    u64 origin = 0;  // one lap before the first position: what ghosts remember fits into 32 bits
 
     explicit QueueSetting(const QueueConfig& config_)
         : config(config_), geometry(geometry_of(config_)) {
@@ -79,6 +83,7 @@ struct QueueSetting {
         }
         if (next_id > kMessagesMax) throw std::invalid_argument("too many messages");
         messages = next_id;
+        if (config.first != 0) origin = config.first - geometry.granules();
         slots = geometry.participants() - 1;
     }
 
@@ -89,8 +94,9 @@ struct QueueSetting {
 
     void declare(World& world_) {
         world = &world_;
-        initialise_queue(world_.base(), geometry);
+        initialise_queue(world_.base(), geometry, config.first);
         words = QueueWords(world_.base(), geometry);
+        grow_old();
         for (u64 i = 0; i < geometry.granules(); ++i)
             world_.word(words.descriptors + i, text_of("D[", i, "]"));
         head = world_.word(words.head, "H");
@@ -101,9 +107,20 @@ struct QueueSetting {
         world_.word(words.data_bell, "data bell");
         world_.word(words.space_bell, "space bell");
         for (u64 i = 0; i < geometry.granules(); ++i)
-            world_.word(words.sides + i, text_of("A[", i, "]"));
+            world_.word(&words.sides[i].mark, text_of("A[", i, "]"));
         world_.ring(words.ring, config.granules);
         world_.bytes(slots);
+    }
+
+    void grow_old() {
+        *words.made = *words.scanned = config.returns;
+        *words.data_bell = *words.space_bell = config.bells;
+        if (config.stale_laps == 0) return;
+        const u64 lap_then = geometry.lap(config.first) - config.stale_laps;
+        for (u64 i = 0; i < geometry.granules(); ++i) {
+            words.sides[i].mark =
+                geometry.mark(lap_then * geometry.granules() + i, 1 + i % 2, kDeliveriesMax);
+        }
     }
 
     int processes() const { return static_cast<int>(programs.size()); }
@@ -126,7 +143,15 @@ struct QueueSetting {
     }
 
     Taken taken_of(const Held& held, unsigned slot) const {
-        return {held.position, geometry.word(held.position, held.length, Block::taken, slot), 0};
+        const u64 position = position_of(held);
+        return {position, geometry.word(position, held.length, Block::taken, slot),
+                held.redelivered()};
+    }
+    u64 position_of(const Held& held) const { return origin + held.position; }
+    u32 remembered(u64 position) const { return static_cast<u32>(position - origin); }
+    // No more puts: the positions are used up.
+    bool exhausted(const State& s) const {
+        return unsealed(value(s, head)) + 2 * geometry.granules() > kPositionMax;
     }
     u64 lap(u64 word) const {
         return word >> (13 + static_cast<u32>(std::countr_zero(geometry.granules())) - 1);

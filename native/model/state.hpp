@@ -1,7 +1,7 @@
 // A global state: every shared cell, where every process stands, and the hash by which states are recognised.
 //
 // A cell is an atomic word, a granule of the ring (its content as a small number) or a lock byte (0: free, else the
-// holder's number + 1). What a cell or a process *does not* know of plain accesses is kept as bits: see knowledge.hpp.
+// holder's number + 1; or shared by several). What a cell or a process *does not* know of plain accesses is kept as bits: see knowledge.hpp.
 #pragma once
 
 #include <array>
@@ -45,6 +45,24 @@ struct Cell {
     u64 value = 0;
     u64 unknown = 0;  // events that one who acquires this cell does not learn of
 };
+
+// Lock bytes: free (0), held by one alone (its number + 1), or shared by several (a bit for each).
+inline constexpr u64 kSharedByte = 0x100;
+
+constexpr bool holds_byte(u64 value, int p) {
+    return (value & kSharedByte) != 0 ? (value >> p & 1) != 0 : value == static_cast<u64>(p) + 1;
+}
+constexpr bool shareable(u64 value) {
+    return value == 0 || (value & kSharedByte) != 0;
+}
+constexpr u64 byte_shared_with(u64 value, int p) {
+    return value | kSharedByte | u64{1} << p;
+}
+constexpr u64 byte_without(u64 value, int p) {
+    if ((value & kSharedByte) == 0) return 0;
+    const u64 rest = value & ~(u64{1} << p);
+    return rest == kSharedByte ? 0 : rest;
+}
 
 enum class Status : u8 {
     running,

@@ -31,9 +31,9 @@ static void test_words() {
     memory.fence();
     memory.wake(&narrow);
     memory.again();
-    const u32 first = memory.now_ms();
+    const u64 first = memory.now_ms();
     ::usleep(20'000);
-    const u32 age = memory.now_ms() - first;
+    const u64 age = memory.now_ms() - first;
     CHECK(age >= 8 && age < 10'000);
     CHECK(!memory.take_byte(0));  // nobody attached: nothing can be proven
     memory.drop_byte(0);

@@ -1,4 +1,4 @@
-// Participants: a byte can be taken if and only if its holder is gone, whatever way it went. (P1 P2 P3)
+// Participants: a byte can be taken if and only if its holder is gone, whatever way it went. (P1 P2 P3 P4)
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -67,11 +67,10 @@ static void test_slots() {
     a->drop_byte(0);                              // which cannot be dropped either
     CHECK(!b->take_byte(0));
     CHECK(!a->take_byte(kSlots) && !a->take_byte(~0u));
-    CHECK(a->take_byte(3));  // never held by anybody
-    CHECK(!b->take_byte(3) && !a->take_byte(3));
+    CHECK(a->take_byte(3));                      // never held by anybody
+    CHECK(b->take_byte(3) && !a->take_byte(3));  // any number may recover, each of them once
     a->drop_byte(3);
-    CHECK(b->take_byte(3));
-    Attached c("slots");
+    Attached c("slots");  // and while one does, nobody has the slot
     CHECK(c->slot() == 2);
     CHECK_ERROR(Code::too_many_participants, Attached("slots"), "all 4 participants", "pids",
                 std::to_string(::getpid()).c_str());
@@ -137,7 +136,7 @@ static void test_killed_and_stopped() {
     CHECK(::kill(child, SIGCONT) == 0);
     kill_and_reap(child);
     CHECK(me->take_byte(1));  // at once: the process is reaped, so its descriptors are closed
-    CHECK(me->describe(1).active && me->describe(1).locked);
+    CHECK(me->describe(1).active && !me->describe(1).locked);
 }
 
 // The kernel does not look at pids: a table that claims another's pid proves nothing either way.
@@ -260,11 +259,13 @@ static void test_recoverer_dies() {
     kill_and_reap(victim);
     go.tell();
     ready.wait();
-    CHECK(!me->take_byte(2) && !me->take_byte(3));  // being recovered, and alive
+    CHECK(me->take_byte(2) && !me->take_byte(3));  // being recovered, and alive
+    me->drop_byte(2);
+    CHECK_ERROR(Code::too_many_participants, Attached("recoverer"), "being recovered");
     kill_and_reap(recoverer);
     CHECK(me->take_byte(3) && me->take_byte(2));
     me->drop_byte(2);
-    CHECK(keeper->take_byte(2) && !keeper->take_byte(3));
+    CHECK(keeper->take_byte(2) && keeper->take_byte(3));
 }
 
 // Killed at each point of attaching and leaving: the slot can be taken, and its mark says what is left to do.
@@ -313,6 +314,69 @@ static void test_threads_take_turns() {
     CHECK(!me->describe(2).locked && me->take_byte(2));
 }
 
+// What the last holder left is repaired while the byte is shared: others could do it at the same time.
+static void test_joining_recovers_first() {
+    make("joining");
+    Attached me("joining");
+    {
+        Attached dead("joining");
+    }
+    Participant next(reach("joining"), kTable, kSlots);
+    unsigned asked = kSlots;
+    next.join([&](unsigned slot) {
+        asked = slot;
+        CHECK(me->take_byte(slot) && me->marked_active(slot));
+        me->drop_byte(slot);
+        return true;
+    });
+    CHECK(asked == 1 && next.slot() == 1 && !me->marked_active(1) && !me->take_byte(1));
+    // One that cannot have it alone goes on to the next.
+    {
+        Attached dead("joining");
+        CHECK(dead->slot() == 2);
+    }
+    CHECK(me->take_byte(2));
+    Participant other(reach("joining"), kTable, kSlots);
+    other.join([](unsigned) { return true; });
+    CHECK(other.slot() == 3 && !me->marked_active(2));
+}
+
+// P4. The numbers of all descriptors are closed, and used again, by code that does not know them.
+static void test_descriptors_closed_by_others() {
+    for (const char* reuse : {"nothing", "a stranger", "the same file"}) {
+        const std::string name = "closed." + std::to_string(reuse[0] + reuse[2]);
+        make(name);
+        Attached living(name);
+        auto victim = std::make_unique<Attached>(name);
+        CHECK((*victim)->slot() == 1 && (*victim)->proven());
+        std::vector<int> numbers;
+        for (int fd = 3; fd < 64; ++fd) {
+            struct stat status{};
+            const bool mine =
+                ::fstat(fd, &status) == 0 && status.st_ino == living->segment()->inode();
+            // The last two of the segment's: the victim's mapping and its lock.
+            if (mine) numbers.push_back(fd);
+        }
+        CHECK(numbers.size() >= 4);
+        numbers.erase(numbers.begin(), numbers.end() - 2);
+        const std::string path = reuse[0] == 'a' ? "/proc/self/exe" : living->segment()->path();
+        for (const int fd : numbers) ::close(fd);
+        std::vector<OwnedFd> strangers;
+        if (reuse[0] != 'n')
+            for (std::size_t i = 0; i < numbers.size(); ++i)
+                strangers.emplace_back(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        for (std::size_t i = 0; i < strangers.size(); ++i) CHECK(strangers[i].get() == numbers[i]);
+        CHECK(!(*victim)->take_byte(0) && !(*victim)->take_byte(3));
+        CHECK(!(*victim)->proven() && (*victim)->lost() && !(*victim)->joined());
+        CHECK(living->take_byte(1));  // for the others it is dead
+        living->drop_byte(1);
+        victim.reset();
+        for (const OwnedFd& each : strangers)
+            CHECK(::fcntl(each.get(), F_GETFD) >= 0);  // not closed by one who lost them
+        CHECK(living->proven() && !living->lost());
+    }
+}
+
 // Removed and created anew under the same name: the old participants and the new ones are strangers.
 static void test_new_file_same_name() {
     make("again");
@@ -359,6 +423,8 @@ int main() {
     test_recoverer_dies();
     test_death_while_attaching();
     test_threads_take_turns();
+    test_joining_recovers_first();
+    test_descriptors_closed_by_others();
     test_new_file_same_name();
     test_inspection_sees_locks();
     test_table_must_fit();

@@ -426,4 +426,98 @@ LOG = (
     ),
 )
 """Of the log and its writer."""
-MUTANTS = (*CORE, *WIRE, *LOG)
+QUEUE = (
+    Mutant(
+        "recoverer-alone",
+        "a recoverer takes a dead one's byte for itself",
+        "participants.hpp",
+        "detail::set_lock(fd(), F_RDLCK, byte_of(slot), 1)",
+        "detail::set_lock(fd(), F_WRLCK, byte_of(slot), 1)",
+        "test_participants",
+    ),
+    Mutant(
+        "joiner-alone",
+        "a joiner recovers what the last holder left while it has the byte alone",
+        "participants.hpp",
+        "detail::set_lock(fd, F_RDLCK, byte_of(slot), 1)",
+        "detail::set_lock(fd, F_WRLCK, byte_of(slot), 1)",
+        "test_participants",
+    ),
+    Mutant(
+        "lock-believed",
+        "a lock is believed through any number",
+        "participants.hpp",
+        """if (still_ours() && detail::set_lock(fd(), F_RDLCK, byte_of(slot), 1)) {
+            if (proven()) return true;""",
+        """if ((MUTANT || still_ours()) && detail::set_lock(fd(), F_RDLCK, byte_of(slot), 1)) {
+            if (MUTANT || proven()) return true;""",
+        "test_participants",
+    ),
+    Mutant(
+        "no-signature",
+        "another description of the same file passes for ours",
+        "segment.hpp",
+        "::lseek(fd, 0, SEEK_CUR) == signature",
+        "signature != 0",
+        "test_participants",
+    ),
+    Mutant(
+        "strangers-closed",
+        "a segment closes its number although it is a stranger's by now",
+        "segment.hpp",
+        "if (!has_descriptor()) fd_.release();",
+        "",
+        "test_participants",
+    ),
+    Mutant(
+        "contention-is-damage",
+        "one who loses every race is told that the queue is damaged",
+        "queue_state.hpp",
+        "return patience.others_get_on(*this) ? Verdict::contended : corrupt(what, position, 0);",
+        "return corrupt(what, position, 0);",
+        "test_queue_life",
+    ),
+    Mutant(
+        "damage-is-contention",
+        "a queue in which nobody gets on counts as busy",
+        "queue_state.hpp",
+        "return patience.others_get_on(*this) ? Verdict::contended : corrupt(what, position, 0);",
+        "return Verdict::contended;",
+        "test_queue_life",
+    ),
+    Mutant(
+        "limit-not-doubled",
+        "a put that was fenced is watched as long as the first time",
+        "queue.hpp",
+        "u64{stall_limit_ms} << doublings",
+        "u64{stall_limit_ms}",
+        "test_queue_life",
+    ),
+    Mutant(
+        "limit-forgotten",
+        "any put that gets through makes the queue forget how often another was fenced",
+        "queue.hpp",
+        "length >= fenced_length_",
+        "true",
+        "test_queue_life",
+    ),
+    Mutant(
+        "fences-are-deliveries",
+        "how often a put was fenced stays in the mark",
+        "queue.hpp",
+        "if (fenced_in_a_row_ != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);",
+        "",
+        "test_queue_life",
+    ),
+    Mutant(
+        "count-before-the-swap",
+        "recovery writes the count down before the exchange that may fail",
+        "queue_recovery.hpp",
+        "becomes = Geometry::returned(word, q.deliveries_with_this(position));",
+        """q.stamp(position, q.geometry.length(word), q.deliveries_with_this(position));
+                becomes = Geometry::returned(word, q.deliveries_with_this(position));""",
+        "test_queue_life",
+    ),
+)
+"""Of what a long life finds in a queue: locks, contention, stall limits, counts."""
+MUTANTS = (*CORE, *WIRE, *LOG, *QUEUE)

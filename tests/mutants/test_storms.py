@@ -1,7 +1,7 @@
 """Kill storms over a broken queue: what a hundred kills of a plan of tests/torture/test_queue.py notice.
 
 What they do not notice, the explorer sees (tests/mutants/test_queue.py): recover-from-read, byte-early,
-count-late, scan-reads-late, return-unannounced were not noticed by one storm of fifty kills of each plan.
+scan-reads-late, return-unannounced were not noticed by one storm of fifty kills of each plan.
 """
 
 from __future__ import annotations

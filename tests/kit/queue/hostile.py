@@ -252,7 +252,8 @@ def targets(image: bytes) -> Iterator[Target]:
         yield Target(name, 4096 + at, 4, harmless=True)
     for granule in range(GRANULES):
         yield Target(f"descriptor {granule}", DESCRIPTORS + 8 * granule, 8)
-        yield Target(f"side word {granule}", SIDES + 8 * granule, 8, harmless=True)
+        yield Target(f"mark {granule}", SIDES + 16 * granule, 8, harmless=True)
+        yield Target(f"time {granule}", SIDES + 16 * granule + 8, 8, harmless=True)
     for slot in range(3):
         for name, at in ENTRY_FIELDS.items():
             yield Target(f"{name} of participant {slot}", ENTRIES + ENTRY * slot + at, 8, harmless=True)
@@ -318,7 +319,7 @@ def scattered(state: str, image: bytes, rng: random.Random, count: int) -> Itera
     for _ in range(count):
         width = rng.choice((1, 1, 2, 8, 8, 16, 64, 256))
         low, high = rng.choice(
-            ((4096, 5120), (DESCRIPTORS, DESCRIPTORS + 256), (SIDES, SIDES + 256), (0, len(image)))
+            ((4096, 5120), (DESCRIPTORS, DESCRIPTORS + 256), (SIDES, SIDES + 512), (0, len(image)))
         )
         offset = rng.randrange(low, high - width) if high - width > low else low
         target = Target(f"{width} bytes at {offset}", offset, width)

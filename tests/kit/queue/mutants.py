@@ -90,8 +90,8 @@ MUTANTS = (
         "repair-relaxed",
         "recovery hands a dead writer's space on without release",
         "queue_recovery.hpp",
-        "Geometry::with(word, becomes, owner), std::memory_order_acq_rel)",
-        "Geometry::with(word, becomes, owner), "
+        "q.memory.cas(q.descriptor(position), word, becomes, std::memory_order_acq_rel)",
+        "q.memory.cas(q.descriptor(position), word, becomes, "
         "MUTANT ? std::memory_order_relaxed : std::memory_order_acq_rel)",
         "dead-writer-laps",
     ),
@@ -245,9 +245,11 @@ MUTANTS = (
         "queue.hpp",
         """        write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
+        if (fenced_in_a_row_ != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
         Verdict verdict = commit(claim, first);""",
         """        if (!MUTANT) write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
+        if (!MUTANT && fenced_in_a_row_ != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
         Verdict verdict = commit(claim, first);
         if (MUTANT) write(claim, payloads, time, full_checksum);""",
         "wrap",
@@ -282,17 +284,80 @@ MUTANTS = (
         "return-behind-read",
     ),
     Mutant(
-        "count-late",
-        "recovery counts a delivery after it has handed the message on",
-        "queue_recovery.hpp",
-        "q.count_delivery(position); q.memory.at(Point::recover_counted); becomes = State::retry;",
-        """if (u64 taken = word; q.memory.cas(
-                        q.descriptor(position), taken, Geometry::with(word, State::retry, owner),
-                        std::memory_order_acq_rel))
-                    q.count_delivery(position);
-                word = Geometry::with(word, State::retry, owner);
-                becomes = State::retry;""",
-        "recover-death",
+        "count-not-kept",
+        "one takes what came back without leaving its count for those who may recover the taker",
+        "queue.hpp",
+        "else if (keep_count(position, word);",
+        "else if (MUTANT ? void() : keep_count(position, word);",
+        "count-deaths",
+    ),
+    Mutant(
+        "count-aba",
+        "what came back is taken with the count of an earlier look",
+        "queue.hpp",
+        "} else if (keep_count(position, word); memory.cas(",
+        """} else if (keep_count(position, word);
+                           (!MUTANT || (word = load_descriptor(position),
+                                        geometry.tag(word, position) == Tag::current &&
+                                            Geometry::state(word) == State::retry)) && memory.cas(""",
+        "count-twice",
+    ),
+    Mutant(
+        "count-given-back",
+        "giving back forgets the deliveries before",
+        "queue.hpp",
+        "Geometry::returned(taken.word, taken.redelivered + (counts ? 1 : 0))",
+        "Geometry::returned(taken.word, counts ? 1 : 0)",
+        "count-twice",
+    ),
+    # A field too narrow for the life of a queue.
+    Mutant(
+        "lap-of-8-bits",
+        "a mark has the last 8 bits of its lap",
+        "queue_layout.hpp",
+        "tag(mark, position) != Tag::current",
+        "((mark >> lap_shift() ^ lap(position)) & 0xff) != 0",
+        "aged-8",
+    ),
+    Mutant(
+        "lap-of-16-bits",
+        "a mark has the last 16 bits of its lap",
+        "queue_layout.hpp",
+        "tag(mark, position) != Tag::current",
+        "((mark >> lap_shift() ^ lap(position)) & 0xffff) != 0",
+        "aged-16",
+    ),
+    Mutant(
+        "lap-of-32-bits",
+        "a mark has the last 32 bits of its lap",
+        "queue_layout.hpp",
+        "tag(mark, position) != Tag::current",
+        "((mark >> lap_shift() ^ lap(position)) & 0xffffffff) != 0",
+        "aged-32",
+    ),
+    Mutant(
+        "lap-of-48-bits",
+        "a mark has the last 48 bits of its lap",
+        "queue_layout.hpp",
+        "tag(mark, position) != Tag::current",
+        "((mark >> lap_shift() ^ lap(position)) & 0xffffffffffff) != 0",
+        "aged-48",
+    ),
+    Mutant(
+        "positions-without-end",
+        "put does not ask whether there are positions left",
+        "queue.hpp",
+        "if (head + 2 * geometry.granules() > kPositionMax) return Verdict::exhausted;",
+        "",
+        "last-position",
+    ),
+    Mutant(
+        "returns-in-order",
+        "the numbers of returns made and scanned are compared by size, which wraps",
+        "queue.hpp",
+        "return made != scanned;",
+        "return made > scanned;",
+        "last-return-wait",
     ),
     Mutant(
         "byte-early",
@@ -333,8 +398,8 @@ MUTANTS = (
         "half-put-shown",
         "a dead writer's block is shown to consumers",
         "queue_recovery.hpp",
-        "becomes = State::skip;",
-        "becomes = State::ready;",
+        "becomes = Geometry::with(word, State::skip, owner);",
+        "becomes = Geometry::with(word, State::ready, owner);",
         "wrap",
     ),
     # Waiting.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
-from holdfast import Closed, Empty, Full, Queue
+from holdfast import Closed, Empty, Full, Queue, _core
 
 
 def drain(q: Queue) -> list[bytes]:
@@ -30,3 +31,22 @@ def echo(there: Queue, back: Queue) -> None:
     """Everything that comes, backwards; for `multiprocessing`, whose targets must be importable."""
     for message in there:
         back.put(bytes(message)[::-1])
+
+
+def aged(first_position: int, granules: int, participants: int = 4) -> Queue:
+    """A queue named "aged" that is old from the start: its positions begin there."""
+    _core.create_queue(
+        os.environ["HOLDFAST_RUNTIME_DIR"],
+        "aged",
+        capacity=64 * granules,
+        participants=participants,
+        at_most_once=False,
+        max_deliveries=0,
+        dead_letter="",
+        stall_limit_ms=0,
+        full_checksum=False,
+        mode=0o600,
+        group=-1,
+        first_position=first_position,
+    )
+    return Queue.open("aged")

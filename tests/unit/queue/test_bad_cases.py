@@ -91,7 +91,7 @@ def test_a_segment_cut_short_or_renamed(q: Queue) -> None:
 @pytest.mark.parametrize(
     ("offset", "value", "words"),
     [
-        (VERSION, (99).to_bytes(4, "little"), "layout version: 99 found, 1 expected"),
+        (VERSION, (99).to_bytes(4, "little"), "layout version: 99 found, 2 expected"),
         (FINGERPRINT, b"\x01\x02\x03\x04\x05\x06\x07\x08", "layout fingerprint: 0x0807060504030201 found"),
     ],
     ids=["version", "fingerprint"],

@@ -1,0 +1,179 @@
+"""A process that is stopped while it recovers, joins or leaves: the others go on, and nobody is robbed."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+
+import pytest
+
+import holdfast
+from holdfast import Empty, Queue, TooManyParticipants, _core
+from tests.kit.processes import Child, Start, hear, tell
+from tests.kit.queue.queues import fill
+
+RECOVER = [each for each in _core.points() if each.startswith("recover_")]
+ATTACH = [each for each in _core.points() if each.startswith("attach_")]
+PARTICIPANTS = 8
+
+
+def die_holding(count: int) -> None:
+    """Takes messages and dies as a writer that has claimed a block."""
+    q = Queue.open("q")
+    tell("attached")
+    hear()
+    messages = q.get_many(count)
+    _core.arm("put_checksum", "kill", 1)
+    q.put(b"never")
+    del messages
+
+
+def stop_recovering(point: str, by_getting: bool) -> None:
+    q = Queue.open("q")
+    tell("attached")
+    hear()
+    _core.arm(point, "stop", 1)
+    if by_getting:
+        while True:
+            try:
+                message = q.get(timeout=0.2)
+            except (holdfast.Timeout, holdfast.Empty):
+                break
+            tell((bytes(message), message.redelivered))
+            message.settle()
+    else:
+        q.recover()
+    tell("done")
+
+
+def stop_attaching(point: str) -> None:
+    _core.arm(point, "stop", 1)
+    q = Queue.open("q")
+    tell("attached")
+    q.detach()
+
+
+def make(**options: object) -> Queue:
+    return Queue.create("q", capacity=1 << 11, participants=PARTICIPANTS, **options)  # type: ignore[arg-type]
+
+
+def the_dead(start: Start, q: Queue, *others: Child) -> Child:
+    """Puts three messages and lets a process die with two of them, and a block that it had not put."""
+    victim = start(die_holding, 2)
+    for child in (victim, *others):
+        assert child.hear() == "attached"
+    q.put_many([b"0", b"1", b"2"])
+    victim.tell("go")
+    victim.wait(-signal.SIGKILL)
+    q.put(b"3")
+    return victim
+
+
+def drained(q: Queue) -> list[tuple[bytes, int]]:
+    got = []
+    with suppress(Empty):
+        while True:
+            with q.get(timeout=0) as message:
+                got.append((bytes(message), message.redelivered))
+    return got
+
+
+@pytest.mark.parametrize(
+    ("point", "by_getting"),
+    [(point, True) for point in RECOVER]
+    + [
+        (point, False) for point in RECOVER if point != "recover_blocking"
+    ],  # only one who waits has one in the way
+)
+def test_a_stopped_recoverer_stops_nobody(start: Start, point: str, by_getting: bool) -> None:
+    with make() as q:
+        recoverer = start(stop_recovering, point, by_getting)
+        the_dead(start, q, recoverer)
+        recoverer.tell("go")
+        recoverer.wait_stopped()
+        got = drained(q)
+        before = []
+        with suppress(AssertionError):  # what the recoverer took before it stopped is its own
+            while True:
+                before.append(recoverer.hear(timeout=0.05))
+        everything = [(b"0", 1), (b"1", 1), (b"2", 0), (b"3", 0)]
+        assert sorted([*got, *before]) == everything, "each once, each count exact"
+        for _ in range(3):  # all of the ring is free
+            count = fill(q, b"x")
+            assert count == 31
+            assert len(drained(q)) == count
+        assert q.check() == []
+        recoverer.go_on()
+        assert recoverer.hear() == "done"
+        recoverer.wait()
+        assert drained(q) == []
+        stats = q.stats()
+        assert (stats.handed_on, stats.skipped) == (2, 1), "each block was repaired once"
+        assert q.check() == []
+
+
+@pytest.mark.parametrize("point", ATTACH)
+def test_one_that_stopped_while_joining_stops_nobody(start: Start, point: str) -> None:
+    """It wants the slot of one who died with messages in hand."""
+    with make() as q:
+        the_dead(start, q)
+        joiner = start(stop_attaching, point)
+        joiner.wait_stopped()
+        assert sorted(drained(q)) == [(b"0", 1), (b"1", 1), (b"2", 0), (b"3", 0)]
+        count = fill(q, b"x")
+        assert (count, len(drained(q))) == (31, 31)
+        joiner.go_on()
+        assert joiner.hear() == "attached"
+        joiner.wait()
+        assert q.check() == []
+
+
+def test_the_slot_of_the_dead_waits_for_a_stopped_recoverer(start: Start) -> None:
+    """Whoever recovers proves a death; a joiner alone may have the slot, and only when nobody recovers it."""
+    with Queue.create("q", capacity=1 << 11, participants=3) as q:
+        recoverer = start(stop_recovering, "recover_scanned", False)
+        the_dead(start, q, recoverer)
+        recoverer.tell("go")
+        recoverer.wait_stopped()
+        with pytest.raises(TooManyParticipants):
+            Queue.open("q")
+        recoverer.go_on()
+        assert recoverer.hear() == "done"
+        with Queue.open("q") as newcomer:
+            assert len(drained(newcomer)) == 4
+        recoverer.wait()
+
+
+@pytest.mark.parametrize(
+    "point", ["detach_begin", "detach_inactive", "reclaimed", "take_moved", "fence_done"]
+)
+def test_other_points_at_which_one_may_stop(start: Start, point: str) -> None:
+    """Whatever it was in the middle of, the others put and get."""
+    with make(stall_limit=0.01) as q:
+        if point == "fence_done":
+            slow = start(stop_at, "put_claimed")
+            slow.wait_stopped()
+        fill(q, b"x") if point == "reclaimed" else q.put_many([b"x"] * 5)
+        child = start(stop_at, point)
+        child.wait_stopped()
+        had = len(drained(q))
+        assert had >= 4
+        for _ in range(20):  # less than the ring: what the stopped one holds is never taken from it
+            q.put(b"y", timeout=1)
+            assert q.get_bytes(timeout=1) == b"y"
+        q.put(b"last")  # for one that has none yet
+        child.go_on()
+        child.wait()
+        assert q.check() == []
+
+
+def stop_at(point: str) -> None:
+    q = Queue.open("q")
+    _core.arm(point, "stop", 1)
+    if point.startswith("put"):
+        q.put(b"slow")
+        return
+    q.get_bytes(timeout=5)
+    if point == "reclaimed":
+        q.put(b"x")
+    q.detach()

@@ -1,0 +1,130 @@
+"""A queue so old that a narrow field would have wrapped: docs/reference/limits.md names each.
+
+Some of these go round by themselves; the others begin just before the end, by `first_position`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Closed, Empty, HoldfastError, Queue
+from tests.kit.queue.queues import aged, drain, fill
+from tests.kit.queue.segments import BELLS, CONTROLS, patch, write_mark
+
+POSITION_MAX = (1 << 52) - 1
+DELIVERIES_MAX = 1023
+GRANULES = 8
+
+LAPS = [1 << 8, 1 << 16, 1 << 32, 1 << 40, 1 << 48]
+
+
+def test_131072_messages_through_512_bytes() -> None:
+    """Padding is never marked: the mark before it is one of 65,536 laps ago when that number comes round."""
+    q = Queue.create("q", capacity=64 * GRANULES)
+    for _ in range(GRANULES):
+        q.put(b"")
+        q.get_bytes(timeout=0)
+    large = b"x" * 160
+    put, get = q.put, q.get_bytes
+    for _ in range(2 * 65536 + 16):
+        put(large)
+        get()
+    assert q.check() == []
+    with Queue.open("q") as newcomer:
+        newcomer.put(b"still works")
+        assert drain(newcomer) == [b"still works"]
+    q.detach()
+
+
+@pytest.mark.parametrize("laps", LAPS)
+def test_marks_of_many_laps_ago_say_nothing(laps: int) -> None:
+    """All marks are that many laps old, and contradict the blocks of now."""
+    with aged((2 + laps) * GRANULES, GRANULES) as q:
+        for granule in range(GRANULES):
+            write_mark("aged", GRANULES, 2 * GRANULES + granule, 1 + granule % 2, DELIVERIES_MAX)
+        for size in (100, 160, 10, 200, 160, 100, 20):
+            q.put(b"x" * size)
+            with q.get(timeout=0) as message:
+                assert (len(message), message.redelivered) == (size, 0)
+        assert q.check() == []
+        q.close()
+        with pytest.raises(Closed):
+            q.get(timeout=0)
+        assert q.check() == []
+
+
+def test_positions_end_with_a_named_error() -> None:
+    """Nothing is put any more, everything that was put comes out, and the end of the stream has its place."""
+    with aged(POSITION_MAX + 1 - 4 * GRANULES, GRANULES) as q:
+        assert q.stats().positions_left < 4 * GRANULES
+        put, error = 0, ""
+        while not error:
+            try:
+                q.put(b"%d" % put, timeout=0)
+            except HoldfastError as refused:
+                error = str(refused)
+            else:
+                put += 1
+                if put > 4:
+                    assert q.get_bytes(timeout=0) == b"%d" % (put - 5)
+        assert "has used up its 52 bits of positions; create a new one" in error
+        assert put > GRANULES
+        assert drain(q) == [b"%d" % n for n in range(put - 4, put)]
+        assert q.check() == []
+        with pytest.raises(Empty):
+            q.get(timeout=0)
+        q.close()
+        with pytest.raises(Closed):
+            q.get(timeout=0)
+        assert q.check() == []
+
+
+@pytest.mark.parametrize("word", [3, 4], ids=["made", "scanned"])
+def test_the_number_of_returns_wraps(q: Queue, word: int) -> None:
+    """Returns are compared for being equal only."""
+    for each in (3, 4):
+        patch("q", CONTROLS + 128 * each, (2**64 - 2).to_bytes(8, "little"))
+    patch("q", CONTROLS + 128 * word, (2**64 - 1).to_bytes(8, "little"))
+    for _ in range(5):
+        q.put(b"x")
+        for again in range(4):
+            message = q.get(timeout=0)
+            assert message.redelivered == again
+            message.give_back()
+        assert drain(q) == [b"x"]
+    assert q.check() == []
+
+
+def test_a_bell_wraps(q: Queue) -> None:
+    for at in BELLS.values():
+        patch("q", at, (2**32 - 2).to_bytes(4, "little"))
+    for putting in (False, True):
+        heard = q._listen(putting)
+        assert heard == 2**32 - 1
+        q.put(b"x")
+        q.get_bytes(timeout=0)
+        assert q._listen(putting) == 1, "it rang, and that is seen by one who remembers what it heard"
+
+
+def test_deliveries_are_counted_up_to_1023(q: Queue) -> None:
+    q.put(b"poison")
+    for again in range(DELIVERIES_MAX + 5):
+        message = q.get(timeout=0)
+        assert message.redelivered == min(again, DELIVERIES_MAX)
+        message.give_back()
+    q.put(b"next")
+    with q.get(timeout=0) as message:
+        assert (bytes(message), message.redelivered) == (b"poison", DELIVERIES_MAX)
+    with q.get(timeout=0) as message:
+        assert (bytes(message), message.redelivered) == (b"next", 0)
+
+
+@pytest.mark.parametrize("lap", [65535, 65536, (1 << 32) - 1, (1 << 48) - 1])
+def test_a_queue_of_any_age_works(lap: int) -> None:
+    for granule in range(GRANULES):
+        with aged(lap * GRANULES + granule, GRANULES) as q:
+            for _ in range(3):
+                count = fill(q, b"x" * 40)
+                assert len(drain(q)) == count
+            assert q.check() == []
+        Queue.unlink("aged")
