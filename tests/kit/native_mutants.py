@@ -6,9 +6,12 @@ Blanks and line breaks do not count: a formatter may move them.
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,3 +58,48 @@ def run_over(
         subprocess.run([*command, "-o", str(binary)], check=True, capture_output=True)
         environment = {**os.environ, "HOLDFAST_RUNTIME_DIR": directory}
         return subprocess.run([str(binary)], env=environment, capture_output=True, text=True, timeout=100)
+
+
+def core_with(mutant: NativeMutant, directory: Path) -> Path:
+    """Builds the package with one source of its bindings changed; answers where to import it from."""
+    objects = next(path.parent for path in ROOT.glob("build/*/compile_commands.json") if built(path.parent))
+    source = ROOT / "native/bindings" / mutant.file
+    entries = json.loads((objects / "compile_commands.json").read_text())
+    (entry,) = [each for each in entries if Path(each["file"]) == source]
+    changed = directory / mutant.file
+    changed.write_text(patched(source.read_text(), mutant))
+    words = shlex.split(entry["command"])
+    words = [*words[: words.index("-o")], "-I", str(source.parent), "-c", str(changed)]
+    subprocess.run([*words, "-o", f"{changed}.o"], check=True, capture_output=True, cwd=objects)
+    others = objects.glob("CMakeFiles/_core.dir/native/bindings/*.o")
+    linked = [str(path) for path in others if path.name != f"{mutant.file}.o"]
+    package = directory / "package" / "holdfast"
+    package.mkdir(parents=True)
+    for each in (ROOT / "src/holdfast").iterdir():
+        (package / each.name).symlink_to(each)
+    library = package / next(objects.glob("_core.*.so")).name
+    subprocess.run(
+        [words[0], "-shared", "-fPIC", *linked, f"{changed}.o", "libnanobind-static.a", "-o", str(library)],
+        check=True,
+        capture_output=True,
+        cwd=objects,
+    )
+    return package.parent
+
+
+def built(folder: Path) -> bool:
+    return any(folder.glob("_core.*.so"))
+
+
+def pytest_with(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs tests in which `holdfast` is that package, not the one that is installed in place."""
+    program = (
+        "import sys, pytest\n"
+        "sys.meta_path = [each for each in sys.meta_path if 'ScikitBuild' not in type(each).__name__]\n"
+        f"sys.path.insert(0, {str(package)!r})\n"
+        "import holdfast._core\n"
+        f"assert holdfast._core.__file__.startswith({str(package)!r}), holdfast._core.__file__\n"
+        "sys.exit(pytest.main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", program, "-q", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
