@@ -57,6 +57,14 @@ MUTANTS = (
         "test_participants",
     ),
     NativeMutant(
+        "child-shares",
+        "the child of a fork keeps the shared mapping",
+        "segment.hpp",
+        "const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;",
+        "const int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;",
+        "test_participants",
+    ),
+    NativeMutant(
         "contention-is-damage",
         "one who loses every race is told that the queue is damaged",
         "queue_state.hpp",
