@@ -69,8 +69,10 @@ void arm_point(const std::string& point, const std::string& action, u64 countdow
         what = PointAction::stop;
     else if (action == "exit")
         what = PointAction::exit;
+    else if (action == "fork")
+        what = PointAction::fork;
     else if (action != "kill")
-        throw Error(Code::misuse, "an armed point can kill, stop or exit, not " + action);
+        throw Error(Code::misuse, "an armed point can kill, stop, exit or fork, not " + action);
     arm(*found, what, countdown);
 }
 

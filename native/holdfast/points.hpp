@@ -82,6 +82,7 @@ enum class PointAction : int {
     kill,  // SIGKILL: nothing runs any more, not even a destructor
     stop,  // SIGSTOP: alive but silent, until somebody sends SIGCONT
     exit,  // _exit(kPointExitStatus): gone without destructors, with a status to recognise
+    fork,  // fork(): two processes go on in the middle of it
 };
 
 inline constexpr int kPointExitStatus = 86;
@@ -104,6 +105,9 @@ inline std::atomic<u64> armed_countdown{0};
             break;
         case PointAction::exit:
             ::_exit(kPointExitStatus);
+        case PointAction::fork:
+            if (::fork() < 0) ::_exit(kPointExitStatus);
+            break;
     }
 }
 }  // namespace detail

@@ -470,6 +470,14 @@ QUEUE = (
         "test_participants",
     ),
     Mutant(
+        "child-shares",
+        "the child of a fork keeps the shared mapping",
+        "segment.hpp",
+        "const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;",
+        "const int flags = (MUTANT ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED | MAP_NORESERVE;",
+        "test_participants",
+    ),
+    Mutant(
         "contention-is-damage",
         "one who loses every race is told that the queue is damaged",
         "queue_state.hpp",

@@ -93,6 +93,8 @@ COVERED: dict[str, Callable[[Space], bool]] = {
     "at most once": lambda space: "at-most-once" in space.traits,
     "eight granules": lambda space: space.granules == 8,
     "a lap while an operation is under way": lambda space: space.name.startswith("laps"),
+    "old age, with deaths": lambda space: space.name.startswith("aged") and space.crashes >= 2,
+    "the last position, with deaths": lambda space: space.name.startswith("last") and space.crashes >= 2,
 }
 
 

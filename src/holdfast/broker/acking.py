@@ -138,7 +138,10 @@ class Acking:
             return self._answer(None, receipt, len(parts))
         turn, filtered = self._collect(), 0
         for ordinal, still_open in parts:
-            filtered += self._leave_open(turn, ordinal, still_open, 1)
+            if self._table.undelivered(ordinal):
+                filtered += 1
+            else:
+                self._leave_open(turn, ordinal, still_open)
         return self._answer(turn, receipt, filtered)
 
     def narrow(self, ordinal: int, still_open: int) -> asyncio.Future[Any]:

@@ -1,0 +1,57 @@
+"""The package with one source of its bindings changed: for mutants of what only the extension has."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.kit import ROOT
+from tests.kit.native import Mutant, patched
+
+
+def core_with(mutant: Mutant, directory: Path) -> Path:
+    """Builds the package with one source of its bindings changed; answers where to import it from."""
+    objects = next(path.parent for path in ROOT.glob("build/*/compile_commands.json") if built(path.parent))
+    source = ROOT / "native/bindings" / mutant.file
+    entries = json.loads((objects / "compile_commands.json").read_text())
+    (entry,) = [each for each in entries if Path(each["file"]) == source]
+    changed = directory / mutant.file
+    changed.write_text(patched(source.read_text(), mutant))
+    words = shlex.split(entry["command"])
+    words = [*words[: words.index("-o")], "-I", str(source.parent), "-c", str(changed)]
+    subprocess.run([*words, "-o", f"{changed}.o"], check=True, capture_output=True, cwd=objects)
+    others = objects.glob("CMakeFiles/_core.dir/native/bindings/*.o")
+    linked = [str(path) for path in others if path.name != f"{mutant.file}.o"]
+    package = directory / "package" / "holdfast"
+    package.mkdir(parents=True)
+    for each in (ROOT / "src/holdfast").iterdir():
+        (package / each.name).symlink_to(each)
+    library = package / next(objects.glob("_core.*.so")).name
+    subprocess.run(
+        [words[0], "-shared", "-fPIC", *linked, f"{changed}.o", "libnanobind-static.a", "-o", str(library)],
+        check=True,
+        capture_output=True,
+        cwd=objects,
+    )
+    return package.parent
+
+
+def built(folder: Path) -> bool:
+    return any(folder.glob("_core.*.so"))
+
+
+def pytest_with(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs tests in which `holdfast` is that package, not the one that is installed in place."""
+    program = (
+        "import sys, pytest\n"
+        "sys.meta_path = [each for each in sys.meta_path if 'ScikitBuild' not in type(each).__name__]\n"
+        f"sys.path.insert(0, {str(package)!r})\n"
+        "import holdfast._core\n"
+        f"assert holdfast._core.__file__.startswith({str(package)!r}), holdfast._core.__file__\n"
+        "sys.exit(pytest.main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", program, "-q", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
