@@ -53,7 +53,7 @@ def server(world: World) -> Iterator[Served]:
 
 CREDENTIALS: dict[str, tuple[str | None, int]] = {
     "token": (bearer("root"), 200),
-    "token that lasts": (bearer("root", exp=time.time() + 1000), 200),
+    "token that lasts": (bearer("root", exp=time.time() + 10**6), 200),
     "nothing": (None, 401),
     "expired token": (bearer("root", exp=time.time() - 5), 401),
     "token with another key": (f"Bearer {token('root', 'another' * 8)}", 401),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.kit.broker.brokers import on_broker
 
 COUNT = 12
 TYPES = ("exclusive", "failover", "shared")
+TIMEOUT_S = 20.0
+"""How long to wait for what must happen."""
 
 
 def payload(number: int) -> bytes:
@@ -42,7 +45,7 @@ def filled(path: Path, *damaged: int) -> list[int]:
 async def taken(receiver: Any, count: int) -> list[bytes]:
     found: list[bytes] = []
     while len(found) < count:
-        found += [each.data for each in await receiver.receive_many(count - len(found), timeout=2)]
+        found += [each.data for each in await receiver.receive_many(count - len(found), timeout=TIMEOUT_S)]
     return found
 
 
@@ -61,7 +64,7 @@ def test_a_consumer_gets_the_error(tmp_path: Path, type_: Any) -> None:
             assert await taken(c, 4) == [payload(number) for number in range(4)]
             for _ in range(2):  # and again, until something is done about it
                 with pytest.raises(Corrupt) as error:
-                    await c.receive(timeout=2)
+                    await c.receive(timeout=TIMEOUT_S)
                 require_named(error, 4)
             dispatch = broker.admin.subscription_stats("t", "s").dispatch
             assert dispatch is not None
@@ -78,7 +81,7 @@ def test_a_reader_gets_the_error_and_goes_on_behind_it(tmp_path: Path) -> None:
         async with broker.reader("t", start="earliest") as r:
             assert await taken(r, 4) == [payload(number) for number in range(4)]
             with pytest.raises(Corrupt) as error:
-                await r.read(timeout=2)
+                await r.read(timeout=TIMEOUT_S)
             require_named(error, 4)
             (topic,) = broker.topics.values()
             await r.seek(topic.id_of(5))
@@ -105,7 +108,7 @@ def test_a_skip_by_hand_leads_past_it_at_once(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         async with broker.consumer("t", "s") as c:
             with pytest.raises(Corrupt):
-                await c.receive(timeout=2)
+                await c.receive(timeout=TIMEOUT_S)
             await asyncio.sleep(0.3)  # the pauses between attempts grow
             await broker.admin.skip("t", "s", 1)
             async with asyncio.timeout(0.5):
@@ -124,7 +127,7 @@ def test_by_choice_it_is_left_out_and_counted(tmp_path: Path, type_: Any, damage
             good = [number for number in range(COUNT) if number not in damaged]
             messages: list[Any] = []
             while len(messages) < len(good):
-                messages += await c.receive_many(COUNT, timeout=2)
+                messages += await c.receive_many(COUNT, timeout=TIMEOUT_S)
             assert [each.data for each in messages] == [payload(number) for number in good]
             await c.ack_many(messages, receipt=True)
             with pytest.raises(Timeout):
@@ -157,5 +160,6 @@ def test_a_silent_wait_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return failed(self, read, error)
 
     monkeypatch.setattr(Reading, "_failed", silent)
+    monkeypatch.setattr(sys.modules[__name__], "TIMEOUT_S", 0.3)
     with pytest.raises(Timeout):
         test_a_consumer_gets_the_error(tmp_path, "exclusive")

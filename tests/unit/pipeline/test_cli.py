@@ -273,4 +273,6 @@ def test_ctrl_c_ends_a_batch_without_a_word(
 
 
 def fake_session() -> Any:
-    return SimpleNamespace(sparkContext=SimpleNamespace(_accumulatorServer=SimpleNamespace()))
+    return SimpleNamespace(
+        sparkContext=SimpleNamespace(_accumulatorServer=SimpleNamespace(), master="local[1]")
+    )
