@@ -569,11 +569,9 @@ class Dispatcher:
     def _stats_of(self, row: tuple[int, int, int, int, int, int, int]) -> ConsumerStats:
         consumer = self._consumers[row[0]]
         oldest = self._table.oldest_ns(consumer.id)
+        identity = (consumer.id, consumer.name, consumer.priority, consumer.is_active)
         return ConsumerStats(
-            consumer.id,
-            consumer.name,
-            consumer.priority,
-            consumer.is_active,
+            *identity,
             *row[1:],
             oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
             delivered_bytes=consumer.handed_bytes,
