@@ -22,7 +22,6 @@ venv: $(VENV)/.locked ## the virtual environment, with every dependency of requi
 
 # One at a time: a second `make` waits, and finds it done.
 $(VENV)/.locked: requirements.lock
-	@.ci/prepare $(PYTHON)
 	@flock requirements.lock .ci/environment $(PYTHON) $(VENV)
 
 build: build/.built ## compile the extension and install the package in place

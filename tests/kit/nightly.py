@@ -39,13 +39,16 @@ class Storm:
 
 # -- storms of real processes -------------------------------------------------------------------------
 
+QUEUE_KILLS, BROKER_KILLS, SERVER_KILLS = 5000, 100, 40
+"""How many kills a storm of the night has."""
+
 
 def queue_plan(plan: queue_storm.Plan) -> Storm:
     def run(seed: int, kills: int) -> None:
         faults = queue_storm.run(replace(plan, seed=seed, kills=kills, seconds=120.0)).faults
         assert faults == [], faults
 
-    return Storm(run, length=1000, tries=3)
+    return Storm(run, length=QUEUE_KILLS, tries=3)
 
 
 def broker_plan(plan: broker_kills.Plan) -> Storm:
@@ -53,7 +56,7 @@ def broker_plan(plan: broker_kills.Plan) -> Storm:
         faults = broker_kills.run(replace(plan, seed=seed, kills=kills, seconds=120.0)).faults
         assert faults == [], faults
 
-    return Storm(run, length=30, tries=3)
+    return Storm(run, length=BROKER_KILLS, tries=3)
 
 
 def server_plan(plan: server_kills.Plan) -> Storm:
@@ -61,7 +64,7 @@ def server_plan(plan: server_kills.Plan) -> Storm:
         faults = server_kills.run(replace(plan, seed=seed, kills=kills, seconds=120.0)).faults
         assert faults == [], faults
 
-    return Storm(run, length=8, tries=2)
+    return Storm(run, length=SERVER_KILLS, tries=2)
 
 
 SIMULATED = {
@@ -110,7 +113,10 @@ def shortest(storm: Storm, seed: int) -> int | None:
 
 def keep(name: str, seed: int) -> str:
     """Reduce a failing storm and write it down; return what was kept, in words."""
-    length = shortest(STORMS[name], seed) if name in STORMS else None
+    storm = STORMS.get(name)
+    length = None if storm is None else shortest(storm, seed)
+    if storm is not None and length is None and storm.tries > 1:
+        length = storm.length  # of real processes, which need not fail again: kept whole
     entry: int | list[int] = seed if length is None else [seed, length]
     path = kept_file()
     with path.open("r+") as file:

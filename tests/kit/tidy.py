@@ -136,6 +136,16 @@ def tests_import_tests(tree: Tree) -> Iterator[str]:
                 yield f"{path}: imports {name}; move what it needs into tests/kit"
 
 
+def sessions_elsewhere(tree: Tree) -> Iterator[str]:
+    """A test outside tests/spark that asks for the session of Spark: it would start another Java."""
+    for path in tree.matching("tests/**.py"):
+        if path.startswith(("tests/spark/", "tests/kit/")):
+            continue
+        for node in ast.walk(ast.parse(tree.text(path))):
+            if isinstance(node, ast.FunctionDef) and "spark" in {each.arg for each in node.args.args}:
+                yield f"{path}:{node.lineno}: {node.name} asks for `spark`; it belongs to tests/spark"
+
+
 def dead_examples(tree: Tree) -> Iterator[str]:
     """An example or a benchmark that no test, page or command names."""
     readers = tree.matching("tests/**.py", "docs/**.md", "src/**.py", "README.md", "Makefile")
@@ -356,6 +366,7 @@ def forbidden_words(tree: Tree) -> Iterator[str]:
 RULES: list[Callable[[Tree], Iterator[str]]] = [
     dead_headers,
     dead_modules,
+    sessions_elsewhere,
     tests_import_tests,
     dead_examples,
     site_navigation,

@@ -11,12 +11,12 @@ import pytest
 from holdfast.bench import pipeline_world
 from holdfast.cli import starved
 from holdfast.errors import BadConfiguration
-from holdfast.pipeline import compact, decoding, tables
+from holdfast.pipeline import decoding, tables
 from holdfast.pipeline.connecting import Address
 from tests.kit.spark import ways
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -78,22 +78,6 @@ def test_each_is_noticed(monkeypatch: pytest.MonkeyPatch, mutant: Patch, check: 
     mutant(monkeypatch)
     with pytest.raises((AssertionError, ValueError)):
         check()
-
-
-def test_positions_counted_as_messages_are_noticed(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = compact.tally
-
-    def tally(parts: Any, fresh: bool) -> tuple[dict[tuple[str, int], int], bool]:
-        counted, sealed = real(
-            [each.dropDuplicates(["topic", "partition", "position"]) for each in parts], fresh
-        )
-        return counted, sealed
-
-    monkeypatch.setattr(compact, "tally", tally)
-    with pytest.raises(AssertionError):
-        ways.check_counts(spark, tmp_path / "data", tmp_path / "to")
 
 
 def test_a_sink_that_takes_one_scheme_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.kit import ROOT
+from tests.kit.pages import python_blocks
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
-
-
-def python_blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def run_example(runtime_dir: Path, *arguments: str) -> str:
@@ -36,16 +33,15 @@ def run_example(runtime_dir: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.timeout(400)
 def test_example_of_the_readme(tmp_path: Path) -> None:
-    queue, broker, spark = python_blocks(ROOT / "README.md")
+    """Its block for Spark: tests/spark/test_readme.py."""
+    queue, broker, _ = python_blocks(ROOT / "README.md")
     assert len(queue.splitlines()) <= 12
     printed = run_example(tmp_path, "-c", queue).strip()
     assert f"prints `{printed}`" in (ROOT / "README.md").read_text()
     data = tmp_path.parent / f"{tmp_path.name}-data"
     printed = run_example(tmp_path, "-c", broker.replace("data/", str(data))).strip()
     assert f"# {printed}" in broker
-    assert re.search(r"table 4\|\s+1\|", run_example(tmp_path, "-c", spark.replace("data/", str(data))))
 
 
 def test_example_of_the_first_page(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_power_cuts(seed: int, sync: str) -> None:
     power_cuts(seed, sync)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds("store-kill", test=8, nightly=240))
 def test_a_kill_and_then_a_power_cut(seed: int) -> None:
     """I31, I33: what the killed one had written and not synced was shown since."""
     a_kill_and_then_a_power_cut(seed)

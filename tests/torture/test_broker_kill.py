@@ -15,11 +15,12 @@ import pytest
 
 from tests.kit.broker import kills as broker_kills
 from tests.kit.broker.judge import Account
+from tests.kit.nightly import BROKER_KILLS
 from tests.kit.slices import Seed, pick, seeds
 
 pytestmark = pytest.mark.timeout(600)
 
-KILLS = pick(test=12, nightly=100)
+KILLS = pick(test=12, nightly=BROKER_KILLS)
 """The broken brokers below are noticed after two to seven."""
 BROKEN_KILLS = 40
 

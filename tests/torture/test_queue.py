@@ -12,11 +12,12 @@ from dataclasses import replace
 import pytest
 
 from holdfast import Queue
+from tests.kit.nightly import QUEUE_KILLS
 from tests.kit.queue import storm
 from tests.kit.slices import Seed, pick, seeds
 
-KILLS = pick(test=100, nightly=5000)
-"""Fifty notice eight of thirteen broken builds (mutants/test_storms.py); the explorer sees the others."""
+KILLS = pick(test=100, nightly=QUEUE_KILLS)
+"""Fifty notice eight of twelve broken builds (mutants/test_storms.py); the explorer sees the others."""
 STORMS = [
     pytest.param(plan, seed, id=f"{plan.name.replace(' ', '-')}-{seed}")
     for plan in storm.PLANS

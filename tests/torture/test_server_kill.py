@@ -13,12 +13,13 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.kit.nightly import SERVER_KILLS
 from tests.kit.server import kills as server_kills
 from tests.kit.slices import Seed, pick, seeds
 
 pytestmark = pytest.mark.timeout(600)
 
-KILLS = pick(test=4, nightly=40)
+KILLS = pick(test=4, nightly=SERVER_KILLS)
 
 
 @pytest.mark.parametrize(

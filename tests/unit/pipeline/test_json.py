@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from holdfast.pipeline import json_values
 from holdfast.pipeline.json_values import DEPTH_MAX, decode_fast, decode_values
-from tests.kit.slices import pick
+from tests.kit.examples import examples
 from tests.kit.spark.json_documents import DOCUMENTS, as_column, nest, norm
 
 KIND = pa.struct(
@@ -139,7 +139,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=pick(80, nightly=3000), deadline=None, suppress_health_check=list(HealthCheck))
+@examples(80, 3000, suppress_health_check=list(HealthCheck))
 @given(st.lists(VALUES | st.none(), max_size=6))
 def test_neighbours_change_nothing(values: list[bytes | None]) -> None:
     """I159: a batch is its values, each by itself and without Arrow's parser."""
