@@ -142,7 +142,9 @@ def sessions_elsewhere(tree: Tree) -> Iterator[str]:
         if path.startswith(("tests/spark/", "tests/kit/")):
             continue
         for node in ast.walk(ast.parse(tree.text(path))):
-            if isinstance(node, ast.FunctionDef) and "spark" in {each.arg for each in node.args.args}:
+            if not isinstance(node, ast.FunctionDef) or not (node.name[:5] == "test_" or node.decorator_list):
+                continue  # neither a test nor a fixture
+            if "spark" in {each.arg for each in node.args.args}:
                 yield f"{path}:{node.lineno}: {node.name} asks for `spark`; it belongs to tests/spark"
 
 
