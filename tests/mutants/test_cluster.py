@@ -17,7 +17,7 @@ from tests.kit.broker import cluster as broker_cluster
 from tests.kit.broker.cluster import World
 from tests.kit.group.checker import Broken
 
-SEEDS = (1,)
+SEEDS = (1, 2, 3, 4, 5, 6)
 """That of tests/simulation/test_broker.py in `make check`."""
 
 

@@ -19,6 +19,7 @@ from holdfast.broker.events import Ack, DeduplicationExpire
 from holdfast.broker.housekeeping import Housekeeping
 from tests.kit.broker.events import Publish, Rig
 from tests.kit.broker.worlds import SimWorld
+from tests.kit.slices import pick
 
 DAY_S = 24 * 3600.0
 A_DAY = 6
@@ -196,7 +197,7 @@ def test_what_comes_and_goes_leaves_nothing(world: SimWorld) -> None:
         await churn(broker, number)
         await broker.clock.sleep(DAY_S)
 
-    for number in range(40):
+    for number in range(pick(test=20, nightly=200)):
         world.run(day(number))
         if number >= 10:
             sizes.append(snapshot_bytes(broker))

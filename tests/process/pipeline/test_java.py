@@ -65,7 +65,9 @@ def test_a_java_that_has_died_is_told_in_a_line(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("holdfast.cli.spark.GONE_S", 0.1)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         context = SimpleNamespace(
-            _gateway=SimpleNamespace(proc=process), _accumulatorServer=SimpleNamespace()
+            _gateway=SimpleNamespace(proc=process),
+            _accumulatorServer=SimpleNamespace(),
+            master="local[1]",
         )
         spark: Any = SimpleNamespace(sparkContext=context)
         cut = Py4JNetworkError("Answer from Java side is empty")
@@ -77,6 +79,8 @@ def test_a_java_that_has_died_is_told_in_a_line(tmp_path: Path, monkeypatch: pyt
         assert not gone(spark, Unsupported("ours"))
         monkeypatch.setattr("holdfast.pipeline.session", lambda *_, **__: spark)
         monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: spark)
-        asked = Namespace(master=None, memory="1g", spark_log=str(tmp_path / "log"))
+        asked = Namespace(
+            master=None, memory="1g", spark_log=str(tmp_path / "log"), conf=[], worker_wait=300.0
+        )
         with pytest.raises(SparkFailed, match=re.escape(GONE)), spark_for(asked):
             raise cut
