@@ -110,10 +110,11 @@ async def outcome(path: Path, kind: str, step: str) -> tuple[Left, list[str]]:
         writer.start(told.set)
         writer.wake()
         async with asyncio.timeout(20):
-            while writer.poll().failure is None and writer.poll().durable_d < 1:
+            while (
+                progress := writer.poll()
+            ).failure is None and progress.durable_d < 1:
                 await told.wait()
                 told.clear()
-        progress = writer.poll()
         await writer.stop(flush=False)
     ledger = path / "ledgers" / "0000000000000001.data"
     data = ledger.read_bytes() if ledger.exists() else b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import random
 import time
 from itertools import combinations, pairwise
@@ -22,6 +23,8 @@ from tests.kit.ledger.entry_bytes import METADATA, SINGLE, Fields, batch_payload
 from tests.kit.ledger.topic_bytes import FIRST, Maker, MemoryTopic, compress
 
 EVERY = [*COLUMNS, "encryption"]
+
+importlib.import_module("pandas")  # else the first test that needs it takes the time
 
 
 def rows_of(topic: MemoryTopic, start: int, stop: int, wish: Wish | None = None) -> list[dict[str, Any]]:

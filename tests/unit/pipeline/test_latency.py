@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 
 import pytest
@@ -10,6 +11,8 @@ from holdfast.pipeline.accounting import Bar
 from holdfast.pipeline.audit import clock_notes
 from holdfast.pipeline.report import page
 from tests.kit.spark.latency_world import account, drawn, require_unclamped
+
+importlib.import_module("matplotlib.backends.backend_svg")  # else the first test that needs it takes the time
 
 
 def test_nothing_is_clamped(monkeypatch: pytest.MonkeyPatch) -> None:
