@@ -110,9 +110,7 @@ async def outcome(path: Path, kind: str, step: str) -> tuple[Left, list[str]]:
         writer.start(told.set)
         writer.wake()
         async with asyncio.timeout(20):
-            while (
-                progress := writer.poll()
-            ).failure is None and progress.durable_d < 1:
+            while (progress := writer.poll()).failure is None and progress.durable_d < 1:
                 await told.wait()
                 told.clear()
         await writer.stop(flush=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -10,22 +10,10 @@ from holdfast.wire.http.server import ROUTES
 from tests.kit.server import asymmetry_checks as tests
 from tests.kit.server import cost_mutants as cost
 from tests.kit.server.asymmetry import COMMANDS, LARGEST, Population
+from tests.kit.server.asymmetry_checks import large as large
+from tests.kit.server.asymmetry_checks import small as small
 
 Patch = pytest.MonkeyPatch
-
-
-@pytest.fixture(scope="module")
-def small() -> Iterator[Population]:
-    population = Population(tests.SMALL)
-    yield population
-    population.end()
-
-
-@pytest.fixture(scope="module")
-def large() -> Iterator[Population]:
-    population = Population(tests.LARGE)
-    yield population
-    population.end()
 
 
 def parts_one_by_one(patch: Patch) -> None:

@@ -15,17 +15,11 @@ from holdfast.pipeline.numbered import encode_json
 from tests.kit.pipeline.streams import until
 from tests.kit.slices import pick
 from tests.kit.spark.pipeline_cli import Capture, answered, said
+from tests.kit.spark.pipeline_world import data as data
 from tests.kit.spark.pipeline_world import publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    path = tmp_path / "data"
-    publish(path, "rig", [encode_json("r", n, "k", value=float(n)) for n in range(20)], key="k")
-    return path
 
 
 def test_archive_audit_measure_compact(

@@ -6,8 +6,6 @@ import importlib
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,16 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MODULES = ("measurements", "test_measurements")
-
-
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Far from UTC."""
-    monkeypatch.setenv("TZ", "Asia/Tokyo")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,16 +47,6 @@ def reading(number: int, second: float, value: float, key: str = "k") -> bytes:
 def windows(spark: SparkSession, to: Path) -> list[tuple[int, str, int, float, float]]:
     rows = spark.read.parquet(str(to)).selectExpr("unix_seconds(start) AS s", "key", "count", "least", "mean")
     return sorted((row["s"] - BEGAN_S, *row[1:]) for row in rows.collect())
-
-
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Far from UTC."""
-    monkeypatch.setenv("TZ", "Asia/Tokyo")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.pipeline.inputs import settings
-from tests.kit.spark.filter_world import filled
+from tests.kit.spark.filter_world import world as world
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, str]]]:
-    with filled(tmp_path_factory.mktemp("filters") / "data") as made:
-        yield made
 
 
 def load(spark: SparkSession, where: dict[str, str], **options: str) -> DataFrame:

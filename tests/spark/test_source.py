@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Broker
 from holdfast.broker.blocking import BlockingBroker
 from tests.kit.spark.source_rows import ORDERS, fill
+from tests.kit.spark.sourced import broker as broker
+from tests.kit.spark.sourced import data as data
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
-@pytest.fixture
-def broker(data: str) -> Iterator[BlockingBroker]:
-    with Broker.open(data, retention_s=0, roll_entries=10, housekeeping_s=3600) as opened:
-        yield opened
 
 
 def load(spark: SparkSession, data: str, schema: str | None = None, **options: Any) -> DataFrame:

@@ -7,7 +7,9 @@ bounds below are what this server promises; each is at least twice of what was c
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+import pytest
 
 from holdfast.wire.http.routing import Route
 from holdfast.wire.private import HANDLERS
@@ -149,3 +151,20 @@ def a_route_with_the_largest_body(route: Route, large: Population) -> None:
     """Whether the route takes a body or not."""
     request = route_request(route, b"{" + b" " * ((1 << 20) - 2) + b"}")
     required(lambda: require_modest_route(cost_of_route(large, request, 1), heads(route)))
+
+
+# -- populations ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Population]:
+    population = Population(SMALL)
+    yield population
+    population.end()
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[Population]:
+    population = Population(LARGE)
+    yield population
+    population.end()

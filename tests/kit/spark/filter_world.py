@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from holdfast.client import Client
 from tests.kit.ledger.entry_bytes import METADATA, SINGLE, Fields, batch_payload, entry
 from tests.kit.ledger.topic_bytes import Maker
@@ -56,3 +58,9 @@ def filled(data: Path) -> Iterator[dict[str, dict[str, str]]]:
             stage.append_entries("orders", [*made.entries, *edges()])
             client.sink_commit("fill", 1, [stage.close()])
         yield {"path": {"path": str(data)}, "url": {"service.url": server.http_url}}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, str]]]:
+    with filled(tmp_path_factory.mktemp("filters") / "data") as made:
+        yield made

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import holdfast
 from holdfast.broker.names import topic_name
 from holdfast.pipeline.archive import KEPT
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.inputs import Extent
+from holdfast.pipeline.numbered import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,3 +122,10 @@ def complete(row: dict[str, Any], topic: str, position: int) -> tuple[Any, ...]:
     unknown = row.keys() - found.keys()
     assert not unknown, unknown
     return tuple({**found, **row}[name] for name in KEPT)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    publish(path, "rig", [encode_json("r", n, "k", value=float(n)) for n in range(20)], key="k")
+    return path

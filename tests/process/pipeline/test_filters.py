@@ -13,7 +13,7 @@ import pytest
 from holdfast.pipeline.batch import BatchReader
 from holdfast.pipeline.options import parse
 from holdfast.pipeline.stream import StreamReader
-from tests.kit.spark.filter_world import filled
+from tests.kit.spark.filter_world import world as world
 
 if TYPE_CHECKING:
     pass
@@ -22,12 +22,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 Row = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, str]]]:
-    with filled(tmp_path_factory.mktemp("filters") / "data") as made:
-        yield made
 
 
 def schema() -> Any:

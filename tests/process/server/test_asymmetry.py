@@ -6,29 +6,14 @@ bounds below are what this server promises; each is at least twice of what was c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from holdfast.wire.http.routing import Route
 from holdfast.wire.http.server import ROUTES
 from tests.kit.server import asymmetry_checks as checks
 from tests.kit.server.asymmetry import COMMANDS, LARGEST, ROUTES_PIPELINED, Population, Row
-from tests.kit.server.asymmetry_checks import LARGE, SMALL
-
-
-@pytest.fixture(scope="module")
-def small() -> Iterator[Population]:
-    population = Population(SMALL)
-    yield population
-    population.end()
-
-
-@pytest.fixture(scope="module")
-def large() -> Iterator[Population]:
-    population = Population(LARGE)
-    yield population
-    population.end()
+from tests.kit.server.asymmetry_checks import large as large
+from tests.kit.server.asymmetry_checks import small as small
 
 
 def test_every_command_is_in_the_table() -> None:

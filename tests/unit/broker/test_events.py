@@ -53,12 +53,6 @@ from holdfast.ledger.acks import open_bits
 from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
 from tests.kit.broker.events import ME, SECOND, Publish, Rig, frame_of, nothing_happens, refused
 
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
 # -- the register --------------------------------------------------------------------------------------
 
 
@@ -353,18 +347,6 @@ class TestTrim:
 
 
 # -- subscriptions -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def topic(rig: Rig) -> TopicState:
-    topic = rig.topic()
-    rig.filled(topic, 20, ledgers=2)
-    return topic
-
-
-@pytest.fixture
-def subscription(rig: Rig, topic: TopicState) -> SubscriptionState:
-    return rig.subscription(topic)
 
 
 def test_subscriptions_begin_where_asked(rig: Rig, topic: TopicState) -> None:

@@ -26,11 +26,6 @@ from holdfast.errors import Busy, Exists, Misuse, NotFound
 from tests.kit.broker.events import SECOND, Publish, Rig, nothing_happens, refused
 
 
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
 def test_some_are_there_from_the_start(rig: Rig) -> None:
     assert set(rig.state.namespaces.tenants) == {"public"}
     assert set(rig.state.namespaces.policies) == {"public/default"}

@@ -19,24 +19,6 @@ from holdfast.group import Member
 from holdfast.ledger.ids import MessageId
 from tests.kit.broker.events import ME, OTHER, Publish, Rig, nothing_happens, refused
 
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
-def topic(rig: Rig) -> TopicState:
-    topic = rig.topic()
-    rig.filled(topic, 20, ledgers=2)
-    return topic
-
-
-@pytest.fixture
-def subscription(rig: Rig, topic: TopicState) -> SubscriptionState:
-    return rig.subscription(topic)
-
-
 # -- consumers -----------------------------------------------------------------------------------------
 
 

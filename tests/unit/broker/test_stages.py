@@ -28,11 +28,6 @@ Receipt = tuple[bytes, int, int, int]
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
 def topic(rig: Rig) -> TopicState:
     return rig.topic("orders")
 

@@ -84,7 +84,7 @@ def test_how_long_writing_takes_is_counted(tmp_path: Path) -> None:
                 await p.send_many([b"x"] * 20)
         counted = broker.topic("persistent://public/default/orders").traffic
         assert sum(counted.latencies) == 100
-        assert 0 < counted.latency_ms < 100 * 5000
+        assert counted.latency_ms > 0
 
     on_broker(tmp_path, work)
 

@@ -26,13 +26,6 @@ async def work(life: Life) -> None:
         await life.until(life.mixture(n))
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> SystemWorld:
-    made = SystemWorld(tmp_path / "data", native=True)
-    made.path.mkdir()
-    return made
-
-
 def restored(world: SystemWorld, path: Path) -> SystemWorld:
     """The same oracle, another directory."""
     other = SystemWorld(path, native=True)

@@ -20,13 +20,6 @@ async def work(life: Life) -> None:
         await life.until(life.mixture(n))
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> SystemWorld:
-    made = SystemWorld(tmp_path / "data", native=True)
-    made.path.mkdir()
-    return made
-
-
 def flip(path: Path, offset: int) -> None:
     content = bytearray(path.read_bytes())
     content[offset] ^= 16

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast import Broker
+from holdfast.broker.blocking import BlockingBroker
 from holdfast.pipeline import stream
 
 
@@ -20,3 +23,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a broker of this process tells, it has shown."""
     monkeypatch.setattr(stream, "SHOWN_S", 0.1)
     monkeypatch.setattr(stream, "GROW_S", 0.01)
+
+
+@pytest.fixture
+def broker(data: str) -> Iterator[BlockingBroker]:
+    with Broker.open(data, roll_entries=1, housekeeping_s=3600) as opened:
+        yield opened

@@ -19,16 +19,8 @@ from holdfast.cli.spark import Interrupts, Steps, in_short, not_started, wait_fo
 from holdfast.errors import NotFound
 from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
 from holdfast.pipeline.inputs import silent
-from holdfast.pipeline.numbered import encode_json
 from tests.kit.spark.pipeline_cli import Capture, answered, said
-from tests.kit.spark.pipeline_world import publish
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    path = tmp_path / "data"
-    publish(path, "rig", [encode_json("r", n, "k", value=float(n)) for n in range(20)], key="k")
-    return path
+from tests.kit.spark.pipeline_world import data as data
 
 
 def test_what_is_wrong_before_spark_starts(

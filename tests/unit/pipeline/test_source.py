@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Broker, Corrupt, NotFound
+from holdfast import Corrupt, NotFound
 from holdfast.broker.blocking import BlockingBroker
 from holdfast.errors import BadConfiguration, HoldfastError
 from holdfast.pipeline.batch import SPLIT_BYTES_MIN, BatchReader, Split, cut
@@ -21,17 +20,7 @@ from holdfast.pipeline.offsets import DataLoss
 from holdfast.pipeline.options import parse
 from holdfast.pipeline.reading import FilePlace, FileTopic
 from tests.kit.spark.source_rows import ORDERS, fill, read_all, reader, values
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
-@pytest.fixture
-def broker(data: str) -> Iterator[BlockingBroker]:
-    with Broker.open(data, retention_s=0, roll_entries=10, housekeeping_s=3600) as opened:
-        yield opened
+from tests.kit.spark.sourced import broker as broker
 
 
 def test_offsets_and_times(data: str, broker: BlockingBroker) -> None:

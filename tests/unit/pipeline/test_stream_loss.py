@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,6 @@ from tests.kit.pipeline.streams import (
 )
 
 pytestmark = pytest.mark.usefixtures("at_once")
-
-
-@pytest.fixture
-def broker(data: str) -> Iterator[BlockingBroker]:
-    with Broker.open(data, roll_entries=1, housekeeping_s=3600) as opened:
-        yield opened
 
 
 # -- chunked messages ----------------------------------------------------------------------------------

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Broker, Corrupt, NotFound
+from holdfast import Corrupt, NotFound
 from holdfast.broker.blocking import BlockingBroker
 from holdfast.client import Progress
 from holdfast.pipeline.reading import FilePlace, FileTopic
 from tests.kit.pipeline.streams import NAMED, ORDERS, Local, Stream, entries_of, publish, send, until
 
 pytestmark = pytest.mark.usefixtures("at_once")
-
-
-@pytest.fixture
-def broker(data: str) -> Iterator[BlockingBroker]:
-    with Broker.open(data, roll_entries=1, housekeeping_s=3600) as opened:
-        yield opened
 
 
 def let_go(broker: BlockingBroker, position: int) -> None:

@@ -488,16 +488,22 @@ def test_strange_requests_do_no_harm(http: HttpWorld) -> None:
 
 
 def test_stopping_answers_what_is_under_way() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
     async def slow(request: web.Request, action: Action, resource: str) -> str | None:
-        await asyncio.sleep(0.2)
+        begun.set()
+        await go_on.wait()
         return None
 
     with HttpWorld(HttpOptions(port=0, authorize=slow)) as world:
 
         async def work() -> int:
             task = asyncio.create_task(world.asking("PUT", f"{T}/orders"))
-            await asyncio.sleep(0.05)
-            await world.server.stop(3600.0)  # it does not wait for longer than there is something to answer
+            await begun.wait()
+            stopping = asyncio.create_task(world.server.stop(3600.0))  # no longer than it has to answer
+            await asyncio.sleep(0)
+            go_on.set()
+            await stopping
             return (await task).status
 
         assert world.run(work()) == 204
