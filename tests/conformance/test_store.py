@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Closed, Corrupt, Locked, Misuse
-from holdfast.group import Clock, Disk, Position, Randomness
+from holdfast.group import Clock, Disk, File, Position, Randomness
+from holdfast.ledger.journaling import Journaling
+from holdfast.ledger.journals import JournalFiles
 from holdfast.ledger.layout import JOURNAL, LEDGERS, SNAPSHOTS
 from holdfast.ledger.store import Store
+from tests.kit.ledger import checks
 from tests.kit.ledger.store_world import SMALL, Life, SystemWorld, World, simulated
 
 
@@ -187,6 +190,30 @@ def test_other_modes_of_sync(world: World, sync: str) -> None:
     world.live(work)
     world.crash(0.0)
     assert world.live().recovered.last_d == 120, "neither does a closed one"
+
+
+def test_closed_before_its_first_journal_file_is_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery ended in a full file: until the next one exists, the journal ends in the old one."""
+    world.live(work, close=False)
+
+    async def use(life: Life) -> None:
+        await asked.wait()
+
+    async def create(files: JournalFiles, number: int, size: int | None = None) -> File:
+        asked.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    asked = asyncio.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(Journaling, "_full", lambda *_: 0)
+        patch.setattr(JournalFiles, "create", create)
+        world.live(use)
+    world.crash(0.0)
+    assert world.live().recovered.last_d == 60
+
+
+def test_closed_at_every_step_of_its_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.closed_at_every_step_of_its_start(world, monkeypatch)
 
 
 # -- opening ------------------------------------------------------------------------------------------

@@ -14,13 +14,13 @@ from holdfast.ledger import journal, recovery
 from holdfast.ledger.journal import End
 from holdfast.ledger.journaling import Journaling
 from holdfast.ledger.journals import JournalFiles
-from holdfast.ledger.layout import Place
+from holdfast.ledger.layout import PAGE, Place
 from holdfast.ledger.mending import Mender
 from holdfast.ledger.recovery import Recovery
 from holdfast.ledger.running import Running
-from holdfast.ledger.writing import SimWriter
+from holdfast.ledger.writing import RoundWriter, SimWriter
 from tests.kit.ledger import checks
-from tests.kit.ledger.store_world import SystemWorld
+from tests.kit.ledger.store_world import SystemWorld, simulated
 from tests.kit.ledger.torn import Rounds
 
 SEEDS = range(1, 9)
@@ -99,6 +99,20 @@ def test_dropping_the_journal_that_is_in_use(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Journaling, "drop", eager)
     caught(storms)
+
+
+def test_a_journal_file_that_is_named_before_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by checks.closed_at_every_step_of_its_start."""
+
+    async def early(self: Journaling, writer: RoundWriter) -> None:
+        self._start = Place(self.number + 1, PAGE)
+        self._used = [self._start.journal]
+        self._open[self.number] = await self.files.create(self.number)
+        writer.use_journal(self._open[self.number], PAGE)
+
+    monkeypatch.setattr(Journaling, "begin", early)
+    with simulated(1) as world, pytest.raises(FileNotFoundError, match="journal"):
+        checks.closed_at_every_step_of_its_start(world, monkeypatch)
 
 
 def test_dropping_the_journal_of_the_older_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

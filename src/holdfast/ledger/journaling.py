@@ -34,13 +34,17 @@ class Journaling:
         return self._used[-1]
 
     async def begin(self, writer: RoundWriter) -> None:
-        """Let the writer go on where recovery ended, or in the next file if that one is full."""
-        if self._start.offset >= self._full(self.number):
-            self._start = Place(self.number + 1, PAGE)
-            self._used = [self._start.journal]
-            file = await self.files.create(self.number)
+        """Let the writer go on where recovery ended, or in the next file if that one is full.
+
+        Until the next file exists, the journal ends in the old one: a snapshot or a close may come first.
+        """
+        start = self._start
+        if start.offset >= self._full(start.journal):
+            start = Place(start.journal + 1, PAGE)
+            file = await self.files.create(start.journal)
         else:
-            file = await self._disk.open(journal_path(self.number))
+            file = await self._disk.open(journal_path(start.journal))
+        self._start, self._used = start, [start.journal]
         self._open[self.number] = file
         writer.use_journal(file, self._start.offset)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from holdfast.errors import HoldfastError
 from holdfast.group import SeededRandomness
+from holdfast.ledger.journaling import Journaling
 from holdfast.ledger.layout import PAGE, SNAPSHOTS, journal_path
 from tests.kit.ledger.store_world import SMALL, TOPICS, Life, SimWorld, SystemWorld, Use, World, simulated
 from tests.kit.ledger.torn import BITS, ROUND_HEADER, Rounds, flips
@@ -289,3 +293,22 @@ def a_sync_that_failed_before_a_restart(seed: int) -> None:
         world.live(go_on, close=None)
         world.crash(0.0)
         world.live()
+
+
+# -- closed early ----------------------------------------------------------------------------------------
+
+
+def closed_at_every_step_of_its_start(world: World, patch: pytest.MonkeyPatch) -> None:
+    """Begin each life in a new journal file, and close it one turn of the loop later than the last."""
+    patch.setattr(Journaling, "_full", lambda *_: 0)
+    world.live(work, close=False)
+    last_d = world.oracle.told
+    for turns in range(12):
+
+        async def use(life: Life, turns: int = turns) -> None:
+            assert life.recovered.last_d == last_d
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+        world.live(use)
+        world.crash(0.0)
