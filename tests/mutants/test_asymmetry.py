@@ -43,10 +43,17 @@ def stats_look_for_readers(patch: Patch) -> None:
     patch.setattr(Looks, "_volatile", volatile)
 
 
+def reasons_repeat_names(patch: Patch) -> None:
+    """An answer has the whole name in it that was refused."""
+    patch.setattr("holdfast.broker.names.SHOWN_LENGTH_MAX", 1 << 30)
+    patch.setattr("holdfast.wire.commands.REASON_LENGTH_MAX", 1 << 30)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str, int]] = [
     (cost.stats_of_all, "CONSUMER_STATS", 0),
     (cost.a_list_each_time, "GET_TOPICS_OF_NAMESPACE", 0),
     (cost.answers_without_a_reader, "GET_SCHEMA", 0),
+    (reasons_repeat_names, "LOOKUP with long texts", 1),
     (parts_one_by_one, "ACK of parts", 1),
     (stats_look_for_readers, "GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats", 1),
 ]
@@ -64,6 +71,7 @@ def test_it_is_noticed(
     """The row holds as it is, and not with the mistake."""
     rows = [row for row in COMMANDS if str(row) == name]
     largest = [row for row in LARGEST if str(row) == name]
+    long = [row for row in COMMANDS if f"{row} with long texts" == name]
     routes = [route for route in ROUTES if f"{route.method} {route.path}" == name]
 
     def check() -> None:
@@ -71,10 +79,12 @@ def test_it_is_noticed(
             tests.a_command(row, count, small, large)
         for row in largest:
             tests.a_command_of_the_largest_size(row, large)
+        for row in long:
+            tests.a_command_with_a_long_text(row, large)
         for route in routes:
             tests.a_route(route, count, large)
 
-    assert len(rows + largest) + len(routes) == 1
+    assert len(rows + largest + long) + len(routes) == 1
     check()
     mutant(monkeypatch)
     monkeypatch.setattr(tests, "TRIES", 1)

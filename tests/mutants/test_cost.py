@@ -40,12 +40,22 @@ PRODUCER: dict[str, Any] = {
 def all_at_once(patch: Patch) -> None:
     """A connection begins all of its requests before another has its turn."""
 
-    def add(self: Pending, request: Any, message: Any) -> None:
-        self._waiting.append((request, message))
+    def add(self: Pending, request: Any, message: Any, size: int) -> None:
+        self._waiting.append((request, message, size))
         self._large = None
         self.begin()
 
     patch.setattr(Pending, "add", add)
+
+
+def bytes_do_not_count(patch: Patch) -> None:
+    """As many large requests as small ones begin in a turn."""
+    patch.setattr("holdfast.wire.turns.LARGE_BYTES", 1 << 40)
+
+
+def any_bytes_wait(patch: Patch) -> None:
+    """As it was: a thousand requests may wait, of whatever size."""
+    patch.setattr("holdfast.wire.turns.REQUESTS_BYTES", 1 << 40)
 
 
 def lists_of_old(patch: Patch) -> None:
@@ -224,6 +234,9 @@ def the_same_appetite(patch: Patch) -> None:
 NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
     (answers_without_a_reader, tests.no_answers_are_computed_for_a_client_that_does_not_read, {}),
     (all_at_once, tests.requests_of_one_connection_let_those_of_others_pass, {}),
+    (bytes_do_not_count, tests.large_requests_begin_one_per_turn, {}),
+    (any_bytes_wait, tests.requests_that_wait_count_for_what_is_held, {}),
+    (nobody_counts, tests.requests_that_wait_count_for_what_is_held, {}),
     (a_list_each_time, tests.a_list_that_is_asked_for_again_costs_no_look_at_the_topics, {}),
     (lists_of_old, tests.a_list_follows_what_is_created_and_deleted, {"patterned": False}),
     (stats_of_all, tests.the_stats_of_each_consumer_look_at_one, {}),
@@ -257,6 +270,10 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
     (no_quota, quota.properties_and_schemas_have_a_size, {}),
     (no_quota, quota.names_properties_and_schemas_have_a_limit_in_all, {}),
     (what_comes_does_not_count, quota.many_at_once_are_counted_exactly, {}),
+    *(
+        (what_comes_does_not_count, quota.many_at_once_are_counted_for_their_topic, {"setting": setting})
+        for setting in ("subscriptions_per_topic", "schemas_per_topic")
+    ),
     (what_is_deleted_counts, quota.names_properties_and_schemas_have_a_limit_in_all, {}),
     (masks_are_believed, quota.a_false_mask_is_not_kept, {"size": 100}),
     (long_masks_are_dropped, quota.a_true_mask_of_a_large_batch_is_kept, {}),

@@ -286,9 +286,9 @@ def test_who_does_not_connect_is_closed(hasty: ServerProcess) -> None:
 
 
 def test_who_does_not_read_for_too_long_is_closed(hasty: ServerProcess) -> None:
-    """Answers repeat the long name; none of them is read."""
+    """Answers have a schema of 60 KB each; none of them is read."""
     with Raw(hasty.url, receive_bytes=4096) as raw, pytest.raises((ConnectionResetError, BrokenPipeError)):
-        raw.socket.sendall(frame_of(Type.LOOKUP, topic="!/" * 30_000, request_id=1) * 2000)
+        raw.socket.sendall(raw.schema("unread", 60_000) * 2000)
 
 
 def test_a_living_holder_stays(hasty: ServerProcess) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import nothing_comes, until
-from tests.kit.server.wire_raw import Raw, Type, frame_of, full
+from tests.kit.server.wire_raw import Raw, Type, full
 from tests.kit.server.wire_world import ServerProcess, program, pulsar, server
 
 
@@ -107,9 +107,8 @@ def test_who_does_not_read_is_told_later(topic: str) -> None:
     process = ServerProcess(server={"write_buffer_bytes": 4096})
     try:
         with Raw(process.url) as slow:
+            data = slow.schema("large", 60_000) * 400
             known = set(slow.watch("public/default/t.*").topic)
-            long = "!/" * 30_000  # the answer repeats it
-            data = frame_of(Type.LOOKUP, topic=long, request_id=1) * 400
             sending = threading.Thread(target=slow.socket.sendall, args=(data,))
             sending.start()
             until(lambda: process.admin.stalled() == 1)
@@ -128,7 +127,7 @@ def test_who_does_not_read_is_told_later(topic: str) -> None:
                     known |= set(message.new_topics)
                     known -= set(message.deleted_topics)
                 else:
-                    assert kind == Type.LOOKUP_RESPONSE
+                    assert kind == Type.GET_SCHEMA_RESPONSE
                     answers += 1
             assert updates < 10
             sending.join()

@@ -18,8 +18,14 @@ _NEVER = "\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 """Control characters, line separators, marks that turn the direction of text, and halves of surrogates."""
 
 _NAME = re.compile(f"[^{_NEVER}]+")
-_PART = re.compile(f"(?:[A-Za-z0-9_.=:-]|(?![{_NEVER}])[^\x00-\x9f])+")
-"""What Pulsar allows in a tenant or a namespace, and whatever is not ASCII."""
+_PART = re.compile(f"[^\x00-,/;<>-@\\[-\\^`{{-~{_NEVER}]+")
+"""What Pulsar allows in a tenant or a namespace (letters, digits and `_.=:-`), and whatever is not ASCII."""
+
+FULL_NAME_BYTES_MAX = len("persistent://") + NAME_BYTES_MAX + 1 + NAME_BYTES_MAX
+"""The longest full name of a topic: a namespace and a name of its own."""
+
+SHOWN_LENGTH_MAX = 200
+"""Characters of a name that an error repeats."""
 
 
 class TopicName(NamedTuple):
@@ -49,12 +55,14 @@ class TopicName(NamedTuple):
         """
         domain, colon, path = name.rpartition("://")
         if colon and domain != "persistent":
-            raise Unsupported(f"{name!r}: there are persistent topics only")
+            raise Unsupported(f"{shown(name)}: there are persistent topics only")
         parts = path.split("/", 2)
         if len(parts) == 1 and not colon:
             parts = ["public", "default", path]
         if len(parts) != 3 or not _PART.fullmatch(parts[0]) or not _PART.fullmatch(parts[1]):
-            raise Misuse(f"{name!r} is not a topic's name; it looks like orders, or tenant/namespace/orders")
+            raise Misuse(
+                f"{shown(name)} is not a topic's name; it looks like orders, or tenant/namespace/orders"
+            )
         checked_name(parts[2], "a topic")
         return cls(*parts)
 
@@ -65,8 +73,9 @@ def tenant_name(name: str) -> str:
     Raises:
         Misuse: it is none.
     """
+    require_length(name, "a tenant")
     if not _PART.fullmatch(name):
-        raise Misuse(f"{name!r} cannot name a tenant: use letters, digits and . = : - _")
+        raise Misuse(f"{shown(name)} cannot name a tenant: use letters, digits and . = : - _")
     return checked_name(name, "a tenant")
 
 
@@ -80,9 +89,10 @@ def namespace_name(name: str) -> str:
     Raises:
         Misuse: it is none.
     """
+    require_length(name, "a namespace")
     parts = name.split("/")
     if len(parts) != 2 or not all(_PART.fullmatch(part) for part in parts):
-        raise Misuse(f"{name!r} cannot name a namespace; it looks like tenant/namespace")
+        raise Misuse(f"{shown(name)} cannot name a namespace; it looks like tenant/namespace")
     return checked_name(name, "a namespace")
 
 
@@ -115,8 +125,31 @@ def checked_name(name: str, of: str) -> str:
     Raises:
         Misuse: it is empty, too long, or has control characters in it.
     """
+    require_length(name, of)
     if not _NAME.fullmatch(name):
-        raise Misuse(f"{name!r} cannot name {of}: use one or more characters that can be printed")
-    if len(name.encode()) > NAME_BYTES_MAX:
-        raise Misuse(f"a name of {len(name.encode())} bytes for {of}; {NAME_BYTES_MAX} are possible")
+        raise Misuse(f"{shown(name)} cannot name {of}: use one or more characters that can be printed")
     return name
+
+
+def require_length(name: str, of: str, most: int = NAME_BYTES_MAX) -> None:
+    """Judge the length first: a refused name then costs the same, whatever its length.
+
+    Raises:
+        Misuse: it is too long.
+    """
+    if len(name) > most or (not name.isascii() and len(name.encode(errors="surrogatepass")) > most):
+        raise Misuse(
+            f"a name of {len(name)} characters for {of}, {shown(name)}; at most {most} bytes are possible"
+        )
+
+
+def shown(name: str) -> str:
+    """A name as errors repeat it: in quotes, the beginning of a long one.
+
+    Example:
+        >>> shown("orders")
+        "'orders'"
+        >>> len(shown("x" * 10_000))
+        203
+    """
+    return repr(name) if len(name) <= SHOWN_LENGTH_MAX else f"{name[:SHOWN_LENGTH_MAX]!r}…"

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.broker.names import shown
 from holdfast.errors import AuthenticationFailed, Denied
 from holdfast.group import Clock, SystemClock
 from holdfast.wire import options as wire
@@ -101,7 +102,7 @@ class Access:
             return
         if not (self._looks_up(role, name) if action == "lookup" else may.allows(role, action, name)):
             words = {"lookup": "look up", "produce": "produce to", "consume": "consume from"}[action]
-            raise Denied(f"the role {role!r} may not {words} {name}")
+            raise Denied(f"the role {shown(role)} may not {words} {name}")
 
     def _looks_up(self, role: str, name: str) -> bool:
         """A topic, or which topics a namespace has: whatever is granted there is reason enough."""

@@ -46,11 +46,15 @@ REPEATED_MAX = 1000
 _WORD = 1 << 64
 
 
+REASON_LENGTH_MAX = 1000
+"""Characters of a reason that a client is told: a client can choose what stands in it."""
+
+
 class Refused(Exception):
     """A request is answered with this error."""
 
     def __init__(self, code: pb.ServerError, text: str) -> None:
-        super().__init__(text)
+        super().__init__(text if len(text) <= REASON_LENGTH_MAX else f"{text[:REASON_LENGTH_MAX]}…")
         self.code = code
 
 

@@ -241,8 +241,8 @@ class Connection(asyncio.BufferedProtocol):
         before = frame.count
         items: list[Any] = []
         try:
-            room = min(TURN_COMMANDS, self.options.requests_max - len(self._requests))
-            items = list[Any](self.reader.feed(data, frame, max(0, room)))
+            room = min(TURN_COMMANDS, self._requests.room)
+            items = list[Any](self.reader.feed(data, frame, room))
         finally:  # whatever happens, every event that is in the frame has its future
             added = frame.count - before
             futures = iter(engine.added(added) if added else ())
@@ -280,9 +280,10 @@ class Connection(asyncio.BufferedProtocol):
             budget.hold((self, "frame"), 0)
         if pending:
             self._frame.begin(self.loop.time())
-            budget.hold((self, "frame"), pending, self._crowded_out)
+            budget.hold((self, "frame"), pending, self.crowded_out)
 
-    def _crowded_out(self) -> None:
+    def crowded_out(self) -> None:
+        """Too much is held in all, and this client has held its part for longest: it is closed."""
         reason = "too much is held for clients, and this one has been slow for longest (limits.held_bytes)"
         self.server.refusals.say("client closed", reason, peer=self.address, role=self.role)
         self.abort()
@@ -305,9 +306,9 @@ class Connection(asyncio.BufferedProtocol):
         except Refused as error:
             self.close(error)
         else:
-            self._obey(kind, command)
+            self._obey(kind, command, len(body))
 
-    def _obey(self, kind: int, command: pb.BaseCommand) -> None:
+    def _obey(self, kind: int, command: pb.BaseCommand, size: int) -> None:
         if self.identity is None:
             self._greet(kind, command)
         elif kind == pb.BaseCommand.PING:
@@ -323,13 +324,13 @@ class Connection(asyncio.BufferedProtocol):
             if request is None:
                 self.close(Refused(pb.NotAllowedError, f"this broker does not know commands of type {kind}"))
             else:
-                self._request(request, getattr(command, request.name))
+                self._request(request, getattr(command, request.name), size)
 
     # -- requests --------------------------------------------------------------------------------------
 
-    def _request(self, request: Request, message: Any) -> None:
-        self._requests.add(request, message)
-        if len(self._requests) >= self.options.requests_max:
+    def _request(self, request: Request, message: Any, size: int) -> None:
+        self._requests.add(request, message, size)
+        if not self._requests.room:
             self.pause("requests")
 
     async def _carry_out(self, request: Request, message: Any) -> None:
@@ -349,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
             self.send(answer)
 
     def _request_ended(self) -> None:
-        if "requests" in self._pauses and len(self._requests) * 2 <= self.options.requests_max:
+        if "requests" in self._pauses and self._requests.few:
             self.go_on("requests")
             if self.reader.stalled:
                 self.loop.call_soon(self._take_rest)
@@ -480,7 +481,7 @@ class Connection(asyncio.BufferedProtocol):
     def _note_unsent(self) -> int:
         """What waits to be sent counts for the whole process, while the client is slow."""
         size = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        self.server.budget.hold((self, "unsent"), size, self._crowded_out)
+        self.server.budget.hold((self, "unsent"), size, self.crowded_out)
         return size
 
     def resume_writing(self) -> None:

@@ -119,6 +119,10 @@ class Consumers:
         type_ = _TYPES.get(command.subType)
         if type_ is None:
             raise Unsupported("subscriptions are Exclusive, Shared or Failover; there is no Key_Shared yet")
+        checked_name(command.subscription, "a subscription")
+        if not command.consumer_name:
+            command.consumer_name = f"consumer-{self._on.broker.random.token(4).hex()}"
+        checked_name(command.consumer_name, "a consumer")
         topic = await lookup.topic_for(
             self._on, command.topic, "consume", command.subscription, create=command.force_topic_creation
         )
@@ -126,8 +130,6 @@ class Consumers:
             await schemas.store(self._on, topic, command.schema)
         commands.require_properties(self._on, command.metadata, "a consumer")
         commands.require_properties(self._on, command.subscription_properties, "a subscription")
-        if not command.consumer_name:
-            command.consumer_name = f"consumer-{self._on.broker.random.token(4).hex()}"
         if command.durable:
             return await self._join_durable(command, topic, type_)
         return await self._join_volatile(command, topic, type_)
@@ -171,8 +173,6 @@ class Consumers:
     async def _join_volatile(
         self, command: pb.CommandSubscribe, topic: Topic, type_: SubscriptionType
     ) -> WireConsumer:
-        checked_name(command.subscription, "a subscription")
-        checked_name(command.consumer_name, "a consumer")
         if command.subscription in topic.state.subscriptions:
             raise Misuse(
                 f"{topic.name} has a durable subscription {command.subscription!r}: take another name"

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from holdfast._core import frame_command
-from holdfast.broker.names import TopicName, namespace_name
+from holdfast.broker.names import FULL_NAME_BYTES_MAX, TopicName, namespace_name, require_length, shown
 from holdfast.broker.topic import Topic
 from holdfast.errors import Misuse, NotFound, Unsupported
 from holdfast.wire import commands
@@ -30,6 +30,7 @@ def full_name(name: str) -> str:
         Refused: that is none.
     """
     try:
+        require_length(name, "a topic", FULL_NAME_BYTES_MAX)
         return str(TopicName.parse(name))
     except Misuse as error:
         raise Refused(pb.InvalidTopicName, str(error)) from error
@@ -105,7 +106,7 @@ async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> b
             known = ", ".join(sorted(options.listeners)) or "none"
             raise Refused(
                 pb.ServiceNotReady,
-                f"there is no listener {command.advertised_listener_name!r}; there are: {known}",
+                f"there is no listener {shown(command.advertised_listener_name)}; there are: {known}",
             )
     answer = _Lookup(request_id=command.request_id, response=_Lookup.Connect, authoritative=True)
     if advertised is None:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from holdfast._core import parse_entry
 from holdfast.broker.events import Advance, SinkCommit, StageAppend, StageDrop, StageOpen
 from holdfast.broker.events.stage_append import require_stage
+from holdfast.broker.names import shown
 from holdfast.broker.state import SubscriptionState
 from holdfast.broker.topic import Topic
 from holdfast.errors import HoldfastError, Misuse, NotFound
@@ -175,7 +176,7 @@ def _require_incarnation(topic: Topic, wanted: bytes) -> None:
 def _subscription(topic: Topic, name: str) -> SubscriptionState:
     found = topic.state.subscriptions.get(name)
     if found is None:
-        raise NotFound(f"{topic.name} has no subscription {name!r}; create it first")
+        raise NotFound(f"{topic.name} has no subscription {shown(name)}; create it first")
     return found
 
 

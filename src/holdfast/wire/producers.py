@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core import encode_receipts
 from holdfast.broker.events import ProducerClose, ProducerOpen, Published
+from holdfast.broker.names import checked_name
 from holdfast.broker.topic import Topic
 from holdfast.errors import Busy, Closed, Fenced, HoldfastError, NoSpace, Terminated
 from holdfast.ingest.place import NAME as INGEST
@@ -144,8 +145,11 @@ class Producers:
             raise Refused(
                 pb.NotAllowedError, f"names that begin with {INGEST} are those of local ingest; take another"
             )
+        if command.producer_name:
+            checked_name(command.producer_name, "a producer")
         if command.initial_subscription_name:  # it keeps what is published: that is a consumer's to decide
             full = lookup.full_name(command.topic)
+            checked_name(command.initial_subscription_name, "a subscription")
             self._on.authorize("consume", full, command.initial_subscription_name)
         size = SESSION_BYTES + commands.require_properties(self._on, command.metadata, "a producer")
         self._on.server.budget.admit(size, "a producer")

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 Told = Callable[["asyncio.Future[Any]"], None]
 
+GAUGES_MAX = 1000
+"""Gauges of single topics that are kept, but for those with something on its way."""
+
 
 class Gauge:
     """One kind of state: how much there is, and how much is on its way."""
@@ -77,6 +80,11 @@ class Gauge:
 
         return told
 
+    @property
+    def resting(self) -> bool:
+        """Is nothing on its way?"""
+        return not self._coming
+
 
 class Quota:
     """The limits of one server."""
@@ -105,6 +113,8 @@ class Quota:
         )
         self.metadata_bytes = 0
         """Of names, properties and schemas, of topics and subscriptions."""
+        self._per_topic: dict[tuple[str, int], Gauge] = {}
+        """By setting and topic, while something is on its way there."""
         self._of_topics: dict[int, int] = {}
         self._of_subscriptions: dict[int, int] = {}
         self._guards: dict[type[Event], Callable[[Any], Told | None]] = {
@@ -141,22 +151,22 @@ class Quota:
         if event.name in self._broker.machine.state.names:
             return None  # it is refused
         size = len(event.name.encode())
-        return both(self._topics.take(event.name), lambda: self._metadata.take(event.name, size))
+        return all_of(lambda: self._topics.take(event.name), lambda: self._metadata.take(event.name, size))
 
     def _subscription(self, event: SubscriptionCreate) -> Told | None:
         topic = self._broker.machine.state.topics.get(event.topic)
         if topic is None or event.name in topic.subscriptions:
             return None
-        limits = self._limits
-        if len(topic.subscriptions) >= limits.subscriptions_per_topic:
-            raise LimitReached(
-                f"{topic.name} has {len(topic.subscriptions)} subscriptions, and no more are possible "
-                "(limits.subscriptions_per_topic)"
-            )
+        limits, there = self._limits, topic.subscriptions
         size = properties_size(event.properties)
         require_size(size, limits.properties_bytes, "subscription properties", "properties_bytes")
         name, whole = (event.topic, event.name), size + len(event.name.encode())
-        return both(self._subscriptions.take(name), lambda: self._metadata.take(name, whole))
+        setting, most = "subscriptions_per_topic", limits.subscriptions_per_topic
+        return all_of(
+            lambda: self._of_topic(topic, setting, most, "subscriptions", lambda: len(there)).take(name),
+            lambda: self._subscriptions.take(name),
+            lambda: self._metadata.take(name, whole),
+        )
 
     def _schema(self, event: SchemaAdd) -> Told | None:
         topic = self._broker.machine.state.topics.get(event.topic)
@@ -166,12 +176,24 @@ class Quota:
         require_size(len(event.schema), limits.schema_bytes, "a schema", "schema_bytes")
         if event.schema in topic.schemas:
             return None
-        if len(topic.schemas) >= limits.schemas_per_topic:
-            raise LimitReached(
-                f"{topic.name} has {len(topic.schemas)} schemas, and no more are possible "
-                "(limits.schemas_per_topic)"
-            )
-        return self._metadata.take((event.topic, event.schema), len(event.schema))
+        there, name = topic.schemas, (event.topic, event.schema)
+        setting, most = "schemas_per_topic", limits.schemas_per_topic
+        return all_of(
+            lambda: self._of_topic(topic, setting, most, "schemas", lambda: len(there)).take(name),
+            lambda: self._metadata.take(name, len(event.schema)),
+        )
+
+    def _of_topic(
+        self, topic: TopicState, setting: str, limit: int, what: str, count: Callable[[], int]
+    ) -> Gauge:
+        """The gauge of one topic. Those with nothing on its way are dropped: there can be many topics."""
+        gauge = self._per_topic.get((setting, topic.id))
+        if gauge is None:
+            if len(self._per_topic) >= GAUGES_MAX:
+                self._per_topic = {key: each for key, each in self._per_topic.items() if not each.resting}
+            gauge = Gauge(setting, limit, f"{what} of {topic.name}", count)
+            self._per_topic[setting, topic.id] = gauge
+        return gauge
 
     def _tenant(self, event: TenantCreate) -> Told:
         self._roles(event)
@@ -219,21 +241,23 @@ class Quota:
         self._of_subscriptions[subscription.id] = size
 
 
-def both(first: Told, then: Callable[[], Told]) -> Told:
-    """Take a second one; if that is too much, the first is given back."""
+def all_of(*takes: Callable[[], Told]) -> Told:
+    """Take each; if one is too much, those before it are given back."""
+    taken: list[Told] = []
+
+    def told(done: asyncio.Future[Any]) -> None:
+        for each in taken:
+            each(done)
+
     try:
-        second = then()
+        for take in takes:
+            taken.append(take())
     except LimitReached as error:
         failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         failed.set_exception(error)
         failed.exception()
-        first(failed)
+        told(failed)
         raise
-
-    def told(done: asyncio.Future[Any]) -> None:
-        first(done)
-        second(done)
-
     return told
 
 

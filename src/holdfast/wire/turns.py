@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 TURN_REQUESTS = 4
 """Requests of all connections that begin in one turn of the loop; of large ones, one."""
 
+LARGE_BYTES = 8 << 10
+"""A request of more bytes is a large one: what it costs grows with them."""
+
+REQUESTS_BYTES = 8 << 20
+"""A connection with more bytes of requests that wait or are under way is not read."""
+
 
 class Turns:
     """All connections that have requests which can begin: each begins one, then it is the next one's turn."""
@@ -65,8 +71,10 @@ class Pending:
         self._on = connection
         self._carry_out = carry_out
         self._ended = ended
-        self._waiting: deque[tuple[Request, Any]] = deque()
-        self._under_way: dict[asyncio.Task[None], tuple[Request, int]] = {}
+        self._waiting: deque[tuple[Request, Any, int]] = deque()
+        self._under_way: dict[asyncio.Task[None], tuple[Request, int, int]] = {}
+        self.bytes = 0
+        """Of all of them, as they were received."""
         self._large: asyncio.Task[None] | None = None
         """One whose answer can be large: nothing begins beside it."""
         self.in_turn = False
@@ -79,9 +87,21 @@ class Pending:
         """Is there one that can begin?"""
         return bool(self._waiting) and self._large is None and not self._on.stalled
 
-    def add(self, request: Request, message: Any) -> None:
-        self._waiting.append((request, message))
+    def add(self, request: Request, message: Any, size: int) -> None:
+        self._waiting.append((request, message, size))
+        self._count(size)
         self.look()
+
+    @property
+    def room(self) -> int:
+        """How many more may be added now."""
+        left = self._on.options.requests_max - len(self)
+        return 0 if self.bytes >= REQUESTS_BYTES else max(0, left)
+
+    @property
+    def few(self) -> bool:
+        """Is at least half of what may wait or be under way free?"""
+        return 2 * len(self) <= self._on.options.requests_max and 2 * self.bytes <= REQUESTS_BYTES
 
     def look(self) -> None:
         """Something changed: perhaps one can begin."""
@@ -92,34 +112,45 @@ class Pending:
         """Begin the first, if it can; answers whether it is a large one."""
         if not self.ready:
             return False
-        request, message = self._waiting.popleft()
+        request, message, size = self._waiting.popleft()
         task = self._on.loop.create_task(self._carry_out(request, message), name=request.name)
-        self._under_way[task] = (request, message.request_id)
+        self._under_way[task] = (request, message.request_id, size)
         if request.large:
             self._large = task
         task.add_done_callback(self._done)
-        return request.large
+        return request.large or size > LARGE_BYTES
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._under_way.pop(task, None)
+        _, _, size = self._under_way.pop(task)
+        self._count(-size)
         if self._large is task:
             self._large = None
         self._ended()
         self.look()
 
+    def _count(self, size: int) -> None:
+        """So much more is held, or less; what is little counts for nothing in the process's budget."""
+        before, self.bytes = self.bytes, self.bytes + size
+        if max(before, self.bytes) > LARGE_BYTES:
+            held = self.bytes if self.bytes > LARGE_BYTES else 0
+            self._on.server.budget.hold((self._on, "requests"), held, self._on.crowded_out)
+
     def cancel(self) -> None:
         """The connection has gone."""
+        self._count(-self.bytes)
         self._waiting.clear()
-        for task in self._under_way:
+        for task, (request, number, _) in self._under_way.items():
+            self._under_way[task] = (request, number, 0)
             task.cancel()
 
     def abandon(self, refuse: Callable[[Request, int], None]) -> list[asyncio.Task[None]]:
         """The server stops: all are refused. Answers those whose end is to be waited for."""
         while self._waiting:
-            request, message = self._waiting.popleft()
+            request, message, size = self._waiting.popleft()
+            self._count(-size)
             refuse(request, message.request_id)
         tasks = dict(self._under_way)
-        for task, (request, number) in tasks.items():
+        for task, (request, number, _) in tasks.items():
             if task.cancel():
                 refuse(request, number)
         return [*tasks]

@@ -392,21 +392,43 @@ COMMANDS: list[Row] = [
 
 MIB = 1 << 20
 
-
-def stuffed(frame: bytes, size: int) -> bytes:
-    """The frame of a command with so many bytes more, which mean nothing."""
-    length = int.from_bytes(frame[4:8], "big")
-    more = bytes([0xA2, 0xFA, 0x01, *varint(size)]) + bytes(size)  # field 4004
-    body, entry = frame[8 : 8 + length] + more, frame[8 + length :]
-    return (4 + len(body) + len(entry)).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body + entry
+BODIES = {field.number: field for field in pb.BaseCommand.DESCRIPTOR.fields}
+"""By the type of the command, which is its field's number."""
 
 
-def varint(number: int) -> list[int]:
-    out = []
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return [*out, number]
+def texts_of(kind: int) -> list[str]:
+    """The fields of a command that are a text: names, patterns, roles."""
+    body = BODIES[kind].message_type
+    assert body is not None
+    fields = body.fields
+    return [each.name for each in fields if each.type == each.TYPE_STRING and not each.is_repeated]
+
+
+LONG_TEXTS = ("!/" * 30_000, "a" * 30_000 + "/" + "b" * 30_000 + "/c", "x" * 60_000 + "://t")
+"""Names that could be costly to refuse."""
+
+
+def with_long_texts(row: Row) -> Row:
+    """The same command with a long text in one of its fields: each request in another, or another text."""
+    ways = [(field, text) for field in texts_of(row.kind) for text in LONG_TEXTS]
+
+    def make(at: Population, number: int) -> bytes:
+        field, text = ways[number % len(ways)]
+        command = pb.BaseCommand.FromString(command_of(row.make(at, number)))
+        setattr(getattr(command, BODIES[row.kind].name), field, text)
+        return framed(command)
+
+    return Row(row.kind, make, row.prepare, len(ways), "with long texts", row.per_head)
+
+
+def command_of(frame: bytes) -> bytes:
+    """The command in a frame."""
+    return frame[8 : 8 + int.from_bytes(frame[4:8], "big")]
+
+
+def framed(command: pb.BaseCommand) -> bytes:
+    body = command.SerializeToString()
+    return (4 + len(body)).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body
 
 
 def crowded(kind: int, field: str, count: int, **fields: Any) -> Row:

@@ -23,8 +23,9 @@ from tests.kit.server.asymmetry import (
     cost_of,
     cost_of_route,
     route_request,
-    stuffed,
+    with_long_texts,
 )
+from tests.kit.server.wire_raw import stuffed
 
 STEPS_PER_REQUEST = 12_000
 """Instructions of Python for a request, however small."""
@@ -103,6 +104,23 @@ def a_command_stuffed_with_nothing(row: Row, size: int, large: Population) -> No
     """Bytes that mean nothing cost nothing but their transport, whatever command has them."""
     made = Row(row.kind, lambda at, n: stuffed(row.make(at, n), size), row.prepare, per_head=row.per_head)
     required(lambda: require_modest(made, measured(large, made, 1)))
+
+
+REASON_BYTES = 1500
+"""Of an answer that refuses: of a text that a client chose it repeats the beginning."""
+
+
+def a_command_with_a_long_text(row: Row, large: Population) -> None:
+    """A text of 60 KB is refused, or found nowhere, in few steps and few bytes."""
+    made = with_long_texts(row)
+
+    def check() -> None:
+        cost = measured(large, made, made.pipelined)
+        require_modest(made, cost)
+        if made.kind not in TELLING:
+            assert cost.answered <= REASON_BYTES * cost.requests, cost
+
+    required(check)
 
 
 # -- routes --------------------------------------------------------------------------------------------

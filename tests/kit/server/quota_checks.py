@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import http.client
 import json
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._core import encode_messages
+from holdfast.broker.events import SchemaAdd, SubscriptionCreate
+from holdfast.errors import LimitReached
 from holdfast.wire.config import Limits
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.server.cost_world import CostWorld
@@ -136,6 +139,35 @@ def many_at_once_are_counted_exactly() -> None:
         heard = [raw.hear()[0] for _ in range(30)]
         assert heard.count(Type.PRODUCER_SUCCESS) == 20
         assert len(world.broker.topics) == 10
+
+
+def many_at_once_are_counted_for_their_topic(setting: str) -> None:
+    """Requests on their way count for their topic, too; the same one twice counts once."""
+    limits: dict[str, Any] = {setting: 3}
+    with CostWorld(limits=Limits(**limits)) as world:
+        world.run(world.create(["t", "u"]))
+        state = world.broker.machine.state
+
+        async def at_once(topic: str) -> list[Any]:
+            id_ = world.broker.topic(full(topic)).state.id
+            events: list[Any] = []
+            for number in range(10):
+                name = f"s{number // 2}"
+                schema = setting == "schemas_per_topic"
+                events.append(SchemaAdd(id_, name.encode()) if schema else SubscriptionCreate(id_, name, 0))
+            told, refused = [], []
+            for event in events:  # in one turn of the loop
+                try:
+                    told.append(world.broker.engine.submit(event))
+                except LimitReached as error:
+                    refused.append(str(error))
+            assert all(f"limits.{setting}" in each for each in refused)
+            await asyncio.gather(*told, return_exceptions=True)
+            topic_state = state.topics[id_]
+            return [len(told), len(topic_state.subscriptions) + len(topic_state.schemas)]
+
+        for topic in ("t", "u"):
+            assert world.run(at_once(topic)) == [6, 3]
 
 
 def properties_and_schemas_have_a_size() -> None:

@@ -175,8 +175,8 @@ def client_that_does_not_read_its_answers(at: Wire) -> None:
     """Its requests are not read, either: it cannot make the server collect answers."""
     before = private_memory(at.process.pid)
     with Raw(at.url) as slow:
-        wrong = frame_of(Type.LOOKUP, topic="!/" * 30_000, request_id=1)  # the answer repeats it
-        sending = threading.Thread(target=slow.push, args=(wrong * 1000,), daemon=True)
+        large = slow.schema(at.topic, 60_000)
+        sending = threading.Thread(target=slow.push, args=(large * 1000,), daemon=True)
         sending.start()
         until(lambda: at.admin.unread() or not sending.is_alive())
         assert sending.is_alive(), "the server has read all of it"

@@ -78,6 +78,16 @@ class Raw:
         self.ask(Type.CLOSE_PRODUCER, producer_id=1)
         return ids
 
+    def schema(self, topic: str, size: int) -> bytes:
+        """Give a topic a schema of so many bytes; the request whose answer repeats it, as long as that is."""
+        self.ask(
+            Type.GET_OR_CREATE_SCHEMA,
+            Type.GET_OR_CREATE_SCHEMA_RESPONSE,
+            topic=full(topic),
+            schema={"name": "x", "schema_data": bytes(size), "type": 2},
+        )
+        return stuffed(frame_of(Type.GET_SCHEMA, topic=full(topic), request_id=1), size)
+
     def push(self, data: bytes) -> None:
         """Send bytes however long it takes, in a thread of the test's; ends with the connection."""
         left = memoryview(data)
@@ -177,6 +187,22 @@ def frame_of(kind: int, entry: bytes = b"", **fields: Any) -> bytes:
     whole: dict[str, Any] = {"type": kind, _FIELDS[kind]: fields}
     body = pb.BaseCommand(**whole).SerializeToString()
     return struct.pack(">II", 4 + len(body) + len(entry), len(body)) + body + entry
+
+
+def stuffed(frame: bytes, size: int) -> bytes:
+    """The frame of a command with so many bytes more, which mean nothing."""
+    length = int.from_bytes(frame[4:8], "big")
+    more = bytes([0xA2, 0xFA, 0x01, *varint(size)]) + bytes(size)  # field 4004
+    body, entry = frame[8 : 8 + length] + more, frame[8 + length :]
+    return (4 + len(body) + len(entry)).to_bytes(4, "big") + len(body).to_bytes(4, "big") + body + entry
+
+
+def varint(number: int) -> list[int]:
+    out = []
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return [*out, number]
 
 
 def id_of(message: Any, **more: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.wire.http.routing import Route
 from holdfast.wire.http.server import ROUTES
 from tests.kit.server import asymmetry_checks as checks
-from tests.kit.server.asymmetry import COMMANDS, LARGEST, ROUTES_PIPELINED, Population, Row
+from tests.kit.server.asymmetry import COMMANDS, LARGEST, ROUTES_PIPELINED, Population, Row, texts_of
 from tests.kit.server.asymmetry_checks import large as large
 from tests.kit.server.asymmetry_checks import small as small
 
@@ -35,6 +35,11 @@ def test_a_command_of_the_largest_size(row: Row, large: Population) -> None:
 @pytest.mark.parametrize("size", [60_000, (1 << 20) - 100], ids=["60k", "1M"])
 def test_a_command_stuffed_with_nothing(row: Row, size: int, large: Population) -> None:
     checks.a_command_stuffed_with_nothing(row, size, large)
+
+
+@pytest.mark.parametrize("row", [row for row in COMMANDS if texts_of(row.kind) and not row.words], ids=str)
+def test_a_command_with_a_long_text(row: Row, large: Population) -> None:
+    checks.a_command_with_a_long_text(row, large)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")

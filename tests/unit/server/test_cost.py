@@ -16,6 +16,14 @@ def test_requests_of_one_connection_let_those_of_others_pass() -> None:
     checks.requests_of_one_connection_let_those_of_others_pass()
 
 
+def test_large_requests_begin_one_per_turn() -> None:
+    checks.large_requests_begin_one_per_turn()
+
+
+def test_requests_that_wait_count_for_what_is_held() -> None:
+    checks.requests_that_wait_count_for_what_is_held()
+
+
 def test_a_list_that_is_asked_for_again_costs_no_look_at_the_topics() -> None:
     checks.a_list_that_is_asked_for_again_costs_no_look_at_the_topics()
 

@@ -23,6 +23,11 @@ def test_many_at_once_are_counted_exactly() -> None:
     checks.many_at_once_are_counted_exactly()
 
 
+@pytest.mark.parametrize("setting", ["subscriptions_per_topic", "schemas_per_topic"])
+def test_many_at_once_are_counted_for_their_topic(setting: str) -> None:
+    checks.many_at_once_are_counted_for_their_topic(setting)
+
+
 def test_properties_and_schemas_have_a_size() -> None:
     checks.properties_and_schemas_have_a_size()
 

@@ -41,7 +41,7 @@ def test_a_request_that_does_not_end_holds_nobody(tmp_path: Path) -> None:
                 await asyncio.sleep(0.001)
             (connection,) = server.connections
             request = Request("deaf", deaf.handle, lambda number, reason: b"")
-            connection._request(request, pb.CommandSuccess(request_id=1))
+            connection._request(request, pb.CommandSuccess(request_id=1), 10)
             await asyncio.wait_for(deaf.begun.wait(), 20)
             stopping = asyncio.create_task(server.stop(grace_s=0.2))
             done, _ = await asyncio.wait([stopping], timeout=20)
