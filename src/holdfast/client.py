@@ -22,7 +22,7 @@ from holdfast import _core
 from holdfast.broker.events.stage_append import stage_digest
 from holdfast.broker.names import topic_name
 from holdfast.broker.stage import StageReceipt
-from holdfast.errors import AuthenticationFailed, Closed, Corrupt, HoldfastError, Misuse, Timeout
+from holdfast.errors import AuthenticationFailed, Closed, Corrupt, HoldfastError, Misuse, Timeout, Unsupported
 from holdfast.wire.client_link import AGAIN, Channel, Link, Lost, Token, error_of, framed
 from holdfast.wire.config import ENTRY_PADDING_BYTES, FRAME_PADDING_BYTES
 from holdfast.wire.proto import pulsar_pb2 as pb
@@ -205,6 +205,20 @@ class Client:
             incarnation=incarnation,
         )
         return _progress(self._call("progress_advance", command))
+
+    def http_url(self) -> str:
+        """The HTTP address of the same broker, at the host that this client has reached; as secure as that.
+
+        Raises:
+            Unsupported: the broker has no such HTTP address.
+            Timeout: there was no answer in time.
+        """
+        told = self._call("http_ports", pb.CommandHttpPorts()).http_ports_response
+        scheme, port = ("http", told.http_port) if self._tls is None else ("https", told.https_port)
+        if not port:
+            raise Unsupported(f"{self.url} has no {scheme} address; set listen.{scheme}_port there")
+        host = self._addresses[self._best][0]
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     @property
     def message_bytes_max(self) -> int | None:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.bench import pipeline_world
 from holdfast.cli import starved
 from holdfast.errors import BadConfiguration
-from holdfast.pipeline import decoding, tables
+from holdfast.pipeline import decoding, remote, tables
 from holdfast.pipeline.connecting import Address
 from tests.kit.spark import ways
 
@@ -78,6 +78,13 @@ def test_each_is_noticed(monkeypatch: pytest.MonkeyPatch, mutant: Patch, check: 
     mutant(monkeypatch)
     with pytest.raises((AssertionError, ValueError)):
         check()
+
+
+def test_a_source_that_takes_one_scheme_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Binary addresses are refused, as they were."""
+    monkeypatch.setattr(remote, "SCHEMES", ())
+    with pytest.raises(BadConfiguration, match="HTTP address"):
+        ways.check_one_address(tmp_path / "data")
 
 
 def test_a_sink_that_takes_one_scheme_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

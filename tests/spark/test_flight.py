@@ -47,8 +47,8 @@ def test_a_batch_by_url_is_the_batch_by_path(spark: SparkSession, server: Served
         {"topicsPattern": "open-.*|kinds", "minPartitions": 3},
         {"topic": "orders", "startingOffsets": '{"orders": {"0": 17}}', "endingOffsets": PART},
     ]
-    for more in choices:
-        far = load(spark, url=server.http_url, **more)
+    for url, more in zip((server.url, server.http_url), choices, strict=True):
+        far = load(spark, url=url, **more)
         near = load(spark, path=data, **more)
         assert far.schema == near.schema
         assert sorted(map(repr, far.collect())) == sorted(map(repr, near.collect()))
@@ -106,4 +106,4 @@ def test_what_is_wrong_is_said_in_sparks_words_too(spark: SparkSession, server: 
     with pytest.raises(Exception, match=r"shows no topic persistent://public/default/nope.*orders"):
         load(spark, url=server.http_url, topic="nope").count()
     with pytest.raises(Exception, match=r"it is the broker's HTTP address, such as http://127\.0\.0\.1:8080"):
-        load(spark, url=server.url, topic="orders").count()
+        load(spark, url="ftp://127.0.0.1", topic="orders").count()

@@ -78,12 +78,15 @@ class Address:
                 f"option service.url is {url!r}; {why} needs the broker's binary address, such as "
                 "holdfast://127.0.0.1:6650, or holdfast+ssl://host:6651"
             )
-        made = cls(url, *(options.get(each) for each in CREDENTIALS))
+        return cls(url, *(options.get(each) for each in CREDENTIALS)).checked()
+
+    def checked(self) -> Address:
+        """The same. Raises BadConfiguration: it is no broker's binary address."""
         try:
-            made.client(1.0).close()
+            self.client(1.0).close()
         except (Misuse, OSError) as error:
             raise BadConfiguration(str(error)) from None
-        return made
+        return self
 
     @classmethod
     def beside(cls, options: Mapping[str, Any], why: str, topic: str | None = None) -> Address:

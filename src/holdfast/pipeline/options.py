@@ -201,7 +201,7 @@ OPTIONS: list[Option] = [
         "service.url",
         text,
         None,
-        "A broker that serves: http://127.0.0.1:8080; to write, also holdfast://127.0.0.1:6650.",
+        "A broker that serves: http://127.0.0.1:8080 or holdfast://127.0.0.1:6650.",
         BOTH,
     ),
     Option("token", text, None, "Who this is, for brokers that want to know.", BOTH),

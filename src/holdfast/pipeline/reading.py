@@ -461,7 +461,8 @@ def open_place(path: str | None, url: str | None, options: Mapping[str, Any] | N
     if url is None:
         raise Misuse(
             "the source is not told where to read: give option path, a broker's data directory on this "
-            "machine, or service.url, the HTTP address of one that serves, such as http://127.0.0.1:8080"
+            "machine, or service.url, the address of one that serves, such as http://127.0.0.1:8080 or "
+            "holdfast://127.0.0.1:6650"
         )
     from holdfast.pipeline.remote import RemotePlace  # brings Flight, which readers of files do not need
 

@@ -3,6 +3,8 @@
     service.url ── HTTP: where does Flight listen? ──► server ── starts it ──► Flight process
          └──────── plan, time, weights, rows: the same token ───────────────────►┘
 
+A binary address will do, too: the broker is asked there for its HTTP address first.
+
 Whatever breaks on the way is tried again for a while, from the beginning: HTTP is asked anew, because a
 process that was started again listens elsewhere. Rows go on where they were cut; each batch says how. What
 the other side refuses on purpose is raised here as it was raised there, and is not tried again.
@@ -28,7 +30,7 @@ import pyarrow.flight as flight
 from holdfast import errors
 from holdfast.broker.names import topic_name
 from holdfast.errors import BadConfiguration, Closed, HoldfastError, Misuse, Timeout, TooManyConnections
-from holdfast.pipeline.connecting import CREDENTIALS, SCHEMES, tls_context
+from holdfast.pipeline.connecting import CREDENTIALS, SCHEMES, Address, tls_context
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.open_chunks import OpenChunks
 from holdfast.wire.flight.asking import (
@@ -56,6 +58,8 @@ BUSY_TIMES = 10
 """... and one that has no place for one more read: so many times as long. Reads of others end."""
 CALL_S = 30.0
 """How long one question may take."""
+ADDRESS_S = 5.0
+"""How long the broker may take to tell its HTTP address, before it counts as away."""
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 ANSWER_BYTES_MAX = 1 << 20
 KEYS_BYTES_MAX = 512 << 10
@@ -133,14 +137,14 @@ class _Patience:
             if now + self._pause_s > self._away_since + self._timeout_s:
                 raise Timeout(
                     f"{self._url} did not answer for {self._timeout_s:g} s: {error}; is the server there? "
-                    "service.url is its HTTP address"
+                    "service.url is its HTTP address, or its binary one"
                 ) from error
         time.sleep(self._pause_s)
         self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s)
 
 
 class RemotePlace:
-    """A broker that serves, by its HTTP address. For one thread."""
+    """A broker that serves, by its HTTP address or its binary one. For one thread."""
 
     def __init__(
         self,
@@ -152,18 +156,22 @@ class RemotePlace:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            host = parts.hostname if parts.scheme in SCHEMES and parts.hostname else "127.0.0.1"
+        scheme = url.partition("://")[0]
+        if scheme not in (*SCHEMES, "http", "https") or not url.partition("://")[2].strip("/"):
             raise BadConfiguration(
-                f"option service.url is {url!r}; to read, it is the broker's HTTP address, such as "
-                f"http://{host}:8080, which is right for writing, too; `holdfast serve` tells it as it starts"
+                f"option service.url is {url!r}; it is the broker's HTTP address, such as "
+                "http://127.0.0.1:8080, or its binary one, such as holdfast://127.0.0.1:6650; "
+                "`holdfast serve` tells both as it starts"
             )
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
         self._token = token
         self._trust, self._certificate, self._key = trust, certificate, key
         self._client: flight.FlightClient | None = None
+        self._http = None if scheme in SCHEMES else self.url
+        """The HTTP address; None: the broker is asked for it at its binary one."""
+        if self._http is None:
+            self._address()  # raises where it is no broker's
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RemotePlace:
@@ -190,6 +198,8 @@ class RemotePlace:
     def binary_url(self, topic: str | None = None) -> str:
         """Where the same broker speaks its binary protocol, as whoever may use this topic is told; or,
         without one, whoever may consume from some topic. Raises as `call`."""
+        if self.url.partition("://")[0] in SCHEMES:
+            return self.url
         patience = _Patience(self.url, self.timeout_s)
         while True:
             try:
@@ -255,12 +265,32 @@ class RemotePlace:
             words = str(refused or error).split(". gRPC client debug context")[0]
             if isinstance(refused, TooManyConnections):
                 raise _Busy(words) from error
-            self._client = None  # wherever it listened, it is asked for anew
+            self._forget()  # wherever it listened, it is asked for anew
             if (
                 "certificate" in words.lower()
             ):  # HTTP was believed, so it is the name; or they change just now
                 words += "; flight.host of the server must be a name in its certificate"
             raise _Away(words) from error
+
+    def _forget(self) -> None:
+        self._client = None
+        if self.url.partition("://")[0] in SCHEMES:
+            self._http = None
+
+    def _address(self) -> Address:
+        return Address(self.url, self._token, self._trust, self._certificate, self._key).checked()
+
+    def _http_url(self) -> str:
+        """Raises _Away, OSError, or what the broker refuses."""
+        if self._http is None:
+            client = self._address().client(min(ADDRESS_S, self.timeout_s))
+            try:
+                self._http = client.http_url()
+            except Timeout as error:
+                raise _Away(str(error)) from error
+            finally:
+                client.close()
+        return self._http
 
     def where(self) -> Where:
         """Where Flight listens now. Raises _Away, OSError, or what HTTP refuses."""
@@ -273,7 +303,7 @@ class RemotePlace:
 
     def _asked(self, path: str, kind: type[Done]) -> Done:
         """One answer of HTTP."""
-        parts = urlsplit(self.url)
+        parts = urlsplit(self._http_url())
         assert parts.hostname is not None
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         connection: http.client.HTTPConnection

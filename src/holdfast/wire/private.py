@@ -1,4 +1,4 @@
-"""Our own commands on the binary port: stages, `sink.commit`, and how far a named subscription is.
+"""Our own commands on the binary port: stages, `sink.commit`, progress of a subscription, ports of HTTP.
 
 Whoever does not know what became of a request sends it again: each is harmless when it comes twice. Refusals
 begin with the name of the error, so that `holdfast.client` can raise the same one.
@@ -16,7 +16,7 @@ from holdfast.broker.events.stage_append import require_stage
 from holdfast.broker.names import shown
 from holdfast.broker.state import SubscriptionState
 from holdfast.broker.topic import Topic
-from holdfast.errors import HoldfastError, Misuse, NotFound
+from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
 from holdfast.wire import commands, lookup
 from holdfast.wire.commands import Refused, refusal
 from holdfast.wire.config import ENTRY_PADDING_BYTES
@@ -192,6 +192,20 @@ def _response(request: int, topic: Topic, reset_number: int, acked_to: int) -> b
     return commands.frame(pb.BaseCommand(type=pb.BaseCommand.PROGRESS_RESPONSE, progress_response=answer))
 
 
+# -- HTTP ---------------------------------------------------------------------------------------------
+
+
+async def http_ports(connection: Connection, command: pb.CommandHttpPorts) -> bytes:
+    """HTTP_PORTS: for clients that know the binary address alone and read over Flight."""
+    ports = connection.server.http_ports
+    if ports is None:
+        raise Closed("HTTP is not open yet; ask again")
+    answer = pb.CommandHttpPortsResponse(
+        request_id=command.request_id, http_port=ports[0], https_port=ports[1]
+    )
+    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.HTTP_PORTS_RESPONSE, http_ports_response=answer))
+
+
 HANDLERS: dict[int, Request] = {
     pb.BaseCommand.STAGE_OPEN: Request("stage_open", _named(stage_open)),
     pb.BaseCommand.STAGE_APPEND: Request("stage_append", _named(stage_append)),
@@ -200,5 +214,6 @@ HANDLERS: dict[int, Request] = {
     pb.BaseCommand.SINK_COMMIT: Request("sink_commit", _named(sink_commit)),
     pb.BaseCommand.PROGRESS: Request("progress", _named(progress)),
     pb.BaseCommand.PROGRESS_ADVANCE: Request("progress_advance", _named(progress_advance)),
+    pb.BaseCommand.HTTP_PORTS: Request("http_ports", _named(http_ports)),
 }
 """For `Server(broker, options, HANDLERS)`."""

@@ -108,6 +108,8 @@ class _Running:
         server: Server | None = None
         if listen.port is not None or listen.tls_port is not None:
             server = Server(broker, server_options(config, access), HANDLERS)
+            if listen.http_port is not None or listen.https_port is not None:
+                server.http_ports = None
             await server.start()
             parts.push_async_callback(server.stop, grace_s)
             urls |= {"port": ("pulsar", server.port), "tls_port": ("pulsar+ssl", server.tls_port)}

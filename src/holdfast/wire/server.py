@@ -82,6 +82,8 @@ class Server:
         """What was read last, of whichever connection."""
         self.port: int | None = None
         self.tls_port: int | None = None
+        self.http_ports: tuple[int, int] | None = (0, 0)
+        """Where the same broker speaks HTTP, without TLS and with it; 0: nowhere; None: not known yet."""
         self._listeners: list[asyncio.Server] = []
         self._kept: dict[Dispatcher, asyncio.TimerHandle] = {}
         """Volatile subscriptions that wait for their client to come back."""

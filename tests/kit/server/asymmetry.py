@@ -387,6 +387,7 @@ COMMANDS: list[Row] = [
     Row(Type.SINK_COMMIT, lambda at, n: frame_of(Type.SINK_COMMIT, b"", request_id=n, key="k", batch=n)),
     plain(Type.PROGRESS, topic=full("t"), subscription="s"),
     plain(Type.PROGRESS_ADVANCE, topic=full("t"), subscription="s", to=0, reset_number=0),
+    plain(Type.HTTP_PORTS),
 ]
 """Every command that is served, as it is sent in earnest or in mischief."""
 

@@ -100,7 +100,7 @@ def check_unique_ids() -> None:
 
 
 def check_one_address(data: Path) -> None:
-    """What is written at a server's HTTP address, and at its binary one, is read at the first."""
+    """What is written at a server's HTTP address, and at its binary one, is read at both."""
     from pyspark.sql.types import StringType, StructType
 
     schema = StructType().add("value", StringType())
@@ -110,9 +110,10 @@ def check_one_address(data: Path) -> None:
             for url in (server.http_url, server.http_url + "/", server.url):
                 writer = sink.BatchWriter({"service.url": url, "topic": name}, schema, False)
                 writer.commit([writer.write(iter([values]))])
-            topic = RemotePlace(server.http_url).open(f"persistent://public/default/{name}")
-            start, stop = topic.plan()
-            batches = topic.decoding(start, stop, Wish(["value"])).batches()
-            assert [each for batch in batches for each in batch[0].to_pylist()] == [b"a", b"b", b"c"] * 3
+            for url in (server.http_url, server.url, server.url.replace("pulsar:", "holdfast:") + "/"):
+                topic = RemotePlace(url).open(f"persistent://public/default/{name}")
+                start, stop = topic.plan()
+                batches = topic.decoding(start, stop, Wish(["value"])).batches()
+                assert [each for batch in batches for each in batch[0].to_pylist()] == [b"a", b"b", b"c"] * 3
         told = {"service.url": server.http_url}  # a topic of each row's own
         assert Address.beside(told, "the sink") == Address.beside(told, "the sink", "t")

@@ -145,6 +145,8 @@ class HttpServer:
             raise
         if self.wire is None:
             self.listings.start()
+        else:
+            self.wire.http_ports = (self.port or 0, self.https_port or 0)
         self.broker.rates.sources.append(self._producers)
         self._looking = asyncio.get_running_loop().create_task(self._look(), name="http-look")
 

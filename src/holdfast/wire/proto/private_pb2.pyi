@@ -145,3 +145,19 @@ class CommandProgressAdvance(_message.Message):
     to: int
     incarnation: bytes
     def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., reset_number: _Optional[int] = ..., to: _Optional[int] = ..., incarnation: _Optional[bytes] = ...) -> None: ...
+
+class CommandHttpPorts(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    def __init__(self, request_id: _Optional[int] = ...) -> None: ...
+
+class CommandHttpPortsResponse(_message.Message):
+    __slots__ = ("request_id", "http_port", "https_port")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    HTTP_PORT_FIELD_NUMBER: _ClassVar[int]
+    HTTPS_PORT_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    http_port: int
+    https_port: int
+    def __init__(self, request_id: _Optional[int] = ..., http_port: _Optional[int] = ..., https_port: _Optional[int] = ...) -> None: ...
