@@ -61,9 +61,21 @@ nb::list list_segments(const std::string& directory) {
     return out;
 }
 
+Point point_of(const std::string& name) {
+    const auto found = point_by_name(name);
+    if (!found) throw Error(Code::misuse, "there is no point named " + name);
+    return *found;
+}
+
+// A thread that holds the GIL releases it while it stands at a point, so that the others go on.
+void stand_without_gil(Point point) {
+    if (!PyGILState_Check()) return detail::stand_still(point);
+    GilRelease release;
+    detail::stand_still(point);
+}
+
 void arm_point(const std::string& point, const std::string& action, u64 countdown) {
-    auto found = point_by_name(point);
-    if (!found) throw Error(Code::misuse, "there is no point named " + point);
+    const Point found = point_of(point);
     PointAction what = PointAction::kill;
     if (action == "stop")
         what = PointAction::stop;
@@ -71,9 +83,12 @@ void arm_point(const std::string& point, const std::string& action, u64 countdow
         what = PointAction::exit;
     else if (action == "fork")
         what = PointAction::fork;
+    else if (action == "stand")
+        what = PointAction::stand;
     else if (action != "kill")
-        throw Error(Code::misuse, "an armed point can kill, stop, exit or fork, not " + action);
-    arm(*found, what, countdown);
+        throw Error(Code::misuse,
+                    "an armed point can kill, stop, exit, fork or stand, not " + action);
+    arm(found, what, countdown);
 }
 
 nb::list points() {
@@ -163,6 +178,10 @@ NB_MODULE(_core, module) {
     module.def("arm", &arm_point, nb::arg("point"), nb::arg("action") = "kill",
                nb::arg("countdown") = 1);
     module.def("disarm", &disarm);
+    detail::stand_at = &stand_without_gil;
+    module.def("is_standing",
+               [](const std::string& point) { return is_standing(point_of(point)); });
+    module.def("go_on", [](const std::string& point) { go_on(point_of(point)); });
     module.def("points", &points);
     nb::class_<Alarm>(module, "Alarm")
         .def(nb::init<>())

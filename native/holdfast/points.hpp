@@ -1,4 +1,4 @@
-// Named crash points: places where a test lets this very process die, stop or exit.
+// Named crash points: places where a test lets this very process die, stop or exit, or one of its threads stand still.
 //
 // Production pays one relaxed load and a branch that is never taken. There is one armed point per process, because
 // whoever dies there needs no second one.
@@ -79,10 +79,11 @@ constexpr std::optional<Point> point_by_name(std::string_view name) {
 }
 
 enum class PointAction : int {
-    kill,  // SIGKILL: nothing runs any more, not even a destructor
-    stop,  // SIGSTOP: alive but silent, until somebody sends SIGCONT
-    exit,  // _exit(kPointExitStatus): gone without destructors, with a status to recognise
-    fork,  // fork(): two processes go on in the middle of it
+    kill,   // SIGKILL: nothing runs any more, not even a destructor
+    stop,   // SIGSTOP: alive but silent, until somebody sends SIGCONT
+    exit,   // _exit(kPointExitStatus): gone without destructors, with a status to recognise
+    fork,   // fork(): two processes go on in the middle of it
+    stand,  // this thread stands here until go_on(point); the other threads of its process go on
 };
 
 inline constexpr int kPointExitStatus = 86;
@@ -92,7 +93,19 @@ inline std::atomic<Point> armed_point{Point::none};
 inline std::atomic<PointAction> armed_action{PointAction::kill};
 inline std::atomic<u64> armed_countdown{0};
 
-[[gnu::noinline, gnu::cold]] inline void fire() {
+enum Standing : u32 { nobody, stands, goes_on };
+inline std::array<std::atomic<u32>, static_cast<std::size_t>(Point::count_)> standing{};
+
+inline void stand_still(Point point) {
+    std::atomic<u32>& word = standing[static_cast<std::size_t>(point)];
+    word.store(stands, std::memory_order_release);  // pairs with: is_standing
+    word.wait(stands, std::memory_order_acquire);   // pairs with: go_on
+    word.store(nobody, std::memory_order_relaxed);
+}
+// The bindings release the GIL around it.
+inline void (*stand_at)(Point) = &stand_still;
+
+[[gnu::noinline, gnu::cold]] inline void fire(Point point) {
     if (armed_countdown.fetch_sub(1, std::memory_order_relaxed) != 1) return;
     armed_point.store(Point::none,
                       std::memory_order_relaxed);  // a stopped process goes on unharmed
@@ -107,6 +120,9 @@ inline std::atomic<u64> armed_countdown{0};
             ::_exit(kPointExitStatus);
         case PointAction::fork:
             if (::fork() < 0) ::_exit(kPointExitStatus);
+            break;
+        case PointAction::stand:
+            stand_at(point);
             break;
     }
 }
@@ -135,7 +151,21 @@ inline bool is_armed(Point point) {
 
 inline void at(Point point) {
     if (detail::armed_point.load(std::memory_order_relaxed) == point) [[unlikely]]
-        detail::fire();
+        detail::fire(point);
+}
+
+// True while a thread stands at `point`.
+inline bool is_standing(Point point) {
+    return detail::standing[static_cast<std::size_t>(point)].load(std::memory_order_acquire) ==
+           detail::stands;  // pairs with: stand_still
+}
+
+inline void go_on(Point point) {
+    std::atomic<u32>& word = detail::standing[static_cast<std::size_t>(point)];
+    u32 expected = detail::stands;
+    if (word.compare_exchange_strong(expected, detail::goes_on,
+                                     std::memory_order_release))  // pairs with: stand_still
+        word.notify_all();
 }
 
 }  // namespace holdfast

@@ -133,11 +133,9 @@ class QueueAttachment {
         message_damaged_ = false;
         if (pending_damage_.what != nullptr) [[unlikely]]
             return report_damage();
-        // A burial lets other threads in, who get as well: what this call has taken is then its own.
-        const bool buries = params_.max_deliveries != 0;
-        std::vector<Taken> own;
-        if (buries) own.swap(scratch_);
-        std::vector<Taken>& taken = buries ? own : scratch_;
+        // A burial lets other threads in, which get as well: what this call has taken is its own.
+        std::vector<Taken> taken;
+        taken.swap(scratch_);
         if (taken.size() < wanted) taken.resize(wanted);
         Verdict verdict;
         for (;;) {
@@ -147,12 +145,12 @@ class QueueAttachment {
             if (probe) count_recovery();
             if (verdict != Verdict::ok) break;
             tick();
-            if (buries) count = bury_some(taken, count);
+            if (params_.max_deliveries != 0) count = bury_some(taken, count);
             if (count == 0) continue;
             verdict = accept(out, {taken.data(), count});
             break;
         }
-        if (own.size() > scratch_.size()) own.swap(scratch_);
+        if (taken.size() > scratch_.size()) taken.swap(scratch_);
         return verdict;
     }
 

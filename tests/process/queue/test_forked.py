@@ -1,38 +1,71 @@
 """fork() in the middle of an operation, at every named point: the child changes nothing, the parent goes on.
 
-Both go on behind the point, the child on its private copy of the queue.
+Either another thread forks while one stands at the point, or the thread itself: then both go on behind the
+point, the child on its private copy of the queue.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast import Empty, Queue, _core
 from tests.kit.processes import Start, hear, tell
+from tests.kit.queue.points import CASES, OPERATIONS, uncovered
 from tests.kit.queue.queues import fill
 
-OPERATIONS = {
-    "put": [
-        *(each for each in _core.points() if each.startswith("put_")),
-        *("many_inner", "pad_claimed", "reclaimed"),
-    ],
-    "get": ["take_claimed", "take_moved", "settle_begin", "settled"],
-    "give back": ["back_begin", "back_returned", "back_announced"],
-    "recover": [each for each in _core.points() if each.startswith("recover_")],
-    "close": ["close_marked"],
-    "attach": ["attach_locked", "attach_recovered", "attach_active"],
-    "detach": ["detach_begin", "detach_inactive"],
+ITSELF = {
+    **{each: points for each, points in OPERATIONS.items() if each not in ("fence", "create")},
+    "recover": [*OPERATIONS["recover"], "recover_blocking"],
+    "put behind the dead": [],
 }
-APART = {"fence_done", "create_file", "create_allocated", "create_initialised", "create_linked", "none"}
-"""fence_done is followed by nothing but a bell; creating has no queue yet."""
+"""fence_done is followed by nothing but a bell. In the middle of creating, only another thread forks."""
 
 
 def test_every_point_is_covered() -> None:
-    assert {each for points in OPERATIONS.values() for each in points} | APART == {*_core.points()}
+    assert uncovered() == set()
+
+
+def fork_beside(directory: str, cases: list[tuple[str, str]]) -> None:
+    """At each point a thread stands, and another forks."""
+    import shutil
+
+    from tests.kit.queue.points import World, standing
+
+    for operation, point in cases:
+        os.environ["HOLDFAST_RUNTIME_DIR"] = place = f"{directory}/{point}"
+        Path(place).mkdir()
+        world = World(operation)
+        with standing(world.q, operation, point) as end:
+            pid = os.fork()
+            if pid == 0:
+                refused = 0
+                for q in (world.q, world.other):
+                    for call, args in {"put": (b"child", 0), "get": (0,), "recover": (), "close": ()}.items():
+                        try:
+                            getattr(q, call)(*args)
+                        except holdfast.Misuse:
+                            refused += 1
+                with Queue.open("q") as anew:  # a new attachment is what it may have
+                    anew.stats()
+                os._exit(refused)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            book = world.meanwhile(world.other)
+            mine = end()
+        world.settle(book, mine)
+        tell((operation, point, status))
+        shutil.rmtree(place)
+
+
+def test_a_thread_forks_while_another_stands_at_the_point(start: Start, runtime_directory: Path) -> None:
+    child = start(fork_beside, str(runtime_directory), CASES)
+    for case in CASES:
+        assert child.hear() == (*case, 8), "all that the child tried was refused"
+    child.wait()
 
 
 def fork_in_the_middle(operation: str, point: str) -> None:
@@ -95,7 +128,7 @@ def all_of(q: Queue) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("operation", "point"), [(each, point) for each, points in OPERATIONS.items() for point in points]
+    ("operation", "point"), [(each, point) for each, points in ITSELF.items() for point in points]
 )
 def test_a_child_of_the_middle(start: Start, operation: str, point: str) -> None:
     with Queue.create("q", capacity=64 * 16, participants=6) as q:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast import Empty, Queue, TooManyParticipants, _core
 from tests.kit.processes import Child, Start, hear, tell
+from tests.kit.queue.points import CASES, Book, World, uncovered
 from tests.kit.queue.queues import fill
 
 RECOVER = [each for each in _core.points() if each.startswith("recover_")]
@@ -144,36 +148,50 @@ def test_the_slot_of_the_dead_waits_for_a_stopped_recoverer(start: Start) -> Non
         recoverer.wait()
 
 
-@pytest.mark.parametrize(
-    "point", ["detach_begin", "detach_inactive", "reclaimed", "take_moved", "fence_done"]
-)
-def test_other_points_at_which_one_may_stop(start: Start, point: str) -> None:
-    """Whatever it was in the middle of, the others put and get."""
-    with make(stall_limit=0.01) as q:
-        if point == "fence_done":
-            slow = start(stop_at, "put_claimed")
-            slow.wait_stopped()
-        fill(q, b"x") if point == "reclaimed" else q.put_many([b"x"] * 5)
-        child = start(stop_at, point)
-        child.wait_stopped()
-        had = len(drained(q))
-        assert had >= 4
-        for _ in range(20):  # less than the ring: what the stopped one holds is never taken from it
-            q.put(b"y", timeout=1)
-            assert q.get_bytes(timeout=1) == b"y"
-        q.put(b"last")  # for one that has none yet
-        child.go_on()
-        child.wait()
-        assert q.check() == []
+def do_as_told() -> None:
+    """Does each operation that it is told, and stops itself in the middle of it."""
+    from tests.kit.queue.points import NAME, operate
+
+    while True:
+        directory, operation, point = hear()
+        os.environ["HOLDFAST_RUNTIME_DIR"] = directory
+        q = Queue.open(NAME)
+        tell("attached")
+        hear()
+        _core.arm(point, "stop", 1)
+        book = operate(q, operation)
+        _core.disarm()
+        q.detach()
+        tell((book.put, book.settled))
 
 
-def stop_at(point: str) -> None:
-    q = Queue.open("q")
-    _core.arm(point, "stop", 1)
-    if point.startswith("put"):
-        q.put(b"slow")
-        return
-    q.get_bytes(timeout=5)
-    if point == "reclaimed":
-        q.put(b"x")
-    q.detach()
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Child]:
+    """One process for all points: it goes on after each of them."""
+    child = Child(do_as_told)
+    yield child
+    child.end()
+
+
+def test_every_point_is_covered() -> None:
+    assert uncovered() == set()
+
+
+@pytest.mark.parametrize(("operation", "point"), CASES)
+def test_one_that_stopped_at_any_point_stops_nobody(
+    worker: Child, runtime_directory: Path, operation: str, point: str
+) -> None:
+    """Whatever it was in the middle of, the others put, get, recover and create; then it goes on."""
+    world = World(operation, lambda: told(worker, (str(runtime_directory), operation, point)))
+    worker.tell("go")
+    worker.wait_stopped()
+    book = world.meanwhile(world.other)
+    if operation == "create":
+        world.meanwhile_creating()
+    worker.go_on()
+    world.settle(book, Book(*worker.hear()))
+
+
+def told(worker: Child, words: object) -> None:
+    worker.tell(words)
+    assert worker.hear() == "attached"

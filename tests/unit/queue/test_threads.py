@@ -14,6 +14,7 @@ from holdfast import Closed, Misuse, Queue, Timeout
 from tests.kit.processes import until
 from tests.kit.queue.queues import drain, fill
 from tests.kit.queue.segments import waiting
+from tests.kit.queue.threads import main
 
 
 def run_all(*bodies: Callable[[], None]) -> None:
@@ -85,6 +86,11 @@ def test_threads_share_one_queue(size: int) -> None:
         stats = q.stats()
         assert stats.put == stats.settled == stats.delivered == producers * each
         assert q.check() == []
+
+
+def test_every_call_at_once() -> None:
+    """As it also runs under the thread sanitizer (tests/process/core/test_bindings_sanitised.py)."""
+    main(1)
 
 
 def test_one_thread_waits_while_another_puts(q: Queue) -> None:

@@ -1,0 +1,148 @@
+"""Core and bindings under the thread sanitizer, and under those for addresses and undefined behaviour.
+
+The extension is compiled anew with each (a minute each), so all of it is for `make nightly`. In `make test`
+the core alone is under the same sanitizers (test_thread_sanitizer.py, test_native.py). What only the bindings
+can do wrong is found there by what threads get (tests/unit/queue/test_threads.py, test_points_threads.py).
+
+Nothing is suppressed: CPython's own locks, the GIL among them, are those of the C library, which it sees.
+One build has mutants in it, chosen at run time: a run that reports nothing must be able to.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit import sanitised
+from tests.kit.native import CHOICE, Mutant
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
+
+RACES = (
+    Mutant(
+        "spin-plain",
+        "a thread that spins without the GIL reads a shared word that is not atomic",
+        "holdfast/queue_attachment.hpp",
+        "u64 read = unsealed(memory_.load(queue_.words.read, std::memory_order_relaxed));",
+        "u64 read = unsealed(MUTANT ? *static_cast<volatile u64*>(queue_.words.read)"
+        " : memory_.load(queue_.words.read, std::memory_order_relaxed));",
+        "queues",
+    ),
+    Mutant(
+        "put-without-gil",
+        "a put of several small messages runs without the GIL, on the state of an object that threads share",
+        "bindings/queue.cpp",
+        "return self->attachment->put(payloads, false) == Verdict::ok ||",
+        """if (MUTANT && payloads.size() > 1 && payloads[0].size + payloads[1].size < 2000) {
+            GilRelease release;
+            if (self->attachment->put(payloads.first(2), false) == Verdict::full) relax();
+        }
+        return self->attachment->put(payloads, false) == Verdict::ok ||""",
+        "queues",
+    ),
+    Mutant(
+        "push-unlocked",
+        "rounds are handed to the writer's thread without the lock",
+        "holdfast/round_queue.hpp",
+        """const std::lock_guard lock(mutex_);
+            if (waiting_.empty()) since_ = Clock::now();""",
+        """std::unique_lock lock(mutex_, std::defer_lock);
+            if (!MUTANT) lock.lock();
+            if (waiting_.empty()) since_ = Clock::now();""",
+        "writer",
+    ),
+    Mutant(
+        "poll-unlocked",
+        "the writer's report is read while its thread may write it",
+        "holdfast/writer.hpp",
+        """const std::lock_guard lock(queue_->mutex());
+        return report_;""",
+        """std::unique_lock lock(queue_->mutex(), std::defer_lock);
+        if (!MUTANT) lock.lock();
+        return report_;""",
+        "writer",
+    ),
+)
+TAKEN_SHARED = Mutant(
+    "taken-shared",
+    "what a call has taken stands in memory that all calls of the object share",
+    "holdfast/queue_attachment.hpp",
+    """std::vector<Taken> taken;
+        taken.swap(scratch_);""",
+    """std::vector<Taken> own;
+        if (!(MUTANT)) own.swap(scratch_);
+        std::vector<Taken>& taken = MUTANT ? scratch_ : own;""",
+    "points",
+)
+
+PYTEST = (
+    "import sys, pytest\n"
+    "from tests.kit import tiers\n"
+    "tiers.LIMIT_S.clear()\n"  # a sanitizer takes ten times as long
+    "sys.exit(pytest.main(sys.argv[1:]))\n"
+)
+OPTIONS = ("-q", "-n0", "-p", "no:cacheprovider")
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "queues": ("from tests.kit.queue import threads\nthreads.main(4)\n",),
+    "threads": (PYTEST, *OPTIONS, "tests/unit/queue", "tests/process/queue/test_threads_buried.py"),
+    "points": (PYTEST, *OPTIONS, "tests/unit/queue/test_points_threads.py"),
+    "writer": (PYTEST, *OPTIONS, "tests/unit/core/test_writer.py"),
+    "broker": (PYTEST, *OPTIONS, "tests/unit/core/test_log.py", "tests/unit/broker/test_api.py"),
+}
+WHOLE = ("queues", "threads", "writer", "broker")
+NUMBERS = {mutant.name: str(number) for number, mutant in enumerate((*RACES, TAKEN_SHARED), 1)}
+
+
+@pytest.fixture(scope="module")
+def threads() -> Path:
+    return sanitised.package("thread", ("-O1", "-g", "-fsanitize=thread"), (*RACES, TAKEN_SHARED))
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Path:
+    flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+    return sanitised.package("address", flags)
+
+
+class Sanitised:
+    """One run, and what the sanitizer reported: in files, for a test runner takes the screen's words."""
+
+    def __init__(self, package: Path, library: str, program: str, scratch: Path, **environment: str) -> None:
+        words, log = PROGRAMS[program], scratch / "report"
+        options = {
+            "HOLDFAST_NIGHTLY": "",  # a slice: each takes ten times as long
+            "ASAN_OPTIONS": f"log_path={log}:detect_leaks=0",  # CPython keeps much until its end
+            "UBSAN_OPTIONS": f"log_path={log}",
+            "TSAN_OPTIONS": f"log_path={log}:halt_on_error=0:exitcode=66",
+        }
+        found = sanitised.runtime(library)
+        self.done = sanitised.python(package, found, words[0], *words[1:], **options, **environment)
+        self.report = "".join(each.read_text() for each in sorted(scratch.glob("report*")))
+
+    def require_clean(self) -> None:
+        assert self.report == ""
+        assert self.done.returncode == 0, self.done.stdout + self.done.stderr
+
+
+@pytest.mark.parametrize("program", WHOLE)
+def test_no_race(threads: Path, tmp_path: Path, program: str) -> None:
+    Sanitised(threads, "tsan", program, tmp_path).require_clean()
+
+
+@pytest.mark.parametrize("mutant", RACES, ids=lambda mutant: mutant.name)
+def test_a_race_is_seen(threads: Path, tmp_path: Path, mutant: Mutant) -> None:
+    run = Sanitised(threads, "tsan", mutant.program, tmp_path, **{CHOICE: NUMBERS[mutant.name]})
+    assert "WARNING: ThreadSanitizer: data race" in run.report
+
+
+def test_state_that_calls_share_is_seen(threads: Path, tmp_path: Path) -> None:
+    """No access of it is a race, for it is under the GIL: threads at named points get what is another's."""
+    done = Sanitised(threads, "tsan", "points", tmp_path, **{CHOICE: NUMBERS["taken-shared"]}).done
+    assert done.returncode == 1
+    assert "test_the_same_object[get-take_claimed]" in done.stdout
+
+
+@pytest.mark.parametrize("program", WHOLE)
+def test_no_stray_access(addresses: Path, tmp_path: Path, program: str) -> None:
+    Sanitised(addresses, "asan", program, tmp_path).require_clean()
