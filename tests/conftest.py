@@ -62,19 +62,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    with guard.on() if folder_of(item) in CHECK else contextlib.nullcontext():
+    tests = item.config.rootpath / "tests"
+    with guard.on(tests) if folder_of(item) in CHECK else contextlib.nullcontext():
         return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test that takes longer than its folder allows."""
-    watch = Stopwatch()
-    result = yield
-    limit = None if NIGHTLY else LIMIT_S.get(folder_of(item))  # a night tries more in each
-    if limit is not None and (took := watch.seconds()) > limit:
-        pytest.fail(f"took {took:.2f} s; a test in tests/{folder_of(item)} may take {limit} s")
-    return result
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -95,7 +85,20 @@ def counts(record_property: Callable[[str, object], None]) -> Callable[[str], No
 
 
 @pytest.fixture(autouse=True)
-def runtime_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def in_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that takes longer than its folder allows, with the fixtures that are its own.
+
+    It is set up before them and ends after them; fixtures shared by several tests come before it.
+    """
+    folder, watch = folder_of(request.node), Stopwatch()
+    yield
+    limit = None if NIGHTLY else LIMIT_S.get(folder)  # a night tries more in each
+    if limit is not None and (took := watch.seconds()) > limit:
+        pytest.fail(f"took {took:.2f} s; a test in tests/{folder} may take {limit} s")
+
+
+@pytest.fixture(autouse=True)
+def runtime_directory(in_time: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """$HOLDFAST_RUNTIME_DIR: nothing of one test is seen by another, and nothing is left in /dev/shm."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-test.") as directory:
         monkeypatch.setenv("HOLDFAST_RUNTIME_DIR", directory)

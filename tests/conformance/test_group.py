@@ -85,11 +85,11 @@ def test_stable_is_what_a_majority_said_it_holds(engine: Engine) -> None:
         with pytest.raises(Misuse, match="not delivered"):
             group.hold(Position(last.view, last.index + 1))
         await site.meet()
-        await site.clock.sleep(0.05)
+        await site.clock.sleep(0.05)  # it must not become stable meanwhile
         assert recorder.story.stable < last
         if site.number <= site.members // 2:
             recorder.hold(last)
-        await site.clock.sleep(0.05)
+        await site.clock.sleep(0.05)  # nor now
         assert recorder.story.stable < last, "half of the members is no majority"
         await site.meet()
         recorder.hold(last)
@@ -167,7 +167,7 @@ def test_leave_is_clean(engine: Engine) -> None:
             with pytest.raises(Closed):
                 recorder.group.mcast(b"late")
             await recorder.group.leave()
-            await site.clock.sleep(0.05)
+            await site.clock.sleep(0.05)  # nothing must be told meanwhile
             assert told == (len(recorder.story.events), len(recorder.story.views))
         else:
             await site.until(lambda: len(recorder.story.views[-1].members) == site.members - 1)

@@ -17,6 +17,7 @@ from holdfast.ledger.layout import JOURNAL, LEDGERS, SNAPSHOTS
 from holdfast.ledger.store import Store
 from tests.kit.ledger import checks
 from tests.kit.ledger.store_world import SMALL, Life, SystemWorld, World, simulated
+from tests.kit.waiting import eventually
 
 
 @pytest.fixture(params=["native", "system", "sim"])
@@ -309,11 +310,15 @@ def test_a_snapshot_waits_until_what_it_captured_is_stable(world: World) -> None
         life.store.set_stable(Position(0, 0))
         await life.until(d)
         snapshot = asyncio.ensure_future(life.store.snapshot())
-        await asyncio.sleep(0.05)
+        running = life.store._running
+        await eventually(lambda: running is not None and running._capture_d == d)
+        later = life.mixture(1)
+        await life.until(later)
         assert not snapshot.done()
         life.store.set_stable(life.oracle.positions[d])
         await snapshot
         assert life.store.stats().snapshot_d == d
+        life.store.set_stable(life.oracle.positions[later])
 
     world.live(use)
 

@@ -70,11 +70,25 @@ def cpu_s(pid: int) -> float:
     return sum(int(each.read_text().split()[0]) for each in tasks) / 1e9
 
 
-def busy_share(pid: int, seconds: float) -> float:
-    """Return which part of a processor a process has used for so long: a busy machine makes it less."""
-    before, began = cpu_s(pid), time.monotonic()
-    time.sleep(seconds)
-    return (cpu_s(pid) - before) / (time.monotonic() - began)
+def wakeups(pid: int) -> int:
+    """Return how often the threads of a process have gone to sleep so far."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/status")
+    return sum(int(each.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0]) for each in tasks)
+
+
+def comes_to_rest(pid: int, work_s: float, tries: int = 12) -> bool:
+    """Tell whether a process soon does next to nothing while this one wakes up fifty times.
+
+    Next to nothing: it wakes up less than half as often, and needs less than a hundredth of the processor
+    time `work_s` that it needed for some work before. What came before may still be settling.
+    """
+    for _ in range(tries):
+        woken, used = wakeups(pid), cpu_s(pid)
+        for _ in range(50):
+            time.sleep(0.01)  # nothing must happen meanwhile
+        if wakeups(pid) - woken < 25 and cpu_s(pid) - used < work_s / 100:
+            return True
+    return False
 
 
 def private_memory(pid: int) -> int:

@@ -50,6 +50,10 @@ class Tree:
     def text(self, path: str) -> str:
         return (self.root / path).read_text(encoding="utf-8", errors="replace")
 
+    @cache  # noqa: B019
+    def parsed(self, path: str) -> ast.Module:
+        return ast.parse(self.text(path))
+
     def has(self, path: str) -> bool:
         return (self.root / path).exists()
 
@@ -90,7 +94,7 @@ def imported_modules(tree: Tree, path: str) -> set[str]:
     if not path.endswith("/__init__.py"):
         package.pop()
     names: set[str] = set()
-    for node in ast.walk(ast.parse(tree.text(path))):
+    for node in ast.walk(tree.parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -141,11 +145,33 @@ def sessions_elsewhere(tree: Tree) -> Iterator[str]:
     for path in tree.matching("tests/**.py"):
         if path.startswith(("tests/spark/", "tests/kit/")):
             continue
-        for node in ast.walk(ast.parse(tree.text(path))):
+        for node in ast.walk(tree.parsed(path)):
             if not isinstance(node, ast.FunctionDef) or not (node.name[:5] == "test_" or node.decorator_list):
                 continue  # neither a test nor a fixture
             if "spark" in {each.arg for each in node.args.args}:
                 yield f"{path}:{node.lineno}: {node.name} asks for `spark`; it belongs to tests/spark"
+
+
+CLOCKS = ("monotonic", "perf_counter", "process_time", "thread_time")
+
+
+def asserted_durations(tree: Tree) -> Iterator[str]:
+    """An assertion of how long something took: tests count, compare within one run, or have virtual time."""
+    for path in tree.matching("tests/**.py"):
+        if path == "tests/kit/waiting.py":  # a wait is not shorter than its own timeout
+            continue
+        for node in ast.walk(tree.parsed(path)):
+            if not isinstance(node, ast.Assert):
+                continue
+            for each in ast.walk(node.test):
+                if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Sub) and reads_clock(each.left):
+                    yield f"{path}:{node.lineno}: asserts a duration; use `waits_out`, a count or a ratio"
+
+
+def reads_clock(node: ast.AST) -> bool:
+    """Tell whether an expression is a call like `time.monotonic()`."""
+    called = node.func if isinstance(node, ast.Call) else None
+    return isinstance(called, ast.Attribute) and called.attr.removesuffix("_ns") in CLOCKS
 
 
 def dead_examples(tree: Tree) -> Iterator[str]:
@@ -217,7 +243,7 @@ def native_functions(code: str) -> Iterator[tuple[str, int, int]]:
 def long_functions(tree: Tree) -> Iterator[str]:
     """A function that does not fit on a page."""
     for path in tree.matching("**.py"):
-        for node in ast.walk(ast.parse(tree.text(path))):
+        for node in ast.walk(tree.parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 documentation = ast.get_docstring(node, clean=False) or ""
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1 - len(documentation.splitlines())
@@ -370,6 +396,7 @@ RULES: list[Callable[[Tree], Iterator[str]]] = [
     dead_modules,
     sessions_elsewhere,
     tests_import_tests,
+    asserted_durations,
     dead_examples,
     site_navigation,
     long_files,

@@ -7,21 +7,22 @@ larger slices with seeds that move on (`tests/kit/slices.py`).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import pytest
 
 CHECK = ("unit", "conformance", "simulation")
 FOLDERS = (*CHECK, "process", "pulsar", "spark", "mutants", "torture", "repo")
 LIMIT_S = {"unit": 1.0}
-"""How long a test of this folder may take (`taken_s`)."""
+"""How long a test of this folder may take (`taken_s`), with its own fixtures but not with shared ones."""
 SLEEP_MAX_S = 0.02
 SLOWEST = 20
 COUNTS = "counts"
@@ -54,9 +55,9 @@ class Guard:
             raise AssertionError(f"{event} in a test of `make check`: it belongs to tests/process")
 
     @contextlib.contextmanager
-    def on(self) -> Iterator[None]:
-        """Guard what runs meanwhile in this process."""
-        really = time.sleep
+    def on(self, tests: Path) -> Iterator[None]:
+        """Guard what runs meanwhile in this process; `tests` is the folder whose code must not pause."""
+        really, really_async = time.sleep, asyncio.sleep
 
         def sleep(seconds: float | SupportsIndex) -> None:
             ours = threading.current_thread() is threading.main_thread()  # others may be of an earlier test
@@ -64,11 +65,25 @@ class Guard:
                 raise AssertionError(f"time.sleep({seconds}) in a test of `make check`: wait for a condition")
             really(seconds)
 
-        self.active, time.sleep = True, sleep
+        def async_sleep(delay: float, result: Any = None) -> Coroutine[Any, Any, Any]:
+            caller = sys._getframe(1).f_code.co_filename  # the product's own pauses are its business
+            if delay > SLEEP_MAX_S and in_real_time() and Path(caller).is_relative_to(tests):
+                raise AssertionError(
+                    f"asyncio.sleep({delay}) in a test of `make check`: wait for a condition or virtual time"
+                )
+            return really_async(delay, result)
+
+        self.active, time.sleep, asyncio.sleep = True, sleep, async_sleep
         try:
             yield
         finally:
-            self.active, time.sleep = False, really
+            self.active, time.sleep, asyncio.sleep = False, really, really_async
+
+
+def in_real_time() -> bool:
+    """Tell whether the running loop is one of asyncio's: simulated ones have virtual time."""
+    loop = asyncio._get_running_loop()
+    return loop is None or isinstance(loop, asyncio.BaseEventLoop)
 
 
 def pressure_s() -> float:

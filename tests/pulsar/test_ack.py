@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from tests.kit.server.wire_programs import data_of, nothing_comes, numbers, receive, send_all, until
@@ -157,8 +156,8 @@ def test_redeliver_all(client: Any, topic: str, admin: Any) -> None:
             producer.send(b"%d" % n)
         messages = receive(consumer, 5)
         consumer.acknowledge(messages[1])
-        while admin.stats(topic, name)["backlog"] > 4:  # the client collects acknowledgements for 100 ms
-            time.sleep(0.01)
+        # the client collects acknowledgements for 100 ms
+        until(lambda: admin.stats(topic, name)["backlog"] == 4)  # noqa: B023  (called at once)
         consumer.redeliver_unacknowledged_messages()
         again = receive(consumer, 4)
         assert data_of(again) == [b"0", b"2", b"3", b"4"], kind

@@ -329,7 +329,7 @@ def test_an_end_reaches_who_reads_late() -> None:
             stopping = threading.Thread(target=process.stop)
             stopping.start()
             until(lambda: not sending.is_alive() or not _listens(process))
-            time.sleep(0.2)  # so long it does not read
+            time.sleep(0.2)  # it does not read: nothing must be taken back meanwhile
             heard = raw.closed()
             sending.join()
             stopping.join()

@@ -11,13 +11,43 @@ import pytest
 from tests.kit.tiers import taken_s
 
 BUSY = """
-import time
-def test_busy():
-    end = time.thread_time() + 1.2
+import pytest, time
+def work(seconds):
+    end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
 """
+AROUND = f"""{BUSY}
+@pytest.fixture
+def busy():
+    work(0.6)
+    yield
+    work(0.6)
+def test_around(busy):
+    assert busy is None
+"""
+SHARED = f"""{BUSY}
+@pytest.fixture(scope='module')
+def busy():
+    work(1.2)
+def test_shared(busy):
+    assert busy is None
+"""
+BUSY += "def test_busy():\n    work(1.2)\n"
 SLEEPS = "import time\ndef test_sleeps():\n    time.sleep(0.1)\n"
+PAUSES = "import asyncio\ndef test_pauses():\n    asyncio.run(asyncio.wait_for(pause(), 5))\n"
+PAUSES += "async def pause():\n    await asyncio.sleep(0.1)\n"
+VIRTUAL = """
+import asyncio
+from holdfast.group.sim.loop import SimLoop
+from holdfast.group.randomness import SeededRandomness
+async def pause():
+    await asyncio.sleep(3600)
+def test_virtual():
+    loop = SimLoop(SeededRandomness(1))
+    loop.run_until_complete(pause())
+    loop.close()
+"""
 STARTS = "import subprocess\ndef test_starts():\n    subprocess.run(['true'])\n"
 FORKS = "import os\ndef test_forks():\n    os.waitpid(os.fork() or os._exit(0), 0)\n"
 LATE = "import pytest\n@pytest.mark.nightly\ndef test_late():\n    assert 'nightly' in 'nightly'\n"
@@ -25,13 +55,15 @@ FINE = "def test_fine(counts):\n    counts('3 tries')\n"
 
 
 PLANTED = {
-    "busy": BUSY,
     "sleeps": SLEEPS,
+    "pauses": PAUSES,
+    "virtual": VIRTUAL,
     "starts": STARTS,
     "forks": FORKS,
     "late": LATE,
     "fine": FINE,
 }
+SLOW = {"unit": {"busy": BUSY, "around": AROUND, "shared": SHARED}, "process": {"busy": BUSY}}
 
 
 def run(root: Path, planted: dict[str, str], *options: str) -> tuple[int, str]:
@@ -61,7 +93,11 @@ def run(root: Path, planted: dict[str, str], *options: str) -> tuple[int, str]:
 def told(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Run every planted test in each folder of `make check`, and in one that is not; return the output."""
     folders = ("unit", "conformance", "simulation", "process")
-    planted = {f"{folder}/test_{name}.py": text for folder in folders for name, text in PLANTED.items()}
+    planted = {
+        f"{folder}/test_{name}.py": text
+        for folder in folders
+        for name, text in {**PLANTED, **SLOW.get(folder, {})}.items()
+    }
     status, told = run(tmp_path_factory.mktemp("planted"), planted)
     assert status == 1, told
     return told
@@ -74,6 +110,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("starts", "subprocess.Popen in a test of `make check`"),
         ("forks", "os.fork in a test of `make check`"),
         ("sleeps", "time.sleep(0.1) in a test of `make check`"),
+        ("pauses", "asyncio.sleep(0.1) in a test of `make check`"),
     ],
 )
 def test_no_process_and_no_sleep_in_check(told: str, folder: str, name: str, words: str) -> None:
@@ -81,9 +118,17 @@ def test_no_process_and_no_sleep_in_check(told: str, folder: str, name: str, wor
     assert words in told
 
 
-def test_a_unit_test_over_a_second_fails(told: str) -> None:
-    assert "FAILED tests/unit/test_busy.py::test_busy - Failed: took " in told
+@pytest.mark.parametrize("name", ["busy", "around"])
+def test_a_unit_test_over_a_second_fails(told: str, name: str) -> None:
+    """Also where its own fixture takes the time."""
+    assert f"ERROR tests/unit/test_{name}.py::test_{name} - Failed: took " in told
     assert "a test in tests/unit may take 1.0 s" in told
+
+
+@pytest.mark.parametrize("name", ["shared", "virtual"])
+def test_shared_fixtures_and_virtual_time_do_not_count(told: str, name: str) -> None:
+    assert f"PASSED tests/unit/test_{name}.py::test_{name}" in told
+    assert f"ERROR tests/unit/test_{name}.py" not in told
 
 
 @pytest.mark.parametrize(
@@ -98,7 +143,7 @@ def test_what_a_test_takes(elapsed: float, processor: float, pressed: float, tak
     assert taken_s(elapsed, processor, pressed) == pytest.approx(taken)
 
 
-@pytest.mark.parametrize("name", ["starts", "forks", "sleeps", "busy", "fine"])
+@pytest.mark.parametrize("name", ["starts", "forks", "sleeps", "pauses", "busy", "fine"])
 def test_other_folders_may(told: str, name: str) -> None:
     assert f"PASSED tests/process/test_{name}.py::test_{name}" in told
 
@@ -106,7 +151,7 @@ def test_other_folders_may(told: str, name: str) -> None:
 def test_what_a_run_says_of_itself(told: str) -> None:
     lines = told.splitlines()
     assert lines.count("test_fine: 3 tries") == 4
-    assert ["process", "5", "passed"] in [line.split()[:3] for line in lines]
+    assert ["process", "7", "passed"] in [line.split()[:3] for line in lines]
     assert any(line.endswith(" s  tests/process/test_busy.py::test_busy") for line in lines)
     assert "slowest 20 tests" in told
     assert "4 deselected" in told
@@ -121,3 +166,11 @@ def test_a_folder_that_nobody_knows(tmp_path: Path) -> None:
 def test_nightly(tmp_path: Path) -> None:
     status, told = run(tmp_path, {"process/test_late.py": LATE}, "--nightly")
     assert (status, "1 passed" in told) == (0, True), told
+
+
+def test_a_folder_is_chosen_by_its_mark(tmp_path: Path) -> None:
+    """`-m unit` runs the tests of tests/unit and no other, though no test file says its mark."""
+    planted = {f"{folder}/test_fine.py": FINE for folder in ("unit", "simulation", "process")}
+    status, told = run(tmp_path, planted, "-m", "unit")
+    assert (status, "1 passed, 2 deselected" in told) == (0, True), told
+    assert "PASSED tests/unit/test_fine.py::test_fine" in told

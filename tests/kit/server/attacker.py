@@ -58,17 +58,18 @@ ATTACKS: dict[str, Attack] = {
     "refusals": Attack(lambda n: frame_of(Type.LOOKUP, b"", request_id=n, topic="!/" * 30_000), at_once=20),
     "schemas": Attack(lambda n: frame_of(Type.GET_SCHEMA, b"", request_id=n, topic=full("attacked")), schema),
 }
+BUSY = Attack(lambda n: frame_of(Type.LOOKUP, b"", request_id=n, topic=full("busy")))
+"""Small questions, as many as an attack has: the load that attacks are compared with."""
 
 
 def attack(url: str, name: str) -> None:
     """Send without end, and read the answers as they come."""
     os.nice(19)  # the server is to be held up, and not the machine
-    chosen = ATTACKS[name]
+    chosen = ATTACKS.get(name, BUSY)
     with Raw(url) as raw:
         if chosen.prepare is not None:
             chosen.prepare(raw)
         frames = b"".join(chosen.make(number) for number in range(chosen.at_once))
-        print("ready", flush=True)
         threading.Thread(target=drain, args=(raw.socket,), daemon=True).start()
         raw.socket.settimeout(60)
         while True:
@@ -76,9 +77,12 @@ def attack(url: str, name: str) -> None:
 
 
 def drain(channel: socket.socket) -> None:
+    """Read all answers; the first of them shows that the server is being attacked."""
     with contextlib.suppress(OSError):
-        while channel.recv(1 << 20):
-            pass
+        answered = channel.recv(1)
+        print("ready", flush=True)
+        while answered:
+            answered = channel.recv(1 << 20)
 
 
 if __name__ == "__main__":

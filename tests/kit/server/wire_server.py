@@ -141,13 +141,18 @@ class Door:
 
     async def slow_resets(self, seconds: float) -> None:
         """A reset takes so much longer, from its beginning to its event."""
-        real = _CARRY_OUT
+        real, self._slowed = _CARRY_OUT, 0
 
-        async def slow(self: Resetting, *arguments: Any) -> Any:
+        async def slow(resetting: Resetting, *arguments: Any) -> Any:
             await asyncio.sleep(seconds)
-            return await real(self, *arguments)
+            self._slowed += 1
+            return await real(resetting, *arguments)
 
         Resetting._carry_out = slow  # type: ignore[method-assign, assignment]
+
+    async def slowed(self) -> int:
+        """Return how many resets took longer since `slow_resets`."""
+        return self._slowed
 
     async def call(self, name: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         own = getattr(self, name, None)

@@ -230,7 +230,7 @@ def test_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
         "with progress('reading', sys.argv[1]):\n"
         "    for _ in range(10):\n"
         "        open(sys.argv[1] + '/file', 'rb').read(100_000)\n"
-        "        time.sleep(0.1)\n"
+        "        time.sleep(0.1)\n"  # a slow program: the test waits for its bar
     )
     (tmp_path / "file").write_bytes(bytes(1_000_000))
     command = [sys.executable, "-c", program, str(tmp_path)]

@@ -94,11 +94,16 @@ def test_the_end_waits_for_a_holder_that_dies(q: Queue, start: Start) -> None:
     child = start(hold_until_told, "q")
     child.hear()
     q.close()
-    timer = threading.Timer(0.05, child.kill)
-    timer.start()
+
+    def kill_when_waiting() -> None:
+        until(lambda: waiting("q", "data"))
+        child.kill()
+
+    killing = threading.Thread(target=kill_when_waiting)
+    killing.start()
     with q.get(timeout=10) as message:
         assert (bytes(message), message.redelivered) == (b"x", 1)
-    timer.join()
+    killing.join()
     with pytest.raises(Closed):
         q.get(timeout=10)
 

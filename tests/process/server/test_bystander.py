@@ -1,4 +1,4 @@
-"""A bystander is served while another client does its worst: its p99 stays within five times (nightly)."""
+"""A bystander is served while others do their worst: its p99 stays within five times of a busy server's."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ TOPICS = 2000
 ROUNDS = 300
 TIMES = 5.0
 TRIES = 3
-LEAST_MS = 4.0
-"""A p99 below this is good, whatever it was without: clocks and a shared machine are no finer."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +66,7 @@ def p99_ms(process: ServerProcess) -> float:
 
 @contextlib.contextmanager
 def attacked(process: ServerProcess, name: str) -> Iterator[None]:
-    """Two clients, each in a process of its own, until the end."""
+    """Attack by two clients, each in a process of its own; without a name they ask small questions."""
     command = [*module_command(KIT / "server/attacker.py"), process.url, name]
     attackers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
     try:
@@ -85,18 +83,20 @@ def attacked(process: ServerProcess, name: str) -> Iterator[None]:
             each.stdout.close()
 
 
+# In `make test`: tests/process/server/test_asymmetry.py counts what each command costs, and
+# tests/mutants/test_asymmetry.py shows that it sees one that costs more than its share.
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_bystander_is_served(name: str, process: ServerProcess, counts: Callable[[str], None]) -> None:
-    without = beside = math.inf
+    honest = beside = math.inf
     for _ in range(TRIES):  # the best of each: others use this machine, too
-        without = min(without, p99_ms(process))
+        with attacked(process, ""):
+            honest = min(honest, p99_ms(process))
         with attacked(process, name):
-            time.sleep(0.5)
             beside = min(beside, p99_ms(process))
-    words = f"p99 {without:.2f} ms without, {beside:.2f} ms beside {name}"
+    words = f"p99 {honest:.2f} ms beside small questions, {beside:.2f} ms beside {name}"
     counts(words)
-    assert beside <= max(LEAST_MS, TIMES * without), words
+    assert beside <= TIMES * honest, words
 
 
 def test_every_attack_is_a_row_of_the_table() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.processes import Start, busy_share, private_memory, until
+from tests.kit.processes import Start, comes_to_rest, cpu_s, private_memory, until
 from tests.kit.served import Served, served
 from tests.kit.server.wire_raw import Raw, Type, full, sends
 from tests.kit.slices import pick
@@ -61,6 +61,7 @@ def publish_all(raws: list[Raw], data: bytes, each: int) -> float:
     """All connections at once, without waiting for each other: how long it took until the last receipt."""
     selector = selectors.DefaultSelector()
     begin = time.monotonic()
+    limit = begin + HANG_S
     left = {raw: memoryview(data) for raw in raws}
     heard = dict.fromkeys(raws, 0)
     rest = {raw: bytearray() for raw in raws}
@@ -69,7 +70,7 @@ def publish_all(raws: list[Raw], data: bytes, each: int) -> float:
         raw.socket.setblocking(False)
         selector.register(raw.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, raw)
     while left_over:
-        assert time.monotonic() - begin < HANG_S, f"{left_over} of {len(raws)} wait for receipts"
+        assert time.monotonic() < limit, f"{left_over} of {len(raws)} wait for receipts"
         for key, mask in selector.select(5.0):
             raw = key.data
             if mask & selectors.EVENT_WRITE:
@@ -91,7 +92,7 @@ def publish_all(raws: list[Raw], data: bytes, each: int) -> float:
 
 def test_many_connections_and_topics_and_fifty_busy_producers(tmp_path: Path) -> None:
     with served(tmp_path) as server:
-        empty = memory(server)
+        empty, before_s = memory(server), cpu_s(server.process.pid)
         idle = [Raw(server.url) for _ in range(CONNECTIONS)]
         for n, raw in enumerate(idle):
             raw.tell(Type.PRODUCER, topic=full(f"t{n % TOPICS}"), producer_id=1, request_id=1)
@@ -101,9 +102,8 @@ def test_many_connections_and_topics_and_fifty_busy_producers(tmp_path: Path) ->
         each_bytes = (crowd - empty) / CONNECTIONS
         assert each_bytes < 60 << 10, f"{each_bytes / 1024:.1f} KiB each"
 
-        # what came before may still be settling
-        quiet = any(busy_share(server.process.pid, 0.5) < 0.1 for _ in range(12))
-        assert quiet, "connections that do nothing keep it busy"
+        greeting_s = cpu_s(server.process.pid) - before_s
+        assert comes_to_rest(server.process.pid, greeting_s), "connections that do nothing keep it busy"
 
         each = 400
         with Raw(server.url) as one:

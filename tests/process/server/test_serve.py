@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jwt
@@ -22,7 +23,7 @@ from holdfast.wire.passwords import Hash, write_users
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.certificates import Authority
 from tests.kit.command import COMMAND
-from tests.kit.processes import busy_share, cpu_s, until
+from tests.kit.processes import Start, comes_to_rest, cpu_s, tell, until
 from tests.kit.served import Served, served
 
 HELLO = pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(client_version="test"))
@@ -387,6 +388,20 @@ def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
 # -- what it costs ------------------------------------------------------------------------------------
 
 
+def polls(pause_s: float) -> None:
+    tell("ready")
+    while True:
+        time.sleep(pause_s) if pause_s else None
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.005], ids=["spins", "polls"])
+def test_what_is_not_at_rest(pause_s: float, start: Start) -> None:
+    """A process that spins, and one that wakes up to look: the test below would notice either."""
+    child = start(polls, pause_s)
+    child.hear()
+    assert not comes_to_rest(child.pid, 1.0, tries=1)
+
+
 IMPORTS = "import aiohttp.web, google.protobuf.descriptor, jwt, holdfast.broker; print(time.process_time())"
 
 
@@ -395,8 +410,9 @@ def test_it_is_quick_and_small_and_quiet(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", f"import time; {IMPORTS}"], capture_output=True, check=True)
     with served(tmp_path / "data", http=True) as server:
         pid = server.process.pid
-        assert cpu_s(pid) < 4 * float(done.stdout)
+        started = cpu_s(pid)
+        assert started < 4 * float(done.stdout)
         assert admitted(server)
         memory = Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]
         assert int(memory) < 80 << 10
-        assert any(busy_share(pid, 0.5) < 0.01 for _ in range(12))  # it makes journal files for later first
+        assert comes_to_rest(pid, started)

@@ -16,6 +16,9 @@ import holdfast
 from holdfast.broker import Broker
 from holdfast.ledger.ids import MessageId
 from tests.kit.broker.brokers import on_broker
+from tests.kit.waiting import eventually, next_millisecond
+
+ORDERS = "persistent://public/default/orders"
 
 Answer = TypeVar("Answer")
 
@@ -141,9 +144,9 @@ def test_seek_and_reset_go_to_messages_and_times(tmp_path: Path) -> None:
     async def work(broker: Broker) -> None:
         async with broker.consumer("orders", "billing") as c, broker.producer("orders") as p:
             ids = await p.send_many([b"%d" % n for n in range(5)])
-            await asyncio.sleep(0.01)
+            next_millisecond()
             between = datetime.now(UTC)
-            await asyncio.sleep(0.01)
+            next_millisecond()
             await p.send_many([b"%d" % n for n in range(5, 10)])
             assert await take(c, 10) == [b"%d" % n for n in range(10)]
             await c.seek(ids[3])
@@ -244,7 +247,7 @@ def test_producers_with_access_modes(tmp_path: Path) -> None:
             with pytest.raises(holdfast.Busy):
                 await broker.producer("orders", name="b").open()
             waiting = asyncio.create_task(_opened(broker, "c", "wait-for-exclusive"))
-            await asyncio.sleep(0.05)
+            await eventually(lambda: broker.topic(ORDERS).state.waiting)
             assert not waiting.done()
             await a.send(b"a")
         c = await asyncio.wait_for(waiting, 5)
@@ -319,14 +322,10 @@ def test_ledgers_roll_and_what_is_acknowledged_goes(tmp_path: Path) -> None:
         async with broker.consumer("orders", "billing") as c, broker.producer("orders") as p:
             for _ in range(10):
                 await p.send_many([b"x" * 100] * 10)
-            async with asyncio.timeout(5):
-                while len(broker.admin.topic_stats("orders").ledgers) < 4:
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: len(broker.admin.topic_stats("orders").ledgers) >= 4)
             got = [await c.receive(timeout=5) for _ in range(100)]
             await c.ack_cumulative(got[79], receipt=True)
-            async with asyncio.timeout(5):
-                while broker.admin.topic_stats("orders").entries > 40:
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: broker.admin.topic_stats("orders").entries <= 40)
             assert broker.admin.subscription_stats("orders", "billing").backlog == 20
             await broker.admin.snapshot()
             await c.seek("earliest")

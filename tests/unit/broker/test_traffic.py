@@ -14,6 +14,7 @@ from holdfast.broker import Broker, traffic
 from holdfast.broker.limits import limits
 from holdfast.broker.traffic import Handed, Rates, TopicTraffic, handed, published, topic_counts
 from holdfast.errors import Exists, Misuse, NotFound
+from tests.kit.waiting import eventually
 
 
 def on_broker(path: Path, work: Callable[[Broker], Awaitable[None]], **options: Any) -> None:
@@ -61,8 +62,7 @@ def test_what_is_handed_out_is_counted_beyond_its_subscription(tmp_path: Path) -
         ):
             await c.receive_many(4, timeout=5)
             await r.receive_many(10, timeout=5)
-            while handed(topic).messages < 18:
-                await asyncio.sleep(0.001)
+            await eventually(lambda: handed(topic).messages >= 18)
             stats = broker.admin.subscription_stats("orders", "billing").dispatch
             assert stats is not None
             assert stats.consumers[0].delivered_messages == topic.dispatchers[1].handed.messages
@@ -145,11 +145,7 @@ def test_housekeeping_looks_at_the_counters(tmp_path: Path, monkeypatch: pytest.
             topic = broker.topic("persistent://public/default/orders")
             assert broker.rates.per_second(*topic_counts(broker, topic))[0] == 50.0
             assert broker.rates.per_second(("subscription", 1), Handed(50, 0))[0] == 50.0
-            for _ in range(500):
-                await asyncio.sleep(0.01)
-                if broker.rates.per_second(*topic_counts(broker, topic))[0] == 0.0:
-                    return
-            pytest.fail("nobody looked")
+            await eventually(lambda: broker.rates.per_second(*topic_counts(broker, topic))[0] == 0.0)
 
     on_broker(tmp_path, work, housekeeping_s=0.01)
 
@@ -223,11 +219,7 @@ def test_messages_expire_by_their_namespace(tmp_path: Path) -> None:
         async with broker.producer("orders") as p:
             await p.send_many([b"x"] * 3)
         await broker.admin.set_namespace_policies("public/default", ttl_s=0.01)
-        for _ in range(500):
-            await asyncio.sleep(0.01)
-            if broker.admin.subscription_stats("orders", "billing").backlog == 0:
-                return
-        pytest.fail("nothing expired")
+        await eventually(lambda: broker.admin.subscription_stats("orders", "billing").backlog == 0)
 
     on_broker(tmp_path, work, housekeeping_s=0.02)
 

@@ -16,6 +16,9 @@ from holdfast.ledger.publication import Publications
 from tests.kit.broker.brokers import on_broker
 from tests.kit.ledger import entry_bytes
 from tests.kit.processes import until
+from tests.kit.waiting import eventually
+
+ORDERS = "persistent://public/default/orders"
 
 
 async def opened(broker: Broker, name: str, access: Any) -> Any:
@@ -37,12 +40,10 @@ def test_who_gives_up_while_joining_leaves_no_session_behind(tmp_path: Path) -> 
         assert joining.cancelled()
         assert opening.cancelled()
         await broker.engine.settle()  # the sessions were opened ...
-        async with asyncio.timeout(5):
-            while broker.machine.state.sessions:  # ... and are being closed
-                await asyncio.sleep(0.001)
+        await eventually(lambda: not broker.machine.state.sessions)  # ... and are being closed
         async with broker.consumer("orders", "billing"), broker.producer("orders", access="exclusive") as p:
             waiting = asyncio.create_task(opened(broker, "w", "wait-for-exclusive"))
-            await asyncio.sleep(0.05)
+            await eventually(lambda: broker.topic(ORDERS).state.waiting)
             waiting.cancel()
             await asyncio.wait([waiting])
             await p.send(b"still mine")
@@ -102,9 +103,7 @@ def test_what_cannot_be_shown_to_readers_does_not_stop_the_broker(
             async with broker.producer("orders") as p:
                 await p.send(b"nails")
             assert broker.unshown
-        async with asyncio.timeout(5):
-            while broker.unshown:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not broker.unshown)
 
     on_broker(tmp_path, work, housekeeping_s=0.05)
 
@@ -123,14 +122,10 @@ def test_housekeeping_goes_on_after_an_error(tmp_path: Path, monkeypatch: pytest
             raise OSError(5, "Input/output error")
 
         with monkeypatch.context() as patch:
-            patch.setattr(broker.topic("persistent://public/default/orders"), "ordinal_at", broken)
-            async with asyncio.timeout(5):
-                while not told:
-                    await asyncio.sleep(0.01)
+            patch.setattr(broker.topic(ORDERS), "ordinal_at", broken)
+            await eventually(lambda: told)
         assert "housekeeping" in told[0]
-        async with asyncio.timeout(5):
-            while broker.admin.subscription_stats("orders", "s").backlog:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not broker.admin.subscription_stats("orders", "s").backlog)
         with pytest.raises(holdfast.Misuse, match="retention_s cannot be"):
             await broker.admin.set_policies("orders", retention_s=1e300)
 
@@ -145,9 +140,7 @@ def test_a_topic_without_subscriptions_keeps_to_its_own_retention(tmp_path: Path
                 for _ in range(5):
                     await p.send_many([b"x"] * 10)
                     await broker.admin.roll(topic)
-        async with asyncio.timeout(5):
-            while broker.admin.topic_stats("limited").entries:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not broker.admin.topic_stats("limited").entries)
         assert broker.admin.topic_stats("unlimited").entries == 50
 
     on_broker(tmp_path, work, housekeeping_s=0.05)

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import re
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.kit.cli.data import Cli, backlog
 from tests.kit.cli.data import cli as cli
 from tests.kit.cli.data import orders as orders
 from tests.kit.command import made
+from tests.kit.waiting import next_millisecond
 
 # -- topics -------------------------------------------------------------------------------------------
 
@@ -189,9 +189,9 @@ def test_a_subscription_is_moved(orders: Cli) -> None:
 
 def test_a_reset_to_a_time_lands_between_the_messages(orders: Cli) -> None:
     orders.says("subscription", "create", "orders", "billing")
-    time.sleep(0.02)
+    next_millisecond()
     between = datetime.now(UTC).isoformat()
-    time.sleep(0.02)
+    next_millisecond()
     orders.says("topic", "produce", "orders", "late")
     orders.says("subscription", "reset", "orders", "billing", "--to-time", between)
     assert backlog(orders) == ["late"]

@@ -136,7 +136,7 @@ def test_memory_of_a_frame_is_reused_only_when_nobody_has_it() -> None:
 # -- entries that the core makes -----------------------------------------------------------------------------
 
 
-@examples(test=80)
+@examples(test=50)
 @given(
     producer=texts,
     sequence=st.integers(0, (1 << 63) - 20),

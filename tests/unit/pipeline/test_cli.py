@@ -7,7 +7,6 @@ import io
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from holdfast.cli.spark import Interrupts, Steps, in_short, not_started, wait_fo
 from holdfast.errors import NotFound
 from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
 from holdfast.pipeline.inputs import silent
+from tests.kit.processes import until
 from tests.kit.spark.pipeline_cli import Capture, answered, said
 from tests.kit.spark.pipeline_world import data as data
 
@@ -194,8 +194,7 @@ def test_progress_is_for_terminals_only(capsys: Capture, monkeypatch: pytest.Mon
     with Steps() as steps:
         steps.spark = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=Tracker))  # type: ignore[assignment]
         steps("write", "20 entries")
-        while "writing 20 entries" not in terminal.getvalue():
-            time.sleep(0.01)
+        until(lambda: "writing 20 entries" in terminal.getvalue())
     assert "███████████████░░░░░░░░░░░░░░░  2 of 4 tasks" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\033[K")
 

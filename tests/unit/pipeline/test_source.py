@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,13 @@ from holdfast.pipeline.options import parse
 from holdfast.pipeline.reading import FilePlace, FileTopic
 from tests.kit.spark.source_rows import ORDERS, fill, read_all, reader, values
 from tests.kit.spark.sourced import broker as broker
+from tests.kit.waiting import next_millisecond
 
 
 def test_offsets_and_times(data: str, broker: BlockingBroker) -> None:
     fill(broker, 20)
-    time.sleep(0.02)
-    middle = time.time_ns() // 1_000_000
-    time.sleep(0.02)
+    middle = next_millisecond()
+    next_millisecond()
     fill(broker, 20)
     everything = [*range(20), *range(20)]
     assert values(reader(data)) == everything

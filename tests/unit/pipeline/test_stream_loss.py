@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -201,10 +202,11 @@ def test_what_a_subscription_says_may_be_shown_a_moment_later(
     running = Stream(data, told, **NAMED)
     assert running.batch() == [2, 3, 4]
     told.number, told.acked = 4, 8
-    publishing = threading.Timer(0.02, send, (broker, 3))
-    publishing.start()
+    looks_again = iter([lambda: send(broker, 3)])
+    paused = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: next(looks_again)())
+    monkeypatch.setattr(stream, "time", paused)
     assert running.batch() == []
-    publishing.join()
+    assert list(looks_again) == []
     assert running.position() == 8
 
 

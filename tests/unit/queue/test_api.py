@@ -17,6 +17,7 @@ import pytest
 
 from holdfast import Empty, Full, Message, Misuse, Queue, Timeout
 from tests.kit.queue.queues import drain, fill
+from tests.kit.waiting import waits_out
 
 # -- in ---------------------------------------------------------------------------------------------------
 
@@ -401,11 +402,9 @@ def test_put_many_beyond_half_the_capacity_goes_in_extents() -> None:
             q.put_many(messages, timeout=0.05)
         assert late.value.done == 0
         assert drain(q) == [b"%03d" % i for i in range(32)]
-        began = time.monotonic()
-        with pytest.raises(Timeout) as late:
+        with waits_out(0.05), pytest.raises(Timeout) as late:
             q.put_many(messages * 2, timeout=0.05)
         assert late.value.done == 32
-        assert time.monotonic() - began >= 0.05
         assert q.check() == []
 
 
@@ -443,10 +442,8 @@ def test_what_came_back_goes_first_oldest_first(q: Queue) -> None:
 def test_nothing_there(q: Queue, get: Callable[..., object]) -> None:
     with pytest.raises(Empty, match="queue q has no message"):
         get(q, timeout=0)
-    began = time.monotonic()
-    with pytest.raises(Timeout, match=r"queue q has no message .* after \d+\.\d\d\d s"):
+    with waits_out(0.1), pytest.raises(Timeout, match=r"queue q has no message .* after \d+\.\d\d\d s"):
         get(q, timeout=0.1)
-    assert time.monotonic() - began >= 0.1
     with pytest.raises(Misuse, match="timeout"):
         get(q, timeout=-1)
 
@@ -458,10 +455,8 @@ def test_no_room(q: Queue, put: Callable[..., object]) -> None:
     with pytest.raises(Full, match=r"queue q has no room for this put.*wait for a consumer") as full:
         put(q, b"x" * 992, timeout=0)
     assert full.value.pid is None, "nobody holds them"
-    began = time.monotonic()
-    with pytest.raises(Timeout, match=r"queue q has no room .* after \d+\.\d\d\d s"):
+    with waits_out(0.1), pytest.raises(Timeout, match=r"queue q has no room .* after \d+\.\d\d\d s"):
         put(q, b"x" * 992, timeout=0.1)
-    assert time.monotonic() - began >= 0.1
     with pytest.raises(Misuse, match="timeout"):
         put(q, b"x", timeout=float("nan"))
     q.get_bytes()
@@ -485,10 +480,8 @@ def test_spinning_changes_no_outcome(q: Queue, spin: float) -> None:
     q.spin = spin
     assert q.spin == pytest.approx(spin)
     for timeout in (0.005, 0.05):
-        began = time.monotonic()
-        with pytest.raises(Timeout):
+        with waits_out(timeout), pytest.raises(Timeout):
             q.get(timeout=timeout)
-        assert time.monotonic() - began >= timeout
     q.put(b"x")
     assert q.get_bytes(timeout=1) == b"x"
     with pytest.raises(Misuse, match="spin"):

@@ -17,6 +17,7 @@ from holdfast.wire.handshakes import after_handshake
 from holdfast.wire.limits import Admission
 from tests.kit.certificates import Authority
 from tests.kit.processes import until
+from tests.kit.waiting import eventually
 
 
 class Echo(asyncio.Protocol):
@@ -76,11 +77,7 @@ def serving(
         server = await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0)
         async with server:
             await asyncio.to_thread(work, server.sockets[0].getsockname()[1], door, client)
-            for _ in range(1000):
-                if door.count == 0:
-                    break
-                await asyncio.sleep(0.01)
-        assert door.count == 0
+            await eventually(lambda: door.count == 0)
 
     asyncio.run(main())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from holdfast.errors import Outdated
 from tests.kit.server import http_effects_checks
 from tests.kit.server.http_effects_checks import cursor, ledger_of
 from tests.kit.server.http_world import HttpWorld, T, http
+from tests.kit.waiting import next_millisecond
 
 __all__ = ["http"]
 
@@ -45,9 +45,8 @@ def test_what_a_reset_promises_holds_for_a_consumer(http: HttpWorld) -> None:
 
 def test_a_reset_to_a_time(http: HttpWorld) -> None:
     topic = http.topic(messages=3, subscription="s")
-    time.sleep(0.02)
-    middle = time.time_ns() // 1_000_000
-    time.sleep(0.02)
+    middle = next_millisecond()
+    next_millisecond()
 
     async def more() -> None:
         async with http.broker.producer(topic.rpartition("/")[2]) as p:

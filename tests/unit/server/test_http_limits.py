@@ -35,6 +35,7 @@ from holdfast.wire.http.server import ROUTES
 from tests.kit.certificates import Authority
 from tests.kit.processes import until
 from tests.kit.server.http_world import HttpWorld, T, http
+from tests.kit.waiting import eventually
 
 __all__ = ["http"]
 
@@ -217,8 +218,7 @@ def test_too_many_requests_are_told_to_come_again(monkeypatch: pytest.MonkeyPatc
 
         async def work() -> Counter[int]:
             tasks = [asyncio.create_task(world.asking("GET", "/admin/v2/tenants")) for _ in range(8)]
-            while sum(task.done() for task in tasks) < 5:
-                await asyncio.sleep(0.001)
+            await eventually(lambda: sum(task.done() for task in tasks) >= 5)
             gate.set()
             answers = await asyncio.gather(*tasks)
             refused = [each for each in answers if each.status == 503]
@@ -255,10 +255,7 @@ def test_connections_are_counted_and_refused() -> None:
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert answer.endswith(b'{"reason":"two are enough"}')
             assert inside == ["127.0.0.1"] * 2
-        deadline = time.monotonic() + 5
-        while inside and time.monotonic() < deadline:
-            time.sleep(0.005)
-        assert inside == []
+        until(lambda: not inside)
         assert world.ask("GET", "/status.html").status == 200
 
 
@@ -343,7 +340,7 @@ def test_a_second_request_that_is_never_finished_is_closed(
 
 def test_a_request_that_takes_too_long_is_answered() -> None:
     async def slow(request: web.Request, action: Action, resource: str) -> str | None:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
         return None
 
     with HttpWorld(HttpOptions(port=0, request_s=0.05, authorize=slow)) as world:
@@ -411,7 +408,7 @@ def test_a_broker_that_confirms_nothing_is_not_well(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(brokers, "HEALTH_S", 0.05)
 
     async def never() -> None:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     with HttpWorld() as world:
         monkeypatch.setattr(world.broker.engine, "settle", never)

@@ -12,6 +12,7 @@ from holdfast.wire.options import ServerOptions
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import Request
 from holdfast.wire.server import Server
+from tests.kit.waiting import eventually
 
 
 class Deaf:
@@ -37,8 +38,7 @@ def test_a_request_that_does_not_end_holds_nobody(tmp_path: Path) -> None:
             server = Server(broker, ServerOptions(port=0))
             await server.start()
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            while not server.connections:
-                await asyncio.sleep(0.001)
+            await eventually(lambda: server.connections)
             (connection,) = server.connections
             request = Request("deaf", deaf.handle, lambda number, reason: b"")
             connection._request(request, pb.CommandSuccess(request_id=1), 10)
