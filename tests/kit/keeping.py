@@ -1,20 +1,86 @@
-"""A plugin of pytest: in `make nightly`, seeds that have failed are reduced and kept (kit/nightly.py)."""
+"""A plugin of pytest: in `make nightly`, seeds that have failed are reduced and kept (kit/nightly.py).
+
+A test that crashes its process, or hangs until pytest-timeout ends the process, leaves no report of its own:
+its seed is in the note of that process (kit/running.py).
+
+    python -m tests.kit.keeping --forget       # the notes that an earlier night left
+    python -m tests.kit.keeping                # keep what a killed `make torture` was doing
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterable
 
 import pytest
 
+from tests.kit import kept, running, slices
 from tests.kit.slices import NIGHTLY, Seed, tried
 
 FAILED = "failed seed"
 """The property of a report that names storm and seed."""
+CRASHED = "???"
+"""`when` of the report that xdist makes for a test whose process ended."""
+
+
+class Noting:
+    """Writes down what each test of this process has come to."""
+
+    def __init__(self) -> None:
+        self._note = running.Writer()
+        self._test = ""
+        slices.listeners.append(self.seed)
+
+    def seed(self, seed: Seed) -> None:
+        self._note.write(self._test, seed.storm, int(seed))
+
+    def begin(self, item: pytest.Item) -> None:
+        self._test = item.nodeid
+        for seed in given_to(item):
+            self.seed(seed)
+
+    def end(self) -> None:
+        self._note.clear()
+
+    def close(self) -> None:
+        slices.listeners.remove(self.seed)
+        self._note.close()
+
+
+noting: list[Noting] = []
+"""One, in a process that runs tests of the night."""
+
+
+def given_to(item: pytest.Item) -> list[Seed]:
+    """Return the seeds among a test's parameters."""
+    callspec = getattr(item, "callspec", None)
+    return [each for each in (callspec.params.values() if callspec else ()) if isinstance(each, Seed)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        kept.load()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     tried.clear()
+    if NIGHTLY:
+        if not noting:
+            noting.append(Noting())
+        noting[0].begin(item)
+
+
+def pytest_runtest_logfinish() -> None:
+    for each in noting:
+        each.end()
+
+
+def pytest_unconfigure() -> None:
+    while noting:
+        noting.pop().close()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -23,10 +89,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note in the report of a failed test which seed of which storm it was."""
     report = yield
-    if report.failed and report.when == "call":
-        callspec = getattr(item, "callspec", None)
-        given = [each for each in (callspec.params.values() if callspec else ()) if isinstance(each, Seed)]
-        report.user_properties += [(FAILED, [seed.storm, int(seed)]) for seed in given or tried]
+    if report.failed:
+        report.user_properties += [(FAILED, [seed.storm, int(seed)]) for seed in given_to(item) or tried]
     return report
 
 
@@ -37,17 +101,45 @@ def failed_seeds(reports: list[pytest.TestReport]) -> list[tuple[str, int]]:
         for name, value in report.user_properties:
             if name == FAILED and isinstance(value, list):
                 found[value[0], value[1]] = None
+    crashed = {report.nodeid for report in reports if report.failed and report.when == CRASHED}
+    for note in running.left(lambda note: note.test in crashed):
+        found[note.storm, note.seed] = None
     return list(found)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Reduce and keep what has failed this night."""
-    reports = itertools.chain.from_iterable(terminalreporter.stats.values())
-    failed = failed_seeds([each for each in reports if isinstance(each, pytest.TestReport)])
-    if not NIGHTLY or not failed:
-        return
+def keep_all(failed: Iterable[tuple[str, int]], reduce: bool = True) -> Generator[str, None, None]:
+    """Reduce and keep; yield what was kept, in words, and what could not be."""
     from tests.kit.nightly import keep
 
-    terminalreporter.section("kept in tests/kit/kept.json: commit it with the mend")
     for storm, seed in failed:
-        terminalreporter.write_line(keep(storm, seed))
+        try:
+            yield keep(storm, seed, reduce)
+        except (OSError, ValueError) as error:
+            yield f"NOT KEPT: {storm}, seed {seed}: {error}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    """Reduce and keep what has failed this night; after Ctrl-C, keep it as it is."""
+    if not NIGHTLY:
+        return
+    reports = itertools.chain.from_iterable(terminalreporter.stats.values())
+    failed = failed_seeds([each for each in reports if isinstance(each, pytest.TestReport)])
+    if not failed:
+        return
+    terminalreporter.section("kept in tests/kit/kept.json: commit it with the mend")
+    for words in keep_all(failed, reduce=exitstatus != pytest.ExitCode.INTERRUPTED):
+        terminalreporter.write_line(words)
+
+
+def main() -> int:
+    if "--forget" in sys.argv:
+        running.forget()
+        return 0
+    left = running.left(lambda note: note.test == running.TORTURE)
+    for words in keep_all((note.storm, note.seed) for note in left):
+        print(words, flush=True)
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,29 +1,44 @@
 """What `make nightly` does with a seed that has failed: make its storm shorter, and keep it.
 
 STORMS knows how to run a storm of a given seed and length. A failing one is made shorter by bisection, as
-long as it fails in the same place; seed and length go to `tests/kit/kept.json`. In every run
-`tests/simulation/test_kept.py` and `tests/torture/test_kept.py` replay them. A storm that is not in here, or
-that does not fail again, is kept as a seed alone, which its own test replays (`slices.seeds`).
+long as it fails in the same place; seed and length go to `tests/kit/kept.json` (`tests/kit/kept.py`). In
+every run `tests/simulation/test_kept.py` and `tests/torture/test_kept.py` replay them, and at night those
+WITH_SPARK, too. A storm that is not in here, or that does not fail again, is kept as a seed alone,
+which its own test replays (`slices.seeds`).
+
+Each trial runs in a process of its own, because a storm may crash it or hang. The seed is written down first.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
+import contextlib
+import os
+import select
+import signal
+import sys
+import tempfile
+import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from tests.kit import kept
 from tests.kit.broker import cluster, dispatch_storm
 from tests.kit.broker import kills as broker_kills
 from tests.kit.group import machine
 from tests.kit.ledger import checks
 from tests.kit.queue import storm as queue_storm
 from tests.kit.server import kills as server_kills
-from tests.kit.slices import all_kept, kept_file
+from tests.kit.slices import NIGHTLY
+
+HANGS_S = 600.0
+"""A storm of the night that takes longer by the clock hangs."""
+REDUCING_S = 3600.0
+"""Making a storm shorter ends after this; it stays as short as it is by then."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,8 @@ class Storm:
     length: int
     tries: int = 1
     """How often one is tried before it counts as sound: real processes do not repeat by their seed."""
+    own_test: bool = True
+    """A test of its own takes its seeds from `slices.seeds`, and replays those that could not be reduced."""
 
 
 # -- storms of real processes -------------------------------------------------------------------------
@@ -67,6 +84,33 @@ def server_plan(plan: server_kills.Plan) -> Storm:
     return Storm(run, length=SERVER_KILLS, tries=2)
 
 
+# -- storms around Spark; their modules import Spark, so they are imported when needed --------------------
+
+SINK_LIVES, SINK_LIVES_WITH_SPARK, SINK_STRIKES = 40, 5, 21
+SOURCE_ROUNDS, SOURCE_MESSAGES = 10, 80
+
+
+def sink_plan(name: str, length: int) -> Storm:
+    def run(seed: int, length: int) -> None:
+        from tests.kit.spark import sink_kill
+
+        faults = sink_kill.PLANS[name](seed, length).faults
+        assert faults == [], faults
+
+    return Storm(run, length, tries=2, own_test=False)
+
+
+def source_plan(name: str) -> Storm:
+    def run(seed: int, rounds: int) -> None:
+        from tests.kit.spark import source_storm
+
+        with tempfile.TemporaryDirectory() as folder:
+            faults = source_storm.PLANS[name](Path(folder), seed, rounds, SOURCE_MESSAGES).faults
+        assert faults == [], faults
+
+    return Storm(run, length=SOURCE_ROUNDS, tries=2, own_test=False)
+
+
 SIMULATED = {
     "group": Storm(lambda seed, tenths: machine.run(seed, seconds=tenths / 10), length=100),
     "brokers": Storm(lambda seed, tenths: cluster.run(seed, seconds=tenths / 10), length=120),
@@ -78,16 +122,28 @@ PROCESSES = {
     **{f"queue {plan.name}": queue_plan(plan) for plan in queue_storm.PLANS},
     **{f"broker {plan.name}": broker_plan(plan) for plan in broker_kills.PLANS},
     **{f"server {plan.name}": server_plan(plan) for plan in server_kills.PLANS},
+    "sink simulated": sink_plan("simulated", SINK_LIVES),
+    **{f"source {by}": source_plan(by) for by in ("path", "url")},
 }
-STORMS = {**SIMULATED, **PROCESSES}
+WITH_SPARK = {
+    "sink spark": sink_plan("spark", SINK_LIVES_WITH_SPARK),
+    **{f"sink {name}": sink_plan(name, SINK_STRIKES) for name in ("every step", "every step, batches")},
+    **{f"source {by}, spark": source_plan(f"{by}, spark") for by in ("path", "url")},
+}
+"""Each starts a Java of its own: `make nightly` replays what is kept of them."""
+STORMS = {**SIMULATED, **PROCESSES, **WITH_SPARK}
+ITSELF = ("hostile",)
+"""These write down the very case that failed (`tests/kit/queue/fuzz.py`), not the seed that led to it."""
 
 
 # -- making it shorter --------------------------------------------------------------------------------
 
+SOUND = "sound"
 
-def fault_of(storm: Storm, seed: int, length: int) -> str:
+
+def fault_of(storm: Storm, seed: int, length: int, tries: int = 1) -> str:
     """Return where a storm fails, as file and line; empty if it does not."""
-    for _ in range(storm.tries):
+    for _ in range(tries):
         try:
             storm.run(seed, length)
         except (Exception, pytest.fail.Exception) as error:
@@ -96,47 +152,88 @@ def fault_of(storm: Storm, seed: int, length: int) -> str:
     return ""
 
 
-def shortest(storm: Storm, seed: int) -> int | None:
+def fault_apart(name: str, storm: Storm, seed: int, length: int, hangs_s: float = HANGS_S) -> str:
+    """Return the same, from a process of its own; that it crashed or hangs is a fault, too."""
+    reading, writing = os.pipe()
+    pid = started(writing, name, storm, seed, length)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        ended = bool(select.select([told], [], [], hangs_s)[0])
+        fault = os.read(reading, 4096).decode() if ended else "hangs"
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)  # with whatever it has started
+    os.waitpid(pid, 0)
+    return "" if fault == SOUND else fault or "the process crashed"
+
+
+def started(writing: int, name: str, storm: Storm, seed: int, length: int) -> int:
+    """Start a process that writes the fault; return its id, which is its group's, too."""
+    if storm.tries > 1:  # its parent may have threads of libraries that do not survive a fork
+        words = ["-m", "tests.kit.nightly", str(writing), name, str(seed), str(length)]
+        os.set_inheritable(writing, True)
+        return os.posix_spawn(sys.executable, [sys.executable, *words], os.environ, setsid=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks beside threads
+        pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            os.write(writing, (fault_of(storm, seed, length) or SOUND).encode())
+        finally:
+            os._exit(0)
+    return pid
+
+
+def shortest(name: str, storm: Storm, seed: int, hangs_s: float = HANGS_S) -> int | None:
     """Return the length at which a storm still fails in the same place; None if the whole does not fail."""
-    fault = fault_of(storm, seed, storm.length)
+    limit = time.monotonic() + REDUCING_S
+    fault = fault_apart(name, storm, seed, storm.length, hangs_s)
     if not fault:
         return None
     sound, failing = 0, storm.length
-    while failing - sound > 1:
+    while failing - sound > 1 and time.monotonic() < limit:
         middle = (sound + failing) // 2
-        if fault_of(storm, seed, middle) == fault:
+        if fault_apart(name, storm, seed, middle, hangs_s) == fault:
             failing = middle
         else:
             sound = middle
     return failing
 
 
-def keep(name: str, seed: int) -> str:
+def keep(name: str, seed: int, reduce: bool = True) -> str:
     """Reduce a failing storm and write it down; return what was kept, in words."""
-    storm = STORMS.get(name)
-    length = None if storm is None else shortest(storm, seed)
+    if name in ITSELF:
+        return f"{name}: the cases of seed {seed}, by the fuzzer itself"
+    kept.add(name, seed)
+    storm = STORMS.get(name) if reduce else None
+    length = None if storm is None else shortest(name, storm, seed)
     if storm is not None and length is None and storm.tries > 1:
         length = storm.length  # of real processes, which need not fail again: kept whole
-    entry: int | list[int] = seed if length is None else [seed, length]
-    path = kept_file()
-    with path.open("r+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        known = json.load(file)
-        if entry not in known.setdefault(name, []):
-            known[name].append(entry)
-        file.seek(0)
-        file.truncate()
-        json.dump(known, file, indent=2, sort_keys=True)
-        file.write("\n")
-    if length is None:
+    if storm is None or length is None:
         return f"{name}: seed {seed}"
-    return f"{name}: seed {seed}, length {length} of {STORMS[name].length}"
+    kept.add(name, [seed, length], instead=seed)
+    return f"{name}: seed {seed}, length {length} of {storm.length}"
 
 
 def replay(storms: dict[str, Storm]) -> Iterator[tuple[str, int, int, str]]:
     """Run what is kept of these storms; yield name, seed, length and the fault of each, empty if sound."""
-    for name, entries in sorted(all_kept().items()):
+    for name, entries in sorted(kept.load().items()):
         for entry in entries:
-            if name in storms and not isinstance(entry, int):
-                seed, length = entry
-                yield name, seed, length, fault_of(storms[name], seed, length)
+            storm = storms.get(name)
+            if storm is not None and isinstance(entry, list if storm.own_test else (list, int)):
+                seed, length = entry if isinstance(entry, list) else (entry, storm.length)
+                tries = storm.tries if NIGHTLY else 1
+                yield name, seed, length, fault_of(storm, seed, length, tries)
+
+
+def main() -> None:
+    """Run a storm for `fault_apart`."""
+    writing, name, seed, length = sys.argv[1:]
+    storm = STORMS[name]
+    os.set_inheritable(int(writing), False)
+    told = fault_of(storm, int(seed), int(length), storm.tries) or SOUND
+    os.write(int(writing), told.encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -2,32 +2,31 @@
 
 In `make check` and `make test` the seeds are the same in every run. In `make nightly` they move on: the day
 chooses them, so that every night tries others. What failed is kept (`tests/kit/kept.json`) and replayed by
-every run from then on, until somebody takes it out. An entry is a seed, or a seed and a length, where
-`tests/kit/nightly.py` knows how to make the storm shorter. Failing examples of models are kept as Hypothesis
-has reduced them (`tests/kit/kept_examples`).
+every run from then on, until the entry is taken out (`tests/kit/kept.py`). Failing examples of models are
+kept as Hypothesis has reduced them (`tests/kit/kept_examples`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase, ReadOnlyDatabase
 
+from tests.kit.kept import load
+
+SEEDS_OF_A_NIGHT = 1_000_000
+NIGHTS_MAX = 10**9
+SEED_MAX = 2**63 - 1
+"""Native programs read a seed as 64 bits."""
 NIGHTLY = os.environ.get("HOLDFAST_NIGHTLY", "") == "1"
 
 T = TypeVar("T")
 Reduced = tuple[int, int]
 """A seed, and the length of the storm that is enough for it."""
-
-
-def kept_file() -> Path:
-    """Return the file of what has failed; $HOLDFAST_KEPT names another."""
-    return Path(os.environ.get("HOLDFAST_KEPT") or Path(__file__).with_name("kept.json"))
 
 
 def pick(test: T, nightly: T) -> T:
@@ -37,8 +36,17 @@ def pick(test: T, nightly: T) -> T:
 
 def base() -> int:
     """Return the first seed of this night: it differs from day to day, or is $HOLDFAST_NIGHT's."""
-    chosen = os.environ.get("HOLDFAST_NIGHT")
-    return 1_000_000 * (int(chosen) if chosen else int(time.time() // 86_400))
+    return SEEDS_OF_A_NIGHT * number_in("HOLDFAST_NIGHT", NIGHTS_MAX, int(time.time() // 86_400))
+
+
+def number_in(variable: str, most: int, otherwise: int) -> int:
+    """Return the number that a variable of the environment holds; refuse everything else."""
+    given = os.environ.get(variable, "")
+    if not given:
+        return otherwise
+    if not (given.isascii() and given.isdecimal() and int(given) <= most):
+        raise ValueError(f"{variable}={given!r}: give a whole number from 0 to {most}, or unset it")
+    return int(given)
 
 
 # -- seeds --------------------------------------------------------------------------------------------
@@ -62,33 +70,41 @@ class Seeds(list[Seed]):
     def __iter__(self) -> Iterator[Seed]:
         for seed in super().__iter__():
             tried[:] = [seed]
+            for listener in listeners:
+                listener(seed)
             yield seed
 
 
 tried: list[Seed] = []
 """The seed that a loop over `seeds()` has come to."""
-
-
-def all_kept() -> dict[str, list[int | list[int]]]:
-    known: dict[str, list[int | list[int]]] = json.loads(kept_file().read_text())
-    return known
+listeners: list[Callable[[Seed], None]] = []
+"""Called with each seed that a loop over `seeds()` comes to (`tests/kit/keeping.py`)."""
 
 
 def kept(name: str) -> list[int]:
     """Return the seeds that have once failed in the storm of this name."""
-    return [entry for entry in all_kept().get(name, []) if isinstance(entry, int)]
+    return [entry for entry in load().get(name, []) if isinstance(entry, int)]
 
 
 def reduced(name: str) -> list[Reduced]:
     """Return what has failed in the storm of this name and could be made shorter."""
-    return [(entry[0], entry[1]) for entry in all_kept().get(name, []) if not isinstance(entry, int)]
+    return [(entry[0], entry[1]) for entry in load().get(name, []) if isinstance(entry, list)]
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    """Return the cases that have once failed in the storm of this name."""
+    return [entry for entry in load().get(name, []) if isinstance(entry, dict)]
+
+
+def pick_for(seed: Seed, test: T, nightly: T) -> T:
+    """Return the size of a storm: a kept seed has failed in the night's size, and keeps it."""
+    return nightly if NIGHTLY or int(seed) in kept(seed.storm) else test
 
 
 def seeds(name: str, test: int, nightly: int | None = None) -> Seeds:
     """Return the seeds of a storm: kept ones first; $HOLDFAST_SEED chooses a single one."""
-    chosen = os.environ.get("HOLDFAST_SEED")
-    if chosen:
-        return Seeds([Seed.of(name, int(chosen))])
+    if os.environ.get("HOLDFAST_SEED"):
+        return Seeds([Seed.of(name, number_in("HOLDFAST_SEED", SEED_MAX, 0))])
     first, count = (base(), nightly or 10 * test) if NIGHTLY else (1, test)
     numbers = dict.fromkeys([*kept(name), *range(first, first + count)])
     return Seeds([Seed.of(name, number) for number in numbers])

@@ -17,11 +17,13 @@ import random
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tests.kit import nightly
+from tests.kit import nightly, running
 from tests.kit.broker import kills as broker_kills
 from tests.kit.queue import storm
 from tests.kit.server import kills as server_kills
@@ -63,13 +65,42 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     options = parsed()
-    if options.server:
-        return torture_server(options)
-    if options.sink:
-        return torture_sink(options)
-    if options.source:
-        return torture_source(options)
-    return torture_broker(options) if options.broker else torture_queue(options)
+    kinds = {
+        "server": torture_server,
+        "sink": torture_sink,
+        "source": torture_source,
+        "broker": torture_broker,
+    }
+    torture = next((kinds[kind] for kind in kinds if getattr(options, kind)), torture_queue)
+    try:
+        return torture(options)
+    except Exception:
+        return told(*at[0], [traceback.format_exc()]) if at else 2
+    finally:
+        for note in notes:
+            note.close()
+
+
+at: list[tuple[str, int]] = []
+"""Name and seed of the storm that is running."""
+notes: list[running.Writer] = []
+
+
+def begin(storm: str, seed: int) -> None:
+    """Remember which storm begins: a night keeps it, should it raise an error, crash or hang."""
+    at[:] = [(storm, seed)]
+    if NIGHTLY:
+        notes.extend([] if notes else [running.Writer()])
+        notes[0].write(running.TORTURE, storm, seed)
+
+
+def chosen(names: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """Return the plans of these names, or the one that was asked for."""
+    if options.plan is None:
+        return list(names)
+    if options.plan not in names:
+        raise SystemExit(f"torture: no plan {options.plan!r} here; choose one of {sorted({*names})}")
+    return [options.plan]
 
 
 def first_seed(options: argparse.Namespace) -> int:
@@ -81,25 +112,28 @@ def first_seed(options: argparse.Namespace) -> int:
 def told(storm: str, seed: int, faults: list[str]) -> int:
     """Print what a storm has found; in `make nightly` it is reduced and kept, where a test replays it."""
     print("FAULTS:", *faults[:20], sep="\n  ")
-    if NIGHTLY and storm in nightly.STORMS:
-        print("kept:", nightly.keep(storm, seed))
-    elif NIGHTLY:
-        print(f"not kept, no test replays it: make torture ARGS='--{storm} --seed {seed}' repeats it")
+    if NIGHTLY:
+        try:
+            print("kept:", nightly.keep(storm, seed))
+        except (OSError, ValueError) as error:
+            print(f"NOT KEPT: {storm}, seed {seed}: {error}")
     return 1
 
 
 def torture_queue(options: argparse.Namespace) -> int:
-    plans = [plan for plan in storm.PLANS if options.plan in (None, plan.name)]
+    names = chosen([plan.name for plan in storm.PLANS], options)
+    plans = [plan for plan in storm.PLANS if plan.name in names]
     seed = first_seed(options)
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     wanted = sys.maxsize if options.minutes else options.kills
     sums = dict.fromkeys(COUNTS, 0)
     storms = 0
-    begin = time.monotonic()
+    began = time.monotonic()
     try:
         while sums["kills"] < wanted and time.monotonic() < limit:
             kills = min(options.round, wanted - sums["kills"])
             plan = replace(plans[storms % len(plans)], kills=kills, seed=seed + storms)
+            begin(f"queue {plan.name}", plan.seed)
             account = storm.run(replace(plan, seconds=max(1.0, limit - time.monotonic())))
             print(account.words(), flush=True)
             storms += 1
@@ -109,7 +143,7 @@ def torture_queue(options: argparse.Namespace) -> int:
                 return told(f"queue {plan.name}", plan.seed, account.faults)
     except KeyboardInterrupt:
         print("stopped")
-    seconds = time.monotonic() - begin
+    seconds = time.monotonic() - began
     sum_told = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
     print(f"{storms} storms from seed {seed} in {seconds:.0f} s: {sum_told}. No fault.")
     return 0
@@ -117,7 +151,8 @@ def torture_queue(options: argparse.Namespace) -> int:
 
 def torture_broker(options: argparse.Namespace) -> int:
     """Lives of a broker, killed one after another (see kit/broker/kills.py)."""
-    plans = [plan for plan in broker_kills.PLANS if options.plan in (None, plan.name)]
+    names = chosen([plan.name for plan in broker_kills.PLANS], options)
+    plans = [plan for plan in broker_kills.PLANS if plan.name in names]
     seed = first_seed(options)
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     wanted = sys.maxsize if options.minutes else options.kills
@@ -126,6 +161,7 @@ def torture_broker(options: argparse.Namespace) -> int:
         plan = replace(
             plans[storms % len(plans)], kills=min(options.round, wanted - kills), seed=seed + storms
         )
+        begin(f"broker {plan.name}", plan.seed)
         account = broker_kills.run(
             replace(plan, seconds=max(1.0, min(60.0, limit - time.monotonic()))), options.keep
         )
@@ -139,7 +175,8 @@ def torture_broker(options: argparse.Namespace) -> int:
 
 def torture_server(options: argparse.Namespace) -> int:
     """Servers that are killed under load, one after another (see kit/server/kills.py)."""
-    plans = [plan for plan in server_kills.PLANS if options.plan in (None, plan.name)]
+    names = chosen([plan.name for plan in server_kills.PLANS], options)
+    plans = [plan for plan in server_kills.PLANS if plan.name in names]
     seed = first_seed(options)
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     wanted = sys.maxsize if options.minutes else options.kills
@@ -148,6 +185,7 @@ def torture_server(options: argparse.Namespace) -> int:
     while sums["kills"] < wanted and time.monotonic() < limit:
         plan = replace(plans[storms % len(plans)], kills=wanted - sums["kills"], seed=seed + storms)
         seconds = max(1.0, min(60.0, limit - time.monotonic()))
+        begin(f"server {plan.name}", plan.seed)
         account = server_kills.run(replace(plan, seconds=seconds), options.keep)
         print(account.words(), flush=True)
         storms += 1
@@ -162,20 +200,26 @@ def torture_server(options: argparse.Namespace) -> int:
 
 def torture_sink(options: argparse.Namespace) -> int:
     """Everything around the sink is killed, with Spark and with its simulation (sink_kill.py)."""
-    plans = [plan for plan in sink_kill.PLANS if options.plan in (None, plan)]
+    plans = chosen([*sink_kill.PLANS], options)
     seed = first_seed(options)
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     wanted = sys.maxsize if options.minutes else options.kills
     storms = kills = 0
     while kills < wanted and time.monotonic() < limit:
-        account = sink_kill.PLANS[plans[storms % len(plans)]](seed + storms)
-        print(f"{plans[storms % len(plans)]} (seed {seed + storms}): {account.words()}", flush=True)
-        storms += 1
+        plan = plans[storms % len(plans)]
+        begin(f"sink {plan}", seed + storms)
+        account = sink_kill.PLANS[plan](seed + storms, nightly.STORMS[f"sink {plan}"].length)
+        print(f"{plan} (seed {seed + storms}): {account.words()}", flush=True)
         kills += account.kills.total() + account.restarts
         if account.faults:
-            return told("sink", seed + storms - 1, account.faults)
+            return told(f"sink {plan}", seed + storms, account.faults)
+        storms += 1
     print(f"{storms} storms from seed {seed}: {kills} strikes. No fault.")
     return 0
+
+
+SOURCE_ORDER = ("path", "url", "path", "url", "path, spark", "url", "path", "url", "path", "url, spark")
+"""Every fifth with Spark."""
 
 
 def torture_source(options: argparse.Namespace) -> int:
@@ -183,23 +227,23 @@ def torture_source(options: argparse.Namespace) -> int:
 
     `--kills` counts the rounds of publishing, trimming and resetting.
     """
+    plans = chosen(SOURCE_ORDER, options)
     seed = first_seed(options)
     limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     wanted = sys.maxsize if options.minutes else options.kills
     sums: Counter[str] = Counter()
-    storms = 0
-    while storms * source_storm.ROUNDS < wanted and time.monotonic() < limit:
-        by, with_spark = ("path", "url")[storms % 2], storms % 5 == 4
+    storms, rounds = 0, nightly.SOURCE_ROUNDS
+    while storms * rounds < wanted and time.monotonic() < limit:
+        plan = plans[storms % len(plans)]
+        begin(f"source {plan}", seed + storms)
         with tempfile.TemporaryDirectory() as folder:
-            reading = source_storm.spark_reading(Path(folder)) if with_spark else source_storm.Plain()
-            rounds = source_storm.ROUNDS
-            account = source_storm.run(Path(folder), seed + storms, by, reading, rounds, messages=80)
-        how = "with Spark" if with_spark else "without Spark"
-        print(f"by {by}, {how} (seed {seed + storms}): {account.words()}", flush=True)
-        storms += 1
+            storm = source_storm.PLANS[plan]
+            account = storm(Path(folder), seed + storms, rounds, nightly.SOURCE_MESSAGES)
+        print(f"by {plan} (seed {seed + storms}): {account.words()}", flush=True)
         sums += account.counts
         if account.faults:
-            return told("source", seed + storms - 1, account.faults)
+            return told(f"source {plan}", seed + storms, account.faults)
+        storms += 1
     print(f"{storms} storms from seed {seed}: {source_storm.Account(sums).words()}. No fault.")
     return 0
 

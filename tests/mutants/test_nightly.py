@@ -31,6 +31,10 @@ Dispatcher.flow = twice
 """A consumer's permits count twice."""
 
 
+QUICK = [each for name in ("cacheprovider", "schemathesis", "anyio") for each in ("-p", f"no:{name}")]
+"""Plugins that these runs do without."""
+
+
 @dataclass(frozen=True)
 class Runs:
     """Runs of pytest with a file and a folder of their own for what is kept."""
@@ -38,9 +42,13 @@ class Runs:
     folder: Path
 
     def __call__(self, *arguments: str, night: bool = False) -> subprocess.CompletedProcess[str]:
+        alone = [] if "-n" in arguments else ["-p", "no:xdist"]
+        return self.python("-m", "pytest", *QUICK, *alone, *arguments, night=night)
+
+    def python(self, *arguments: str, night: bool = False) -> subprocess.CompletedProcess[str]:
         known = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments],
+            [sys.executable, *arguments],
             cwd=ROOT,
             env=known
             | {
@@ -117,6 +125,70 @@ def test_a_seed_in_a_loop_is_kept_too(runs: Runs) -> None:
     assert runs(*where).returncode == 1
 
 
+HANGS = """
+import os, time
+import pytest
+from tests.kit.slices import seeds
+@pytest.mark.parametrize("seed", seeds("crash", test=1, nightly=4))
+def test_crashes(seed):
+    assert seed != 7_000_002 or os.abort()
+def test_hangs():
+    for seed in seeds("hang", test=1, nightly=4):
+        assert seed != 7_000_003 or time.sleep(60)
+"""
+
+
+def test_a_test_that_hangs_or_crashes_is_kept_too(runs: Runs) -> None:
+    """pytest-timeout ends the process: the seed is in the note of that process, not in a report."""
+    test = runs.folder / "test_hangs.py"
+    test.write_text(HANGS)
+    where = ["--rootdir", str(runs.folder), "-p", "tests.kit.keeping", str(test)]
+    found = runs(*where, "-n", "1", "--timeout", "1", night=True)
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert runs.kept() == {"crash": [7_000_002], "hang": [7_000_003]}
+    assert [*(runs.folder / "running").iterdir()] == []
+
+
+FUZZ = """
+import sys
+from pathlib import Path
+from holdfast import Queue
+from tests.kit.queue import fuzz, hostile
+
+AT = hostile.SIDES + 300
+once = hostile.Scene.__init__
+def made(self, directory, *more, **others):
+    hostile.Scene.at_work = directory
+    once(self, directory, *more, **others)
+def stats(self):
+    file = Path(hostile.Scene.at_work, "holdfast.queue.q")
+    assert file.read_bytes()[AT] == 0
+if PLANTED:
+    hostile.Scene.__init__ = made
+    Queue.stats = stats
+sys.exit(fuzz.main())
+"""
+
+
+def test_a_case_of_the_hostile_fuzzer_is_kept_and_replayed(runs: Runs) -> None:
+    """Of up to 256 random bytes the one that does it is kept; the replay plays this case alone."""
+
+    def fuzz(*options: str, planted: bool = True, night: bool = False) -> subprocess.CompletedProcess[str]:
+        program = FUZZ.replace("PLANTED", str(planted))
+        return runs.python("-c", program, *options, "--scribble", "0", night=night)
+
+    found = fuzz("--only", "ready", "--share", "0", "--random", "300", night=True)
+    assert found.returncode == 1, found.stdout + found.stderr
+    [case] = runs.kept()["hostile cases"]
+    assert (case["state"], case["target"]["width"], case["target"]["offset"]) == ("ready", 1, 12_588)
+    replayed = fuzz("--kept")
+    assert replayed.returncode == 1, replayed.stdout + replayed.stderr
+    assert "1 cases in" in replayed.stdout
+    assert "1 bytes at 12588" in replayed.stdout
+    mended = fuzz("--kept", planted=False)
+    assert (mended.returncode, "1 cases in" in mended.stdout) == (0, True), mended.stdout + mended.stderr
+
+
 # -- making it shorter --------------------------------------------------------------------------------
 
 
@@ -130,9 +202,9 @@ def breaks_at(step: int) -> Storm:
 
 
 def test_the_shortest_storm_fails_in_the_same_place() -> None:
-    assert nightly.shortest(breaks_at(37), seed=1) == 37
-    assert nightly.shortest(breaks_at(200), seed=1) == 200
-    assert nightly.shortest(breaks_at(500), seed=1) == 1, "the other fault is one, too"
+    assert nightly.shortest("", breaks_at(37), seed=1) == 37
+    assert nightly.shortest("", breaks_at(200), seed=1) == 200
+    assert nightly.shortest("", breaks_at(500), seed=1) == 1, "the other fault is one, too"
 
 
 def test_a_storm_that_does_not_fail_again_is_kept_as_a_seed(

@@ -15,7 +15,7 @@ import pytest
 
 from tests.kit.processes import until
 from tests.kit.server.ingest_world import IDLE, ONCE, STEPS, Process, stored
-from tests.kit.slices import Seed, pick, seeds
+from tests.kit.slices import Seed, pick_for, seeds
 
 POINTS = (
     *("take_claimed", "take_moved", "settle_begin", "settled", "reclaimed"),
@@ -204,7 +204,7 @@ def test_storm(storm: Storm, seed: Seed, counts: Callable[[str], None]) -> None:
     assert storm.server is not None
     for _ in range(3):
         assert storm.produce().ready()
-    kills = pick(test=15, nightly=200)
+    kills = pick_for(seed, test=15, nightly=200)
     for _ in range(kills):
         time.sleep(chance.uniform(0.0, 0.25))
         what = chance.random()

@@ -17,7 +17,8 @@ from holdfast import Queue, _core
 from tests.kit.processes import Child, tell
 from tests.kit.queue import fuzz
 from tests.kit.queue.hostile import STATES
-from tests.kit.slices import Seed, pick, seeds
+from tests.kit.queue.kept_cases import NAME
+from tests.kit.slices import Seed, cases, pick, seeds
 
 Start = Callable[..., Child]
 
@@ -33,6 +34,17 @@ def test_every_field_in_every_state(seed: Seed, counts: Callable[[str], None]) -
     assert report.cases > 20_000
     assert report.told > 2000
     assert set(report.by_state) == set(STATES)
+
+
+@pytest.mark.timeout(600)
+def test_kept_cases_stay_away(counts: Callable[[str], None]) -> None:
+    """What nights have found, exactly: the bytes that were overwritten, where, when, and what followed."""
+    wanted = len(cases(NAME))
+    if wanted:
+        report = fuzz.in_a_process("--kept", f"--scribble={pick(test=2.0, nightly=60.0)}")
+        assert report.problems == []
+        assert report.cases == wanted
+    counts(f"{wanted} kept cases replayed")
 
 
 # -- files that are no queue --------------------------------------------------------------------------

@@ -15,28 +15,28 @@ from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import until
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 from tests.kit.server.wire_world import ServerProcess
-from tests.kit.slices import Seed, pick, seeds
+from tests.kit.slices import Seed, pick_for, seeds
 
 TOPICS = [full(f"t{n}") for n in range(3)]
 SUBSCRIPTIONS = ["s0", "s1"]
 USERS = 4
 LEFT = ("connections", "producers", "attached", "_kept")
 """Of the server's registers: what must be empty when all have gone."""
-LIVES = pick(test=12, nightly=60)
+LIVES, LIVES_OF_A_NIGHT = 12, 60
 """Of each user: connections, one after another."""
 
 
 class User:
     """Says what comes to its mind. Few ids, so that they meet."""
 
-    def __init__(self, url: str, seed: int) -> None:
-        self._url = url
+    def __init__(self, url: str, seed: int, lives: int) -> None:
+        self._url, self._lives = url, lives
         self._random = random.Random(seed)
         self._number = 0
 
     def live(self) -> None:
         rnd = self._random
-        for _ in range(LIVES):
+        for _ in range(self._lives):
             with contextlib.suppress(OSError, EOFError), Raw(self._url) as raw:
                 for _ in range(rnd.randrange(1, 50)):
                     raw.socket.sendall(self._anything())
@@ -123,7 +123,8 @@ def test_a_storm_leaves_nothing_behind(seed: Seed) -> None:
         server={"keep_alive_s": 2.0, "liveness_s": 0.2, "volatile_s": 0.3, **limits},
     )
     try:
-        users = [threading.Thread(target=User(process.url, 100 * seed + n).live) for n in range(USERS)]
+        lives = pick_for(seed, test=LIVES, nightly=LIVES_OF_A_NIGHT)
+        users = [threading.Thread(target=User(process.url, 100 * seed + n, lives).live) for n in range(USERS)]
         for user in users:
             user.start()
         rnd = random.Random(seed)

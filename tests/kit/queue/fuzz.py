@@ -39,7 +39,7 @@ from pathlib import Path
 from holdfast import Closed, Empty, HoldfastError, Queue, Timeout, _core
 from holdfast.memory.queue import Checksum
 from holdfast.memory.report import faults_of
-from tests.kit import module_command
+from tests.kit import kept, module_command
 from tests.kit.queue.hostile import (
     CONTROLS,
     DESCRIPTORS,
@@ -54,8 +54,10 @@ from tests.kit.queue.hostile import (
     scattered,
     targeted,
 )
+from tests.kit.queue.kept_cases import NAME, encoded, keep_cases, play_again, scene_of
 from tests.kit.queue.storm import die_with_parent
 from tests.kit.slices import NIGHTLY, base
+from tests.kit.slices import cases as cases_kept
 
 SLOW = 60
 """No operation on a damaged queue takes so many times the processor that a fixed piece of work takes."""
@@ -327,6 +329,13 @@ class Report:
     slowest_case: str = ""
     by_state: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    found: list[tuple[str, kept.Case]] = field(default_factory=list)
+    """What was wrong, and the case that showed it."""
+
+    def add(self, problem: str, scene: Scene, case: Case, index: int) -> None:
+        acts = self.seed + index if case.acts is None else case.acts
+        self.problems.append(f"{case.words()}: {problem}")
+        self.found.append((problem, encoded(case, scene.checksum, acts)))
 
     def words(self) -> str:
         return (
@@ -344,12 +353,12 @@ def play(scene: Scene, cases: list[Case], begin: int, shared: mmap.mmap, seed: i
     faulthandler.enable(results)
     for index in range(begin, len(cases)):
         shared[:4] = index.to_bytes(4, "little")
-        judge = act_out(scene, mapping, cases[index], random.Random(seed + index))
+        acts = cases[index].acts
+        judge = act_out(scene, mapping, cases[index], random.Random(seed + index if acts is None else acts))
         # One who knows how to seal a position could as well write messages: only crashes and hangs count.
         knows = cases[index].how.startswith("sealed")
         found = judge.broken() if knows else judge.problems
-        problems = [f"{cases[index].words()}: {problem}" for problem in found]
-        print(json.dumps([judge.told, *judge.slowest, problems]), file=results, flush=True)
+        print(json.dumps([judge.told, *judge.slowest, index, found]), file=results, flush=True)
 
 
 def play_all(scene: Scene, cases: list[Case], report: Report) -> None:
@@ -368,19 +377,20 @@ def play_all(scene: Scene, cases: list[Case], report: Report) -> None:
                 moved, last = time.monotonic(), at
             elif time.monotonic() - moved > STUCK_S:
                 os.kill(pid, signal.SIGKILL)
-                report.problems.append(f"{cases[at].words()}: hangs")
+                report.add("hangs", scene, cases[at], at)
         at = int.from_bytes(shared[:4], "little")
         status = os.waitstatus_to_exitcode(done[1])
         if status not in (0, -signal.SIGKILL):
-            report.problems.append(f"{cases[at].words()}: the reader ended with status {status}")
+            report.add(f"the reader ended with status {status}", scene, cases[at], at)
         begin = at + 1
     for line in Path(scene.directory, "results").read_text().splitlines():
         if not line.startswith("["):
             continue  # what faulthandler wrote
-        told, took, what, problems = json.loads(line)
+        told, took, what, index, problems = json.loads(line)
         report.cases += 1
         report.told += told
-        report.problems += problems
+        for problem in problems:
+            report.add(problem, scene, cases[index], index)
         if took > report.slowest:
             report.slowest, report.slowest_case = took, f"{what}, {cases[0].state}"
 
@@ -468,10 +478,8 @@ def fuzz(seed: int, scattered_count: int, only: str | None = None, share: float 
         rng = random.Random(seed * 1000 + number)
         checksum: Checksum = "full" if rng.random() < 0.3 else "header"
         with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-fuzz.") as directory:
-            scene = Scene(directory, checksum, stall_limit=0.005 if name == "fenced" else None)
+            scene = scene_of(directory, name, checksum)
             try:
-                scene.make(STATES[name])
-                scene.keep()
                 cases = [case for case in targeted(name, scene.image, rng) if rng.random() < share]
                 cases += scattered(name, scene.image, rng, scattered_count // len(names))
                 play_all(scene, cases, report)
@@ -482,15 +490,50 @@ def fuzz(seed: int, scattered_count: int, only: str | None = None, share: float 
     return report
 
 
-def run(seed: int, scattered_count: int = 0, scribbling_s: float = 0.0) -> Report:
-    """In a process of its own, which may fork at will."""
-    options = [f"--seed={seed}", f"--random={scattered_count}", f"--scribble={scribbling_s}"]
-    command = [*module_command(__file__), "--json", *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+def play_some(scene: Scene, cases: list[Case]) -> list[str]:
+    """Play these cases; return what is wrong."""
+    report = Report(seed=0)
+    play_all(scene, cases, report)
+    return report.problems
+
+
+def replayed(seconds_max: float) -> Report:
+    """Play what nights have found; so long at most where a peer wrote all the time."""
+    report = Report(seed=0)
+    for entry in cases_kept(NAME):
+        if "scribbled" in entry:
+            report.problems += scribbled(entry["scribbled"], min(entry["seconds"], seconds_max))
+        else:
+            report.problems += play_again(entry, play_some)
+        report.cases += 1
+    return report
+
+
+def in_a_process(*options: str) -> Report:
+    """Run in a process of its own, which may fork at will."""
+    done = subprocess.run(
+        [*module_command(__file__), "--json", *options], stdout=subprocess.PIPE, text=True, check=True
+    )
     return Report(**json.loads(done.stdout))
 
 
-def main() -> int:
+def run(seed: int, scattered_count: int = 0, scribbling_s: float = 0.0) -> Report:
+    return in_a_process(f"--seed={seed}", f"--random={scattered_count}", f"--scribble={scribbling_s}")
+
+
+def keep(report: Report, scribbles: list[str], scribbling_s: float) -> list[str]:
+    """Keep what a night has found; return it in words."""
+    try:
+        words = keep_cases(report.found, play_some)
+        if scribbles:
+            kept.add(NAME, {"scribbled": report.seed, "seconds": scribbling_s})
+            words.append(f"{NAME}: scribbled on, seed {report.seed}")
+        return words
+    except (OSError, ValueError) as error:
+        return [f"NOT KEPT: seed {report.seed}: {error}"]
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="A hostile peer: overwrite every word of a queue, in every state."
     )
@@ -500,22 +543,27 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=1.0, help="of the targeted cases (1: all)")
     parser.add_argument("--scribble", type=float, default=5.0, help="seconds of writing while others work")
     parser.add_argument("--only", choices=STATES, help="one state only")
+    parser.add_argument("--kept", action="store_true", help="only what nights have found")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    report = fuzz(options.seed, options.random, options.only, options.share)
-    if options.scribble:
-        report.problems += scribbled(options.seed, options.scribble)
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parsed()
+    if options.kept:
+        report, scribbles = replayed(options.scribble), []
+    else:
+        report = fuzz(options.seed, options.random, options.only, options.share)
+        scribbles = scribbled(options.seed, options.scribble) if options.scribble else []
+    report.problems += scribbles
+    words = keep(report, scribbles, options.scribble) if NIGHTLY and not options.kept else []
     if options.json:
         print(json.dumps(asdict(report)))
         return 0
     print(report.words())
     for kind, count in Counter(problem.rpartition(": ")[2] for problem in report.problems).most_common(20):
         print(f"{count:6} × {kind}")
-    print(*report.problems[:20], sep="\n")
-    if report.problems and NIGHTLY:
-        from tests.kit.nightly import keep
-
-        print("kept:", keep("hostile", options.seed))
+    print(*report.problems[:20], *words, sep="\n")
     return 1 if report.problems else 0
 
 

@@ -81,6 +81,8 @@ class Case:
     how: str
     data: bytes
     when: str
+    acts: int | None = None
+    """The seed of what the reader does then; None: it follows from the place among the cases."""
 
     def words(self) -> str:
         data = self.data.hex() if len(self.data) <= 8 else f"{self.data[:8].hex()}…"

@@ -397,40 +397,41 @@ def sequence(directory: Path, run: Run, strikes: Sequence[tuple[Arm, ...]], muta
         return world.judge()
 
 
-def with_spark(seed: int) -> Account:
+def with_spark(seed: int, lives: int) -> Account:
     """Random strikes, with drivers of Spark."""
     with tempfile.TemporaryDirectory() as directory:
-        return storm(Path(directory), spark_driver, seed, 5)
+        return storm(Path(directory), spark_driver, seed, lives)
 
 
-def simulated(seed: int) -> Account:
+def simulated(seed: int, lives: int) -> Account:
     """The same without Spark, and many more of them."""
     simulation = Simulation()
     try:
         with tempfile.TemporaryDirectory() as directory:
-            return storm(Path(directory), simulation, seed, 40)
+            return storm(Path(directory), simulation, seed, lives)
     finally:
         simulation.close()
 
 
-def every_step(_: int) -> Account:
+def every_step(_: int, strikes: int) -> Account:
     """Each strike once, with Spark."""
     with tempfile.TemporaryDirectory() as directory:
-        return sequence(Path(directory), spark_driver, STRIKES)
+        return sequence(Path(directory), spark_driver, STRIKES[:strikes])
 
 
-def every_step_of_batches(_: int) -> Account:
+def every_step_of_batches(_: int, strikes: int) -> Account:
     """The same with `df.write`."""
     with tempfile.TemporaryDirectory() as directory:
-        return sequence(Path(directory), spark_batches, STRIKES)
+        return sequence(Path(directory), spark_batches, STRIKES[:strikes])
 
 
-PLANS: dict[str, Callable[[int], Account]] = {
+PLANS: dict[str, Callable[[int, int], Account]] = {
     "simulated": simulated,
     "spark": with_spark,
     "every step": every_step,
     "every step, batches": every_step_of_batches,
 }
+"""By seed and length: lives, or strikes."""
 
 
 # -- brokers that are wrong ---------------------------------------------------------------------------

@@ -51,9 +51,6 @@ HAPPENS = (
 )
 """What a storm counts; one of some length has some of each."""
 
-ROUNDS = 10
-"""Of a long storm."""
-
 Row = dict[str, Any]
 Batches = list[tuple[dict[str, Any], list[Row]]]
 """Of a stream: the offset where each batch ended, and its rows."""
@@ -537,3 +534,16 @@ def run(
             then(storm)
         storm.broker.close()
         return account
+
+
+def plan(by: str, spark: bool) -> Callable[[Path, int, int, int], Account]:
+    def storm(folder: Path, seed: int, rounds: int, messages: int) -> Account:
+        return run(folder, seed, by, spark_reading(folder) if spark else Plain(), rounds, messages)
+
+    return storm
+
+
+PLANS = {
+    f"{by}, spark" if spark else by: plan(by, spark) for spark in (False, True) for by in ("path", "url")
+}
+"""By folder, seed, rounds and messages of each round."""
