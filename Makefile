@@ -72,10 +72,13 @@ build/model/explore: $(VENV)/.locked FORCE
 	@$(CMAKE) --build build/model
 
 explore-slice: build/model/explore
-	@build/model/explore --slice --jobs 2 --json build/model/slice.json
+	@also=$$($(BIN)/python -m tests.kit.queue.kept_spaces) && \
+	    build/model/explore --slice --jobs 2 --json build/model/slice.json $$also
 
 explore: build/model/explore ## exhaust the big model spaces and print their sizes; options with ARGS="..."
-	@build/model/explore --all $(ARGS)
+	@build/model/explore --all --json build/model/all.json $(ARGS) || { status=$$?; \
+	    test -z "$$HOLDFAST_NIGHTLY" || $(BIN)/python -m tests.kit.queue.kept_spaces --keep build/model/all.json; \
+	    exit $$status; }
 
 torture: build ## kill storms, as many as you like: ARGS="--kills 100000", --broker, --server, --sink, --source
 	@$(BIN)/python -m tests.kit.torture $(ARGS)

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <map>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -22,6 +23,7 @@ constexpr const char* kHelp =
     "  explore --config NAME   this space; can be repeated\n"
     "  explore --list          the spaces and their programs\n"
     "\n"
+    "  --also NAME=STATES      this space too, but only so many states of it; can be repeated\n"
     "  --json FILE             also write the results there\n"
     "  --jobs N                so many spaces at a time (default 1)\n"
     "  --states N              stop a space after so many states\n"
@@ -38,6 +40,13 @@ struct Options {
     u64 states = ~u64{0};
     std::string json;
     std::set<std::string> names;
+    std::map<std::string, u64> also;  // what once was violated, after so many states
+};
+
+struct Job {
+    const QueueConfig* config;
+    u64 states;
+    bool partial = false;
 };
 
 Rules rules_of(const QueueConfig& config) {
@@ -48,14 +57,17 @@ Rules rules_of(const QueueConfig& config) {
             .whole_blocks = config.whole_blocks};
 }
 
-Result run_queue(const QueueConfig& config, const Options& options) {
+Result run_queue(const Job& job, const Options& options) {
     constexpr u64 kShortestStatesMax = 2'000'000;
+    const QueueConfig& config = *job.config;
     Result result(config);
-    Limits limits{.states = options.states,
+    result.partial = job.partial;
+    Limits limits{.states = job.states,
                   .bytes = (config.slice ? std::size_t{3} : std::size_t{11}) << 30,
                   .audit_every = config.audit_every,
                   .progress_every = config.progress_every};
     result.report = explore(*make_queue_model(config), rules_of(config), limits);
+    result.found_after = result.report.states;
     if (result.report.check.empty() || !options.schedules) return result;
     limits.states = std::min(limits.states, kShortestStatesMax);
     limits.audit_every = limits.progress_every = 1;
@@ -70,22 +82,35 @@ Result run_toy(const Toy& toy) {
     return result;
 }
 
-std::vector<const QueueConfig*> chosen(const Options& options) {
-    std::vector<const QueueConfig*> found;
+const QueueConfig* config_of(const std::string& name) {
+    for (const QueueConfig& config : queue_configs()) {
+        if (config.name == name) return &config;
+    }
+    throw std::invalid_argument(text_of("no space ", name, "; --list names them"));
+}
+
+std::vector<Job> chosen(const Options& options) {
+    std::vector<Job> found;
     for (const QueueConfig& config : queue_configs()) {
         const bool wanted = options.names.empty()
                                 ? (config.slice || options.all) && !options.toys_only
                                 : options.names.count(config.name) != 0;
-        if (wanted) found.push_back(&config);
+        if (wanted) found.push_back({&config, options.states});
     }
     if (!options.names.empty() && found.size() != options.names.size()) {
         throw std::invalid_argument("no such space; --list names them");
+    }
+    for (const auto& [name, states] : options.also) {
+        const QueueConfig* config = config_of(name);
+        const bool there = std::any_of(found.begin(), found.end(),
+                                       [&](const Job& job) { return job.config == config; });
+        if (!there) found.push_back({config, states, true});
     }
     return found;
 }
 
 int run(const Options& options) {
-    const std::vector<const QueueConfig*> configs = chosen(options);
+    const std::vector<Job> jobs = chosen(options);
     std::vector<Result> results;
     print_header();
     if (options.names.empty()) {
@@ -97,8 +122,8 @@ int run(const Options& options) {
     std::mutex printing;
     std::atomic<std::size_t> next = 0;
     auto work = [&] {
-        for (std::size_t i; (i = next++) < configs.size();) {
-            Result result = run_queue(*configs[i], options);
+        for (std::size_t i; (i = next++) < jobs.size();) {
+            Result result = run_queue(jobs[i], options);
             std::lock_guard guard(printing);
             print(result);
             results.push_back(std::move(result));
@@ -140,6 +165,11 @@ bool parse(int count, char** words, Options& options) {
             options.schedules = false;
         } else if (word == "--config") {
             options.names.insert(value());
+        } else if (word == "--also") {
+            const std::string given = value();
+            const std::size_t at = given.find('=');
+            if (at == std::string::npos) throw std::invalid_argument("--also wants NAME=STATES");
+            options.also[given.substr(0, at)] = std::stoull(given.substr(at + 1));
         } else if (word == "--json") {
             options.json = value();
         } else if (word == "--jobs") {

@@ -88,7 +88,8 @@ void print(const Result& result) {
         std::printf("%s (%s)\n", result.good() ? "seeded bug seen" : "SEEDED BUG NOT SEEN",
                     result.expected.c_str());
     } else if (r.check.empty()) {
-        std::printf("%s\n", r.exhausted ? "exhausted, clean" : "clean so far, NOT EXHAUSTED");
+        const char* rest = result.partial ? "clean as far as asked" : "clean so far, NOT EXHAUSTED";
+        std::printf("%s\n", r.exhausted ? "exhausted, clean" : rest);
     } else {
         std::printf("VIOLATED %s\n", r.violation.c_str());
         int number = 0;
@@ -141,6 +142,7 @@ void write_json(const std::string& path, const std::vector<Result>& results) {
             << ", \"audits\": " << r.audits << ", \"solo_runs\": " << r.solo_runs
             << ", \"solo_steps\": " << r.solo_steps << ", \"depth\": " << r.depth
             << ", \"exhausted\": " << yes_no(r.exhausted) << ", \"good\": " << yes_no(x.good())
+            << ", \"partial\": " << yes_no(x.partial) << ", \"found_after\": " << x.found_after
             << ", \"seconds\": " << r.seconds << ", \"expected\": " << quoted(x.expected)
             << ", \"check\": " << quoted(r.check) << ", \"violation\": " << quoted(r.violation)
             << ", \"schedule\": " << list_of(r.schedule) << "}";
