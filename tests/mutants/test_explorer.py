@@ -49,7 +49,7 @@ def spaces() -> list[Space]:
     explorer = build_explorer()
     report = BUILD / "slice.json"
     if not report.exists() or report.stat().st_mtime < explorer.stat().st_mtime:
-        command = [explorer, "--slice", "--jobs", "2", "--json", report, *kept_spaces.options()]
+        command = [str(explorer), "--slice", "--jobs", "2", "--json", str(report), *kept_spaces.options()]
         run = subprocess.run(command, capture_output=True, text=True)
         assert run.returncode in (0, 1), run.stderr
     return [Space.of(entry) for entry in json.loads(report.read_text())]
