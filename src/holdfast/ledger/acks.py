@@ -55,11 +55,13 @@ class AckState:
         7
     """
 
-    __slots__ = ("_bits", "_holes", "_partial", "acked_to")
+    __slots__ = ("_bits", "_holes", "_holes_end", "_partial", "acked_to")
 
     def __init__(self, acked_to: int = 0) -> None:
         self.acked_to = acked_to
         self._holes = BitMap64()
+        self._holes_end = 0
+        """Behind the last hole, while there is one: holes are removed from the front only."""
         self._bits: dict[int, int] = {}
         self._partial = BitMap64()
         """The keys of `_bits`, in order: a dictionary cannot be asked for a range."""
@@ -77,6 +79,7 @@ class AckState:
                     low = b
             elif a < b:
                 holes.add_range(a, b)
+                self._holes_end = max(self._holes_end, b)
                 if self._bits:
                     self._close(a, b)
         self._advance(low)
@@ -100,6 +103,7 @@ class AckState:
         """Everything below is acknowledged and nothing else."""
         self.acked_to = to
         self._holes = BitMap64()
+        self._holes_end = 0
         self._bits.clear()
         self._partial = BitMap64()
 
@@ -179,10 +183,10 @@ class AckState:
     def ranges(self, a: int = 0, b: int | None = None) -> Iterator[tuple[int, int]]:
         """The holes as sorted ranges: the one form that is equal when the contents are."""
         holes = self._holes
-        if b is None:
-            b = holes.max() + 1 if holes else 0
+        end = self._holes_end if holes else 0
+        b = end if b is None else min(b, end)
         start = stop = -1
-        while a < b and (a := _next(holes, a, b)) < b:
+        while a < b and (a := holes.next_set_bit(a)) < b:  # there is one: that before `_holes_end`
             chunk = min((a | (_CHUNK - 1)) + 1, b)
             if holes.contains_range(a, chunk):
                 found: Iterable[tuple[int, int]] = ((a, chunk),)
@@ -217,7 +221,7 @@ class AckState:
     def pack(self) -> tuple[int, bytes, list[tuple[int, bytes]]]:
         """For a snapshot: `acked_to`, the holes, the open bits of batches."""
         self._holes.run_optimize()
-        bits = [(ordinal, pack_bits(self._bits[ordinal])) for ordinal in self._partial]
+        bits = [(ordinal, pack_bits(self._bits[ordinal])) for ordinal in _values(self._partial)]
         return self.acked_to, self._holes.serialize() if self._holes else b"", bits
 
     @classmethod
@@ -230,6 +234,7 @@ class AckState:
         acks = cls(acked_to)
         try:
             acks._holes = BitMap64.deserialize(holes) if holes else BitMap64()
+            acks._holes_end = acks._holes.max() + 1 if acks._holes else 0
         except (ValueError, IndexError) as error:
             raise Corrupt(f"the acknowledged holes above {acked_to} do not decode: {error}") from error
         for ordinal, mask in bits:
@@ -243,24 +248,27 @@ class AckState:
         assert first <= self.acked_to <= end, f"I41: acked up to {self.acked_to}, outside [{first}, {end}]"
         assert not holes or holes.min() > self.acked_to, f"I41: a hole at {holes.min()} ≤ {self.acked_to}"
         assert not holes or holes.max() < end, f"I41: a hole at {holes.max()}, and the topic ends at {end}"
-        assert list(self._partial) == sorted(self._bits), "I41: the index of the bits differs from the bits"
+        last = self._holes_end - 1
+        assert not holes or holes.max() == last, f"I41: the last hole is {holes.max()}, not {last}"
+        assert list(_values(self._partial)) == sorted(self._bits), (
+            "I41: the index of the bits differs from the bits"
+        )
         for ordinal, mask in self._bits.items():
             assert mask, f"I41: the batch at {ordinal} has no open message"
             assert self.acked_to <= ordinal < end, f"I41: bits at {ordinal}, outside [{self.acked_to}, {end})"
             assert ordinal not in holes, f"I41: the batch at {ordinal} is acknowledged, and has open messages"
 
 
-def _next(values: BitMap64, a: int, b: int) -> int:
-    """The first value from a on, b if there is none below it."""
-    try:
-        return min(values.next_set_bit(a), b)
-    except ValueError:  # none
-        return b
+def _values(values: BitMap64) -> Iterable[int]:
+    """All values. pyroaring never frees an iterator that finds nothing: an empty bitmap is not asked."""
+    return values if values else ()
 
 
 def _within(values: BitMap64, a: int, b: int) -> list[int]:
-    """The values in [a, b); the cost is theirs, not the range's."""
-    found = []
+    """The values in [a, b); the cost is theirs, not the range's. As in `_values`, no search is in vain."""
+    found: list[int] = []
+    if not values or values.max() < a:
+        return found
     for value in values.iter_equal_or_larger(a):
         if value >= b:
             break

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
 from holdfast.errors import Corrupt
 from holdfast.ledger.acks import AckState, open_bits, pack_bits
 from tests.kit.examples import examples
+from tests.kit.growth.allocated import bytes_per_call
 
 SPAN = 60
 Operation = tuple[str, int, int]
@@ -265,8 +267,52 @@ def test_holes_that_do_not_decode(holes: bytes) -> None:
 def test_check_notices(acked_to: int, hole: int, bits: dict[int, int], first: int, end: int) -> None:
     acks = AckState(acked_to)
     acks._holes.add(hole)
+    acks._holes_end = hole + 1
     acks._bits = bits
     for ordinal in bits:
         acks._partial.add(ordinal)
     with pytest.raises(AssertionError, match="I41"):
         acks.check(first, end)
+
+
+def test_check_notices_a_last_hole_that_is_not_known() -> None:
+    acks = AckState()
+    acks.ack_ranges([(3, 6)], 10)
+    acks._holes_end = 5
+    with pytest.raises(AssertionError, match="I41"):
+        acks.check(0, 10)
+
+
+# -- memory --------------------------------------------------------------------------------------------
+
+
+def batches() -> AckState:
+    acks = AckState()
+    acks.ack_batch(3, 0b101, 100)
+    acks.ack_ranges([(5, 9)], 100)
+    return acks
+
+
+@pytest.mark.parametrize("acks", [AckState(), batches()], ids=["empty", "with holes"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda acks: acks.acked_in(10, 50),
+        lambda acks: acks.bits_in(10, 50),
+        lambda acks: list(acks.ranges()),
+        lambda acks: acks.pack(),
+        lambda acks: acks.check(0, 100),
+        lambda acks: acks.ack_ranges([(6, 8)], 100),
+    ],
+    ids=["acked_in", "bits_in", "ranges", "pack", "check", "ack_ranges"],
+)
+def test_no_call_leaves_memory_behind(acks: AckState, ask: Callable[[AckState], object]) -> None:
+    """An iterator over a bitmap in which it finds nothing was never freed: 224 bytes for each delivery."""
+    assert bytes_per_call(lambda: ask(acks)) < 8
+
+
+def test_a_bitmap_that_is_asked_in_vain_is_noticed() -> None:
+    """The fault, brought back: pyroaring does not free the iterator of a search that finds nothing."""
+    empty = BitMap64()
+    if bytes_per_call(lambda: list(empty)) < 8:
+        pytest.fail("pyroaring frees its iterators now: `_values` in ledger/acks.py may go")
