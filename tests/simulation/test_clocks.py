@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -200,19 +201,28 @@ def pushed_ahead(sky: Sky) -> None:
     assert sky.error_s() > 300 * 24 * 3600
 
 
+def told_ahead_s(sky: Sky) -> float:
+    """What the metrics say of log time."""
+    assert sky.broker is not None
+    page = sky.broker.metrics()
+    (value,) = re.findall(r"^holdfast_log_time_ahead_seconds\{.*\} (.*)$", page, re.MULTILINE)
+    return float(value)
+
+
 def test_the_doctor_tells_and_a_repair_mends(sky: Sky) -> None:
     sky.send(b"before")
     assert not [each for each in sky.examined().notes if "log time" in each]
     pushed_ahead(sky)
     assert sky.broker is not None
     assert sky.broker.stats().log_time_ahead_s > 300 * 24 * 3600
+    assert told_ahead_s(sky) > 300 * 24 * 3600
     found = sky.examined()
     assert found.sound
     (note,) = [each for each in found.notes if "log time" in each]
     assert "ahead of this machine's clock" in note
     assert "--repair-time" in note
     assert sky.run(sky.broker.admin.repair_time()) > 300 * 24 * 3600
-    assert sky.broker.stats().log_time_ahead_s == 0
+    assert sky.broker.stats().log_time_ahead_s == told_ahead_s(sky) == 0
     sky.send(b"mended")
     assert abs(sky.error_s()) < 1.0
     sky.broker.machine.check()

@@ -83,6 +83,10 @@ HELP = {
     "holdfast_snapshots_total": ("counter", "Snapshots since the start."),
     "holdfast_pending_bytes": ("gauge", "Bytes that wait for the disk."),
     "holdfast_disk_free_bytes": ("gauge", "What the file system has left."),
+    "holdfast_log_time_ahead_seconds": (
+        "gauge",
+        "How far log time is ahead of the clock: so long ages stand still.",
+    ),
     "holdfast_publishes_refused_total": ("counter", "Publishes that were refused because the disk is full."),
     "holdfast_ingest_queues": ("gauge", "Topics that have an ingest queue."),
     "holdfast_ingest_queues_waiting": ("gauge", "Ingest queues that cannot be drained just now."),
@@ -165,6 +169,7 @@ def _of_broker(broker: Broker) -> Iterator[Sample]:
     yield "holdfast_snapshots_total", store.snapshots
     yield "holdfast_pending_bytes", broker.machine.log.pending_bytes
     yield "holdfast_disk_free_bytes", store.free_bytes
+    yield "holdfast_log_time_ahead_seconds", round(broker.log_time_ahead_s, 3)
     yield "holdfast_publishes_refused_total", store.refused
 
 
