@@ -43,6 +43,20 @@ def stats_look_for_readers(patch: Patch) -> None:
     patch.setattr(Looks, "_volatile", volatile)
 
 
+def producers_are_compared(patch: Patch) -> None:
+    """As it was: a producer's name is looked for among all of its topic."""
+    from holdfast.broker.events import ProducerOpen
+    from holdfast.broker.state import Producer, TopicState
+
+    def replaced(self: ProducerOpen, topic: TopicState, name: str) -> Producer | None:
+        for each in (*topic.producers.values(), *topic.waiting):
+            if each.name == name:
+                return each
+        return None
+
+    patch.setattr(ProducerOpen, "_replaced", replaced)
+
+
 def reasons_repeat_names(patch: Patch) -> None:
     """An answer has the whole name in it that was refused."""
     patch.setattr("holdfast.broker.names.SHOWN_LENGTH_MAX", 1 << 30)
@@ -52,6 +66,8 @@ def reasons_repeat_names(patch: Patch) -> None:
 MUTANTS: list[tuple[Callable[[Patch], None], str, int]] = [
     (cost.stats_of_all, "CONSUMER_STATS", 0),
     (cost.a_list_each_time, "GET_TOPICS_OF_NAMESPACE", 0),
+    (cost.a_list_each_time, "WATCH_TOPIC_LIST", 0),
+    (producers_are_compared, "PRODUCER", 0),
     (cost.answers_without_a_reader, "GET_SCHEMA", 0),
     (reasons_repeat_names, "LOOKUP with long texts", 1),
     (parts_one_by_one, "ACK of parts", 1),

@@ -34,7 +34,7 @@ from holdfast.broker.redelivery import Redelivery
 from holdfast.broker.resetting import Resetting
 from holdfast.broker.stuck import Look, diagnose
 from holdfast.broker.traffic import Handed
-from holdfast.errors import Busy, Closed, Misuse
+from holdfast.errors import Busy, Closed, Corrupt, Misuse
 from holdfast.group import Clock, Randomness
 from holdfast.ledger.revision import Revision, RevisionController
 
@@ -118,18 +118,8 @@ class Dispatcher:
         self.revision: RevisionController = self._resetting.revision
         """Number, flag, and the one question that every read asks: `is_outdated`."""
         self._acking = Acking(subscription, self._table, self.revision, submit, self._acknowledged)
-        self._reading = Reading(
-            topic,
-            subscription,
-            self._table,
-            self.revision,
-            self._acking,
-            self._hand,
-            clock,
-            self.options,
-            self._damaged,
-            throttle,
-        )
+        parts = (topic, subscription, self._table, self.revision, self._acking, self._hand)
+        self._reading = Reading(*parts, clock, self.options, self._damaged, throttle)
         self._resetting.serve(self._acking, self._reading)
         self._redelivery = Redelivery(self._table, clock, self._came_back)
 
@@ -505,6 +495,11 @@ class Dispatcher:
         return max(0, acks.count(topic.visible) - acks.count(topic.first))
 
     @property
+    def damage(self) -> tuple[int, Corrupt] | None:
+        """The entry that should come next and is damaged on the disk, as it was found by the last attempt."""
+        return self._reading.damage
+
+    @property
     def partial_batches(self) -> int:
         """Batches of which some messages are acknowledged, or about to be."""
         return self._cursor.acks.partial_count + self._acking.parts
@@ -591,6 +586,7 @@ class Dispatcher:
             under_revision_s=None if window is None else self._since_s(window.since_ns),
             reading=None if read is None else (read.kind, read.start, self._since_s(read.began_ns)),
             read_error=self._reading.last_error,
+            damaged="" if (found := self._reading.damage) is None else str(found[1]),
             unacked_max=self.options.unacked_max,
         )
         return diagnose(look, self.options.stuck_after_s)

@@ -288,6 +288,7 @@ def _load_topic(state: BrokerState, part: TopicPart) -> None:
     topic.epoch = part.epoch
     topic.ledgers = LedgerTable(part.ledgers, part.end)
     topic.waiting = part.waiting
+    topic.named = {each.name: each for each in (*part.producers, *part.waiting)}
     topic.schemas = part.schemas
     state.topics[topic.id] = topic
     state.names[topic.name] = topic.id

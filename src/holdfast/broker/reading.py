@@ -93,6 +93,8 @@ class Reading:
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = 0.0
         self.last_error = ""
+        self._damaged: tuple[int, Corrupt] | None = None
+        """An entry that could not be read, and why; what was read since is not known to be behind it."""
         self.begun: dict[Kind, int] = {"sequential": 0, "replay": 0}
         self.refused = 0
         self.dropped = 0
@@ -115,6 +117,15 @@ class Reading:
             and self._next_position() < self._topic.visible
         ):
             self._spawn("sequential")
+
+    @property
+    def damage(self) -> tuple[int, Corrupt] | None:
+        """The entry that is to be read next, and why it cannot be; also after the consumers have left."""
+        if self._damaged is None:
+            return None
+        table = self._table
+        coming = table.replay_first if table.replay_entries else self._next_position()
+        return self._damaged if self._damaged[0] == coming else None
 
     def oldest(self) -> Read | None:
         """The read that has been in flight longest."""
@@ -244,7 +255,7 @@ class Reading:
 
     async def _complete(self, read: Read, entries: Entries) -> None:
         self._retry_s = 0.0
-        self.last_error = ""
+        self.last_error, self._damaged = "", None
         self._one_by_one = False
         if self._revision.is_outdated(read.revision):
             self._drop(read, entries)
@@ -287,6 +298,7 @@ class Reading:
             self._skip(read)
             return True
         if isinstance(error, Corrupt):
+            self._damaged = (read.start, error)
             self._damage(error)
         self.last_error = str(error)
         self._retry_s = min(max(2 * self._retry_s, self._options.retry_first_s), self._options.retry_most_s)

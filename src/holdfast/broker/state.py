@@ -137,6 +137,8 @@ class TopicState(Part):
         """By session."""
         self.waiting: list[Producer] = []
         """In the order in which they asked for exclusive access."""
+        self.named: dict[str, Producer] = {}
+        """All of these, by name: a name is attached once."""
         self.subscriptions: dict[str, SubscriptionState] = {}
         self.schemas: list[bytes] = []
         """By their versions."""
@@ -424,6 +426,8 @@ class BrokerState:
         exclusive = [each for each in topic.producers.values() if each.access != "shared"]
         assert not exclusive or len(topic.producers) == 1, f"I45: {where} has an exclusive producer and more"
         assert topic.producers or not topic.waiting, f"I45: {where} lets producers wait for nobody"
+        attached = {each.name: each for each in (*topic.producers.values(), *topic.waiting)}
+        assert topic.named == attached, f"I44: names of {where} do not lead to its producers"
         for name, subscription in topic.subscriptions.items():
             found = self.subscriptions.get(subscription.id)
             assert found is subscription, f"I44: {where} has a subscription that is not known"

@@ -34,13 +34,16 @@ class Look:
     reading: tuple[str, int, float] | None = None
     """Kind, start and age in seconds of the oldest read in flight."""
     read_error: str = ""
+    damaged: str = ""
+    """What is wrong with the entry that should come next: over the network its consumers are closed."""
     unacked_max: int = 0
 
 
 def diagnose(look: Look, stuck_after_s: float) -> Diagnosis:
     """Say what keeps a subscription from going on.
 
-    A subscription without consumers is not stuck: its consumers are offline, and nothing is wrong.
+    A subscription without consumers is not stuck: its consumers are offline, and nothing is wrong. But where
+    they found damage, it is.
 
     Example:
         >>> found = diagnose(Look(backlog=7, idle_s=45, unread=7), stuck_after_s=30)
@@ -65,6 +68,8 @@ def _reason(look: Look) -> tuple[str, str]:
     if look.under_revision_s is not None:
         text = f"a reset has been under way for {look.under_revision_s:.1f} s, and reads are refused"
         return Reason.UNDER_REVISION, text
+    if look.damaged:
+        return Reason.READ_FAILED, f"what comes next is damaged: {look.damaged}"
     if not served:
         return Reason.NO_CONSUMERS, f"{look.backlog} entries, and nobody to give them to"
     if look.unread == 0 and look.reading is None:

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast._core import Batch, Entries, TopicMessage
 from holdfast.broker.traffic import Handed, TopicTraffic
-from holdfast.errors import NotFound
+from holdfast.errors import Corrupt, NotFound
 from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
 
 if TYPE_CHECKING:
     from holdfast.broker.dispatcher import Dispatcher
     from holdfast.broker.state import SubscriptionState, TopicState
     from holdfast.ledger.ledgers import LedgerInfo
+
+
+DAMAGED_MAX = 1000
+"""Damaged entries of a topic that are remembered."""
 
 
 class LedgerReader(Protocol):
@@ -46,6 +50,8 @@ class Topic:
         self.traffic = TopicTraffic()
         self.last_index = (-1, -1)
         """The last entry, and the index of its last message if it is a batch, as they were asked for last."""
+        self.damaged: set[int] = set()
+        """Entries that could not be read."""
 
     @property
     def first(self) -> int:
@@ -84,6 +90,29 @@ class Topic:
         )
         self.traffic.read += len(entries)
         return entries
+
+    def note_damage(self, ordinal: int) -> None:
+        """An entry could not be read. Of very many, those that were found first are known."""
+        if len(self.damaged) < DAMAGED_MAX:
+            self.damaged.add(ordinal)
+
+    async def require_whole(self, ordinal: int) -> None:
+        """Read an entry that was found damaged once more: it may have been mended.
+
+        Raises:
+            Corrupt: it is damaged; the text names file and position.
+        """
+        try:
+            await self.read(ordinal, 1, 1)
+        except Corrupt as error:
+            self.note_damage(ordinal)
+            raise Corrupt(
+                f"{self.name}, position {ordinal}: {error}; restore a backup, or skip the entry, reset the "
+                "subscription behind it, or set broker.skip_damaged"
+            ) from error
+        except NotFound:
+            pass  # trimmed meanwhile
+        self.damaged.discard(ordinal)
 
     def messages(
         self, entries: Entries, wanted: Sequence[int], subscription: SubscriptionState | None

@@ -61,7 +61,7 @@ class Refused(Exception):
 _CODES: dict[type[Exception], pb.ServerError] = {
     Busy: pb.ConsumerBusy,
     Closed: pb.ServiceNotReady,
-    Corrupt: pb.PersistenceError,
+    Corrupt: pb.ChecksumError,  # not PersistenceError, which clients take for a passing trouble
     CursorModifying: pb.ServiceNotReady,
     Denied: pb.AuthorizationError,
     Exists: pb.MetadataError,

@@ -15,6 +15,7 @@ from holdfast.broker.names import checked_name
 from holdfast.broker.state import SubscriptionState
 from holdfast.broker.topic import Topic
 from holdfast.errors import Busy, Exists, HoldfastError, Misuse, NotFound, Unsupported
+from holdfast.ledger.ids import MessageId
 from holdfast.wire import commands, lookup, schemas
 from holdfast.wire.commands import Refused, id_of
 from holdfast.wire.proto import pulsar_pb2 as pb
@@ -141,6 +142,7 @@ class Consumers:
         subscription = await self._subscription(command, topic)
         dispatcher = broker.dispatcher(topic, subscription)
         await dispatcher.revision.closed()
+        await self._require_whole(topic, dispatcher)
         event = ConsumerJoin(
             subscription.id, command.consumer_name, type_, _priority(command), broker.group.member
         )
@@ -180,6 +182,10 @@ class Consumers:
         dispatcher = self._on.server.taken_back(topic, command.subscription)
         if dispatcher is None:
             start = self._start(command)
+            place = await self._on.broker.place(topic, start)
+            # A reader names what it had last: what comes behind that is next.
+            for each in {place, place + isinstance(start, MessageId)} & topic.damaged:
+                await topic.require_whole(each)
             dispatcher = await self._on.broker.volatile_dispatcher(topic, command.subscription, start)
         try:
             await dispatcher.revision.closed()
@@ -196,6 +202,14 @@ class Consumers:
                 raise Busy(str(error)) from error
             raise Refused(pb.ServiceNotReady, "who had it has just gone; try again") from error
         return consumer
+
+    async def _require_whole(self, topic: Topic, dispatcher: Dispatcher) -> None:
+        """Raises Corrupt: what the subscription has to read next is damaged. Its consumers were closed for
+        that, and whoever comes would wait for ever."""
+        found = dispatcher.damage
+        next_ = dispatcher.read_position if found is None else found[0]
+        if found is not None or next_ in topic.damaged:
+            await topic.require_whole(next_)
 
     async def _subscription(self, command: pb.CommandSubscribe, topic: Topic) -> SubscriptionState:
         """The durable subscription, made if it is new."""

@@ -60,13 +60,17 @@ class Listings:
         self._broker = broker
         self._names: dict[int, str] = {}
         """By the topics' ids: a topic that is gone cannot be asked for its name."""
+        self.there: dict[str, int] = {}
+        """The topics that there are, by their names."""
+        self.gone: dict[int, str] = {}
+        """The names of those that went with what was settled last."""
         self._sorted: dict[str, list[str]] = {}
         self._made: dict[str, Listing] = {}
 
     def start(self) -> None:
         """Look at all topics, and hear of every later one."""
         for topic in self._broker.machine.state.topics.values():
-            self._names[topic.id] = topic.name
+            self._names[topic.id], self.there[topic.name] = topic.name, topic.id
             self._sorted.setdefault(namespace_of(topic.name), []).append(topic.name)
         for names in self._sorted.values():
             names.sort()
@@ -83,18 +87,22 @@ class Listings:
         return found or EMPTY
 
     def _settled(self, applied: Applied) -> None:
+        self.gone = {}
         for created in applied.created:
             topic = self._broker.machine.state.topics.get(created)
             if topic is not None and created not in self._names:
-                self._names[created] = topic.name
+                self._names[created], self.there[topic.name] = topic.name, created
                 namespace = namespace_of(topic.name)
                 insort(self._sorted.setdefault(namespace, []), topic.name)
                 self._made.pop(namespace, None)
         for notice in applied.notices:
             if isinstance(notice, TopicGone) and notice.topic in self._names:
-                self._forget(self._names.pop(notice.topic))
+                self._forget(notice.topic, self._names.pop(notice.topic))
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, id: int, name: str) -> None:  # noqa: A002
+        self.gone[id] = name
+        if self.there.get(name) == id:
+            del self.there[name]
         namespace = namespace_of(name)
         names = self._sorted[namespace]
         del names[bisect_left(names, name)]

@@ -35,6 +35,8 @@ async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
         )
     open_ = commands.bits_of(command.message_id.ack_set)
     target = await broker.place(topic, _target(command))
+    if target in topic.damaged:
+        await topic.require_whole(target)
     for each in list(connection.server.attached.get(dispatcher, ())):
         each.expel(keep=True)
     await dispatcher.reset(target, broker.options.reset_timeout_s)
@@ -60,7 +62,9 @@ def _target(command: pb.CommandSeek) -> Start:
 async def last_message_id(connection: Connection, command: pb.CommandGetLastMessageId) -> bytes:
     """GET_LAST_MESSAGE_ID: of the last message, in its batch if it is in one."""
     consumer = connection.consumers.require(command.consumer_id)
-    topic = consumer.topic
+    topic, found = consumer.topic, consumer.dispatcher.damage
+    if found is not None:
+        await topic.require_whole(found[0])
     last = id_data(topic.last_id())
     if topic.visible > topic.first:
         ordinal = topic.visible - 1

@@ -74,7 +74,7 @@ class Server:
         """Which requests begin when."""
         self.budget = self.options.budget or Budget()
         """What is held for clients, in bytes."""
-        self.watching = Watching(broker, self.budget)
+        self.watching = Watching(broker, self.budget, self.listings)
         """Who is told of the topics that come and go."""
         self.refusals = Refusals(LOG)
         """What clients were refused, for the log."""

@@ -40,6 +40,9 @@ MASK_BITS = 1024
 CHECKS_MAX = 4
 """Longer masks of one consumer that are compared with their batches at once; each is in memory."""
 
+DAMAGE_S = 60.0
+"""How long a consumer may hold messages while what comes next is damaged; then it is closed all the same."""
+
 PERMITS_MAX = (1 << 31) - 1
 """Nobody can mean more."""
 
@@ -86,6 +89,7 @@ class WireConsumer:
         self._attached = False
         self._told_of_end = False
         self._told_of_damage = ""
+        self._damaged_since = 0.0
         self._answered = False
         self._is_active: bool | None = None
         self._checking = 0
@@ -162,10 +166,17 @@ class WireConsumer:
                 self.connection.send(commands.active_consumer_change(self.id, active))
 
     def failed(self, error: Exception) -> None:
-        """The protocol has no word for it: it stands in the log once, and in the stats."""
+        """The protocol has no word for it but to close the consumer: its client subscribes again, which is
+        refused with the error. What it holds it may acknowledge first."""
+        now = self.connection.loop.time()
         if str(error) != self._told_of_damage:
-            self._told_of_damage = str(error)
+            self._told_of_damage, self._damaged_since = str(error), now
             LOG.error("consumer %s of %s cannot go on: %s", self.name, self.subscription, error)
+        stats, found = self.stats(), self.dispatcher.damage
+        if found is not None:
+            self.topic.note_damage(found[0])
+        if stats is None or not stats.pending_messages or now - self._damaged_since > DAMAGE_S:
+            self.expel()
 
     def closed(self, reason: Exception) -> None:
         self.expel()

@@ -21,13 +21,14 @@ from holdfast.broker.names import namespace_of
 from holdfast.errors import HoldfastError
 from holdfast.wire import commands, lookup
 from holdfast.wire.commands import Refused
-from holdfast.wire.patterns import TopicPattern, hash_of
+from holdfast.wire.patterns import Shown, TopicPattern, hash_of
 from holdfast.wire.proto import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.wire.budget import Budget
     from holdfast.wire.connection import Connection
+    from holdfast.wire.listing import Listings
 
 _NONE: frozenset[str] = frozenset()
 
@@ -61,6 +62,11 @@ class Subject:
         if self._since[0] is not before or self._since[1] is not now:
             self._since = (before, now, sorted(now - before), sorted(before - now))
         return self._since[2], self._since[3]
+
+    def begin(self, shown: Shown) -> tuple[frozenset[str], str]:
+        """What it is at first, of all names of its namespace: in a thread."""
+        topics = frozenset(self.pattern.select_shown(shown))
+        return topics, hash_of(topics)
 
     def become(self, changed: frozenset[str], present: list[str]) -> tuple[frozenset[str], str]:
         """What it is when these have changed, of which those are there: in a thread."""
@@ -97,15 +103,12 @@ class Watch:
 class Watching:
     """All watches of a server."""
 
-    def __init__(self, broker: Broker, budget: Budget) -> None:
+    def __init__(self, broker: Broker, budget: Budget, listings: Listings) -> None:
         self._broker = broker
         self._budget = budget
+        self._listings = listings
         self.subjects: dict[str, dict[str, Subject]] = {}
         """By namespace and pattern."""
-        self._names: dict[int, str] = {}
-        """Of the topics that are there, while somebody watches: who is gone cannot be asked for its name."""
-        self._there: dict[str, int] = {}
-        """The same, by their names."""
         self._changed: dict[str, set[str]] = {}
         """Names, by namespace: of topics that came or went, and of which nobody was told yet."""
         self._telling: asyncio.Task[None] | None = None
@@ -139,15 +142,12 @@ class Watching:
         return subject
 
     async def _begin(self, watch: Watch, pattern: TopicPattern) -> Subject:
-        if not self.subjects:
-            self._names = {topic.state.id: topic.name for topic in self._broker.topics.values()}
-            self._there = {name: number for number, name in self._names.items()}
         subject = Subject(watch.namespace, pattern)
         self.subjects.setdefault(watch.namespace, {})[watch.pattern] = subject  # what changes now is noted
-        prefix = f"persistent://{watch.namespace}/"
-        present = [name for name in self._there if name.startswith(prefix)]
-        self._budget.admit(NAME_BYTES * len(present), "a watched topic list")
-        subject.topics, subject.hash = await self.apart(subject.become, _NONE, present)
+        listing = self._listings.of(watch.namespace)
+        self._budget.admit(NAME_BYTES * len(listing.names), "a watched topic list")
+        shown = listing.whole if pattern.whole else listing.short  # prepared once for all patterns
+        subject.topics, subject.hash = await self.apart(subject.begin, shown)
         self._hold(subject)
         return subject
 
@@ -171,8 +171,6 @@ class Watching:
             if not patterns:
                 del self.subjects[namespace]
                 self._changed.pop(namespace, None)
-        if not self.subjects:
-            self._names, self._there = {}, {}
 
     def stop(self) -> None:
         if self._telling is not None:
@@ -183,20 +181,16 @@ class Watching:
     # -- what happens ----------------------------------------------------------------------------------
 
     def settled(self, applied: Applied) -> None:
-        """What became of topics. Costs nothing while nobody watches."""
+        """What became of topics, as the listings know it by now. Costs nothing while nobody watches."""
         if not self.subjects:
             return
         for created in applied.created:
             topic = self._broker.topics.get(created)
             if topic is not None:
-                self._names[created], self._there[topic.name] = topic.name, created
                 self._note(topic.name)
         for notice in applied.notices:
-            if isinstance(notice, TopicGone) and notice.topic in self._names:
-                name = self._names.pop(notice.topic)
-                if self._there.get(name) == notice.topic:
-                    del self._there[name]
-                self._note(name)
+            if isinstance(notice, TopicGone) and notice.topic in self._listings.gone:
+                self._note(self._listings.gone[notice.topic])
 
     def _note(self, name: str) -> None:
         namespace = namespace_of(name)
@@ -220,7 +214,7 @@ class Watching:
 
     async def _tell_of(self, changed: dict[str, set[str]]) -> None:
         work = [
-            (subject, frozenset(names), sorted(name for name in names if name in self._there))
+            (subject, frozenset(names), sorted(name for name in names if name in self._listings.there))
             for namespace, names in changed.items()
             for subject in self.subjects.get(namespace, {}).values()
         ]

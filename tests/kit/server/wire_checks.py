@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from holdfast.wire.patterns import hash_of
@@ -309,6 +310,81 @@ def watches_of_one_pattern_are_one(at: Wire) -> None:
     until(lambda: admin.watched() == 0, wire_raw.PATIENCE_S)  # I86: it went with its client
 
 
+# -- damage --------------------------------------------------------------------------------------------
+
+
+def place_of(process: ServerProcess, payload: bytes) -> tuple[Path, int]:
+    """The file of a ledger that has this payload, and where."""
+    for file in (process.directory / "data" / "ledgers").glob("*.data"):
+        at = file.read_bytes().find(payload)
+        if at >= 0:
+            return file, at
+    raise AssertionError(f"{payload!r} is in no ledger")
+
+
+def flip(file: Path, at: int) -> None:
+    """Damage a byte of a file; once more mends it."""
+    with file.open("r+b") as data:
+        data.seek(at)
+        (byte,) = data.read(1)
+        data.seek(at)
+        data.write(bytes([byte ^ 0x40]))
+
+
+def damage_is_told(at: Wire) -> None:
+    """Who comes to a damaged entry is closed once it holds nothing, and refused with file and position."""
+    file, place = damaged(at)
+    at.raw.subscribe(at.topic)
+    at.raw.flow(100)
+    got = at.raw.messages(3)
+    at.raw.silent(0.2)  # it holds three
+    at.raw.ack(*[each.message_id for each in got])
+    assert at.raw.expect(Type.CLOSE_CONSUMER).consumer_id == 1
+    fields: dict[str, Any] = {"topic": full(at.topic), "subscription": "s", "subType": 0, "consumer_id": 1}
+    reader = {**fields, "subscription": "r", "durable": False, "start_message_id": got[2].message_id}
+    for each in (fields, reader):
+        require_told(at, at.raw.ask(Type.SUBSCRIBE, Type.ERROR, **each), file)
+    stats = at.admin.stats(at.topic, "s")
+    assert (stats["backlog"], stats["reason"]) == (3, "read failed"), stats
+    at.raw.ask(Type.SUBSCRIBE, **{**reader, "start_message_id": got[0].message_id})  # what is whole is served
+    id_ = pb.MessageIdData(ledgerId=got[0].message_id.ledgerId, entryId=3)
+    require_told(at, at.raw.ask(Type.SEEK, Type.ERROR, consumer_id=1, message_id=id_), file)
+    flip(file, place)
+    at.raw.subscribe(at.topic, 2)
+    at.raw.flow(100, 2)
+    assert [each.message_id.entryId for each in at.raw.messages(3)] == [3, 4, 5]
+
+
+def damage_does_not_wait_for_acknowledgements(at: Wire) -> None:
+    """Who acknowledges nothing is closed after a time, too; what it held comes again."""
+    damaged(at)
+    at.admin.wait_for_acks(0.3)
+    try:
+        for _ in range(2):
+            at.raw.subscribe(at.topic)
+            at.raw.flow(100)
+            assert [each.message_id.entryId for each in at.raw.messages(3)] == [0, 1, 2]
+            assert at.raw.expect(Type.CLOSE_CONSUMER).consumer_id == 1
+    finally:
+        at.admin.wait_for_acks(60.0)
+
+
+def damaged(at: Wire) -> tuple[Path, int]:
+    """Publish six entries and damage the fourth; where that is."""
+    at.raw.produce(at.topic)
+    for number in range(6):
+        at.raw.send(number, f"<{at.topic} {number}>".encode())
+        at.raw.expect(Type.SEND_RECEIPT)
+    file, place = place_of(at.process, f"<{at.topic} 3>".encode())
+    flip(file, place)
+    return file, place
+
+
+def require_told(at: Wire, error: Any, file: Path) -> None:
+    assert error.error == pb.ChecksumError
+    assert f"{full(at.topic)}, position 3: {file}: entry 3 cannot be read at offset" in error.message
+
+
 CHECKS: dict[str, Check] = {
     "seek leaves the consumers": order_of_a_seek,
     "answers overtake": subscribe_during_a_seek_is_answered_first,
@@ -321,11 +397,15 @@ CHECKS: dict[str, Check] = {
     "a reader's place is forgotten": reader_finds_its_place_after_a_seek,
     "the end is not told": end_of_a_topic,
     "nobody is pinged": keep_alive,
+    "damage is only logged": damage_is_told,
     "a watch hears only of what comes": topics_that_come_and_go,
     "a watch is told nothing more": many_topics_come_at_once,
     "all that is watched stays": watches_of_one_pattern_are_one,
 }
 """By the mistake that must fail them."""
-FURTHER: tuple[Check, ...] = (small_entries_wait_for_their_reader,)
+FURTHER: tuple[Check, ...] = (
+    small_entries_wait_for_their_reader,
+    damage_does_not_wait_for_acknowledgements,
+)
 HASTY = (dead_holder_gives_way, keep_alive)
 """Checks that need a server with short limits."""

@@ -21,7 +21,7 @@ from holdfast.broker import Broker
 from holdfast.broker.names import topic_name
 from holdfast.broker.resetting import Resetting
 from holdfast.broker.topic import Topic
-from holdfast.wire import Server, ServerOptions
+from holdfast.wire import Server, ServerOptions, sink
 from holdfast.wire.connection import Connection
 from holdfast.wire.consumers import Consumers
 from holdfast.wire.sink import WireConsumer
@@ -59,6 +59,7 @@ class Door:
             "pending": 0 if dispatch is None else dispatch.pending_entries,
             "dropped": 0 if dispatch is None else dispatch.reads_dropped,
             "permits": 0 if dispatch is None else sum(each.permits for each in dispatch.consumers),
+            "reason": "" if dispatch is None else dispatch.diagnosis.reason,
         }
 
     async def unload(self, topic: str) -> int:
@@ -154,6 +155,10 @@ class Door:
         """Return how many resets took longer since `slow_resets`."""
         return self._slowed
 
+    async def wait_for_acks(self, seconds: float) -> None:
+        """Where entries are damaged, consumers that hold messages are closed after so long."""
+        sink.DAMAGE_S = seconds
+
     async def call(self, name: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         own = getattr(self, name, None)
         method = own or getattr(self._broker.admin, name)
@@ -207,6 +212,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "a reader's place is forgotten": lambda: setattr(Server, "let_go", _forgets_place),
     "the end is not told": lambda: setattr(WireConsumer, "look_for_end", _nothing),
     "nobody is pinged": lambda: setattr(Connection, "look", _nothing),
+    "damage is only logged": lambda: setattr(WireConsumer, "failed", _nothing),
     "a watch hears only of what comes": lambda: setattr(Watching, "settled", _only_what_comes),
     "a watch is told nothing more": lambda: setattr(Watching, "_note", _nothing),
     "all that is watched stays": lambda: setattr(Watches, "gone", _nothing),

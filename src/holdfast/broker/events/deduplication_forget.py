@@ -21,7 +21,7 @@ class DeduplicationForget(Event, frozen=True):
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         topic = state.require_topic(self.topic)
-        if any(each.name == self.producer for each in (*topic.producers.values(), *topic.waiting)):
+        if self.producer in topic.named:
             raise Busy(f"the producer {self.producer!r} is attached to {topic.name}; close it first")
         if not state.log.forget_sequence(topic.id, self.producer):
             return Done(changed=False)

@@ -47,13 +47,14 @@ class ProducerOpen(Event, frozen=True):
             raise Terminated(f"{topic.name} was terminated; nothing can be published")
         name = checked_name(self.name or self._made_up(state, topic), "a producer")
         before = self._replaced(topic, name)
-        others = [each for each in topic.producers.values() if each is not before]
-        waiting = [each for each in topic.waiting if each is not before]
-        had_it = before is not None and before.access != "shared" and before.session in topic.producers
-        self._require_access(topic, others, [] if had_it else waiting)
-        waits = self.access == "wait-for-exclusive" and bool(others)
+        attached = before is not None and before.session in topic.producers
+        others = len(topic.producers) - attached
+        had_it = before is not None and before.access != "shared" and attached
+        waiting = 0 if had_it else len(topic.waiting) - (before is not None and not attached)
+        self._require_access(topic, others, waiting)
+        waits = self.access == "wait-for-exclusive" and others > 0
         # Who had the topic to itself and comes back is for the others the same as before.
-        anew = bool(others) or not (had_it or self.epoch == topic.epoch)
+        anew = others > 0 or not (had_it or self.epoch == topic.epoch)
 
         if before is not None:
             remove_producer(state, context, topic, before.session, "a later attempt took its place")
@@ -67,6 +68,7 @@ class ProducerOpen(Event, frozen=True):
         state.next_session += 1
         if waits:
             topic.waiting.append(producer)
+            topic.named[name] = producer
             state.sessions[producer.session] = topic
             state.touch(topic)
             return ProducerOpened(producer.session, name, -1, -1, waiting=True)
@@ -74,29 +76,27 @@ class ProducerOpen(Event, frozen=True):
         return ProducerOpened(producer.session, name, topic.epoch, last)
 
     def _made_up(self, state: BrokerState, topic: TopicState) -> str:
-        taken = {each.name for each in (*topic.producers.values(), *topic.waiting)}
         name = f"producer-{state.next_session}"
-        while name in taken:
+        while name in topic.named:
             name += "-"
         return name
 
     def _replaced(self, topic: TopicState, name: str) -> Producer | None:
         """The session of this name whose place the new one takes."""
-        for each in (*topic.producers.values(), *topic.waiting):
-            if each.name == name:
-                if self.attempt > each.attempt:
-                    return each
-                raise Busy(f"{topic.name} has a producer {name!r} already; close it, or take another name")
-        return None
+        there = topic.named.get(name)
+        if there is not None and self.attempt <= there.attempt:
+            raise Busy(f"{topic.name} has a producer {name!r} already; close it, or take another name")
+        return there
 
-    def _require_access(self, topic: TopicState, others: list[Producer], waiting: list[Producer]) -> None:
-        exclusive = any(each.access != "shared" for each in others) or bool(waiting)
+    def _require_access(self, topic: TopicState, others: int, waiting: int) -> None:
+        """`others` are attached and `waiting` wait, beside the one whose place this one takes."""
+        # One that is exclusive is alone (I45): so any of them tells of all.
+        some = next(iter(topic.producers.values()), None)
+        exclusive = waiting > 0 or (others > 0 and some is not None and some.access != "shared")
         if self.access == "shared" and exclusive:
             raise Busy(f"{topic.name} has an exclusive producer, or one that waits to be; wait for its end")
         if self.access == "exclusive" and (others or waiting):
-            raise Busy(
-                f"{topic.name} has {len(others)} producers and {len(waiting)} that wait; wait, or fence"
-            )
+            raise Busy(f"{topic.name} has {others} producers and {waiting} that wait; wait, or fence")
         if self.access != "shared" and 0 <= self.epoch < topic.epoch:
             raise Fenced(
                 f"{topic.name} had another exclusive producer since: its epoch is {topic.epoch}, "

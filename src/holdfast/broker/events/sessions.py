@@ -22,7 +22,7 @@ from holdfast.broker.state import BrokerState, Producer, SubscriptionState, Topi
 
 def admit(state: BrokerState, topic: TopicState, producer: Producer) -> int:
     """Let a producer publish. Answers the last sequence of its name."""
-    topic.producers[producer.session] = producer
+    topic.producers[producer.session] = topic.named[producer.name] = producer
     state.sessions[producer.session] = topic
     state.touch(topic)
     return state.log.open_session(producer.session, topic.id, producer.name, producer.epoch)
@@ -32,8 +32,11 @@ def remove_producer(
     state: BrokerState, context: Context, topic: TopicState, session: int, reason: str | None = None
 ) -> None:
     """End a producer's session, waiting or not. With a reason, its owner did not ask for it and is told."""
-    if topic.producers.pop(session, None) is None:
-        topic.waiting = [each for each in topic.waiting if each.session != session]
+    gone = topic.producers.pop(session, None)
+    if gone is None:
+        gone = next(each for each in topic.waiting if each.session == session)
+        topic.waiting.remove(gone)
+    del topic.named[gone.name]
     state.log.close_session(session)
     del state.sessions[session]
     state.touch(topic)
