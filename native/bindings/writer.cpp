@@ -82,6 +82,10 @@ class WriterObject {
         writer_->require_here();
         writer_->ledgers().forget(ledger);
     }
+    int open_data(u64 ledger) {
+        writer_->require_here();
+        return writer_->ledgers().open_data(ledger);
+    }
     u64 use_generation(u64 ledger, u32 generation) {
         writer_->require_here();
         GilRelease release;
@@ -133,6 +137,7 @@ void bind_writer(nb::module_& module) {
         .def("ledgers", &WriterObject::ledgers, nb::arg("limit") = 256)
         .def("synced", &WriterObject::synced, nb::arg("ledger"), nb::arg("size"))
         .def("forget", &WriterObject::forget, nb::arg("ledger"))
+        .def("open_data", &WriterObject::open_data, nb::arg("ledger"))
         .def("use_generation", &WriterObject::use_generation, nb::arg("ledger"),
              nb::arg("generation"));
     module.def("arm_fault", &arm_named_fault, nb::arg("op"), nb::arg("countdown") = 1,

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -105,6 +106,30 @@ inline int fault(IoOp op) {
         return detail::inject();
     return 0;
 }
+
+// Which file a descriptor was opened for. Other code may close the number, and use it again; or remove the file.
+class FileIdentity {
+ public:
+    FileIdentity() = default;
+    explicit FileIdentity(int fd) {
+        struct stat status{};
+        if (::fstat(fd, &status) != 0) return;
+        device_ = status.st_dev;
+        inode_ = status.st_ino;
+    }
+
+    // 0; EBADF: the number is not that file's any more; ENOENT: the file has no name any more.
+    int lost(int fd) const {
+        struct stat status{};
+        if (::fstat(fd, &status) != 0 || status.st_dev != device_ || status.st_ino != inode_)
+            return EBADF;
+        return status.st_nlink == 0 ? ENOENT : 0;
+    }
+
+ private:
+    dev_t device_ = 0;
+    ino_t inode_ = 0;
+};
 
 // Writes all of it, with as many calls as that takes. `pieces` are used up.
 inline int write_all(int fd, std::vector<iovec>& pieces, u64 offset, IoOp op) {

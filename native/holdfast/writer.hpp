@@ -229,8 +229,11 @@ class Writer : private ForkAware {
     // Under the lock. Of the old file nothing is needed any more but, in the mode `os`, its last sync.
     void switch_journal() {
         if (next_journal_.get() < 0) return;
+        if (journal_file_.lost(journal_.get()) == EBADF)
+            journal_.release();  // another file's by now
         if (dirty_) left_journals_.push_back(std::move(journal_));
         journal_ = OwnedFd(next_journal_.release());
+        journal_file_ = FileIdentity(journal_.get());
         offset_ = report_.journal_offset = next_offset_;
         report_.journal_first_d = 0;
         report_.journals = next_number_;
@@ -293,6 +296,8 @@ class Writer : private ForkAware {
     IoFailure write_journal(const FramePosition& stable) {
         if (journal_.get() < 0)
             return {IoOp::journal_write, EBADF, "no journal; call use_journal() first"};
+        if (const int error = journal_file_.lost(journal_.get()))
+            return {IoOp::journal_write, error, journal_words()};
         at(Point::journal_write);
         RoundHeader header =
             round_.header(round_.first_d() - 1, stable.view, stable.index,
@@ -360,6 +365,7 @@ class Writer : private ForkAware {
         for (const OwnedFd& each : std::exchange(left_journals_, {})) {
             if (error == 0) error = sync_data(each.get(), IoOp::journal_sync);
         }
+        if (error == 0) error = journal_file_.lost(journal_.get());
         if (error == 0) error = sync_data(journal_.get(), IoOp::journal_sync);
         if (error != 0) return {IoOp::journal_sync, error, journal_words()};
         synced_d_ = written_d_;
@@ -387,6 +393,7 @@ class Writer : private ForkAware {
     // The thread's own.
     Round round_;  // that is being written, or waits for resume()
     OwnedFd journal_;
+    FileIdentity journal_file_;
     std::vector<OwnedFd> left_journals_;
     u64 offset_ = 0, journal_bytes_ = 0;
     std::vector<iovec> pieces_;

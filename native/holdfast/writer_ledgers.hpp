@@ -69,6 +69,10 @@ class LedgerFileTable {
     IoFailure write(const LedgerWrite& write, const std::vector<LedgerRun>& runs) {
         LedgerFile* file = nullptr;
         if (IoFailure failure = find(write, file)) return failure;
+        if (const int error = file->data_file.lost(file->data.get()))
+            return lose(*file, IoOp::ledger_write, error, ".data");
+        if (const int error = file->index_file.lost(file->index.get()))
+            return lose(*file, IoOp::index_write, error, ".index");
         pieces_.clear();
         for (std::size_t i = write.begin; i < write.end; ++i)
             pieces_.push_back({const_cast<std::byte*>(runs[i].data), runs[i].size});
@@ -144,6 +148,15 @@ class LedgerFileTable {
         return written;
     }
 
+    // A duplicate of the descriptor of a ledger's data, which the receiver closes; -1: it is not open. For a ledger whose
+    // file was removed: it is there for as long as it is open.
+    int open_data(u64 ledger) {
+        const std::lock_guard lock(mutex_);
+        const auto found = files_.find(ledger);
+        if (found == files_.end() || found->second->data.get() < 0) return -1;
+        return ::fcntl(found->second->data.get(), F_DUPFD_CLOEXEC, 3);
+    }
+
     std::size_t open_count() {
         const std::lock_guard lock(mutex_);
         return open_.size();
@@ -154,11 +167,26 @@ class LedgerFileTable {
         u64 ledger = 0;
         u32 generation = 0;
         OwnedFd data, index;
+        FileIdentity data_file, index_file;
         u64 written = 0, synced = 0;  // sizes of the data file
         u64 dirty_since = 0;
         u64 used = 0;
         int sync_error = 0;  // once failed, a later success would mean nothing
     };
+
+    // Other code has closed a descriptor: the next attempt opens the files anew. Or it has removed a file, which this one
+    // keeps open: its bytes can still be read.
+    IoFailure lose(LedgerFile& file, IoOp op, int error, const char* ending) {
+        IoFailure failure{op, error, path(file, ending)};
+        if (error != EBADF) return failure;
+        const std::lock_guard lock(mutex_);
+        if (file.data_file.lost(file.data.get()) == EBADF) file.data.release();
+        if (file.index_file.lost(file.index.get()) == EBADF) file.index.release();
+        file.data = OwnedFd();
+        file.index = OwnedFd();
+        std::erase(open_, &file);
+        return failure;
+    }
 
     void drop(u64 ledger) {
         generations_.erase(ledger);
@@ -204,6 +232,8 @@ class LedgerFileTable {
         if (IoFailure failure = open(*out, ".index", FileKind::ledger_index, fresh, index))
             return failure;
         const std::lock_guard lock(mutex_);
+        out->data_file = FileIdentity(data.get());
+        out->index_file = FileIdentity(index.get());
         out->data = std::move(data);
         out->index = std::move(index);
         open_.push_back(out);

@@ -153,6 +153,69 @@ static void test_failed_both() {
     world.check_ledgers();
 }
 
+// The journal's file is removed: not a byte of the next round goes there.
+static void test_removed_journal() {
+    World world;
+    world.wait_durable(world.publish(1, "before"));
+    CHECK(::unlink((world.directory.path() + "/journal1").c_str()) == 0);
+    const u64 d = world.publish(1, "after");
+    const WriterReport report = world.wait_failure();
+    CHECK(report.failure.op == IoOp::journal_write && report.failure.error == ENOENT);
+    CHECK(report.durable_d == d - 1);
+    world.use_journal("journal2");
+    world.writer->resume();
+    world.wait_durable(d);
+    CHECK(rounds_of(world.journal("journal2"), d).size() == 1);
+    world.check_ledgers();
+}
+
+// So is a ledger's: what stood in it can be read for as long as the writer has it open.
+static void test_removed_ledger() {
+    World world;
+    world.wait_durable(world.publish(1, "before"));
+    const u64 ledger = world.log.topics().get(1).ledger;
+    char name[64];
+    std::snprintf(name, sizeof name, "/ledgers/%016llx.data",
+                  static_cast<unsigned long long>(ledger));
+    const std::string path = world.directory.path() + name, old = read_file(path);
+    CHECK(::unlink(path.c_str()) == 0);
+    world.publish(1, "after");
+    const WriterReport report = world.wait_failure();
+    CHECK(report.failure.op == IoOp::ledger_write && report.failure.error == ENOENT &&
+          report.failure.what == path);
+    CHECK(world.writer->ledgers().open_data(ledger + 1000) == -1);
+    const OwnedFd data(world.writer->ledgers().open_data(ledger));
+    std::string found(old.size() + 1, '?');
+    CHECK(::pread(data.get(), found.data(), found.size(), 0) == static_cast<ssize_t>(old.size()));
+    CHECK(found.substr(0, old.size()) == old);
+}
+
+// Other code closes descriptors that it does not know, and the numbers become another file's.
+static void test_numbers_of_others(const std::string& name, IoOp op) {
+    World world;
+    world.wait_durable(world.publish(1, "before"));
+    struct stat ours{}, each{};
+    CHECK(::stat((world.directory.path() + name).c_str(), &ours) == 0);
+    const OwnedFd stranger(world.directory.make("stranger"));
+    std::vector<int> numbers;
+    for (int fd = 3; fd < 256; ++fd) {
+        if (::fstat(fd, &each) != 0 || each.st_ino != ours.st_ino || each.st_dev != ours.st_dev)
+            continue;
+        CHECK(::dup2(stranger.get(), fd) == fd);
+        numbers.push_back(fd);
+    }
+    CHECK(!numbers.empty());
+    const u64 d = world.publish(1, "after");
+    const WriterReport report = world.wait_failure();
+    CHECK(report.failure.op == op && report.failure.error == EBADF);
+    if (op == IoOp::journal_write) world.use_journal("journal2");
+    world.writer->resume();
+    world.wait_durable(d);
+    CHECK(read_file(world.directory.path() + "/stranger").empty());
+    for (const int fd : numbers) CHECK(::close(fd) == 0);  // it was not closed by the writer
+    world.check_ledgers();
+}
+
 static void test_short_writes() {
     for (const int size : {-1, -7, -4096}) {
         World world;
@@ -342,6 +405,11 @@ int main() {
         test_failed_ledger("open", IoOp::ledger_open, countdown);
     }
     test_failed_both();
+    test_removed_journal();
+    test_removed_ledger();
+    test_numbers_of_others("/journal1", IoOp::journal_write);
+    test_numbers_of_others("/ledgers/0000000000000001.data", IoOp::ledger_write);
+    test_numbers_of_others("/ledgers/0000000000000001.index", IoOp::index_write);
     test_short_writes();
     test_left_over();
     test_missing_ledger();

@@ -321,6 +321,22 @@ LOG = (
         "test_writer",
     ),
     Mutant(
+        "removed-unseen",
+        "a file that other code has removed is written to",
+        "io.hpp",
+        "return status.st_nlink == 0 ? ENOENT : 0;",
+        "return 0;",
+        "test_writer",
+    ),
+    Mutant(
+        "number-believed",
+        "a descriptor is believed to be the file's that it was opened for",
+        "io.hpp",
+        "status.st_dev != device_ || status.st_ino != inode_)",
+        "(!(MUTANT) && (status.st_dev != device_ || status.st_ino != inode_)))",
+        "test_writer",
+    ),
+    Mutant(
         "short-is-whole",
         "a short write counts as a whole one",
         "io.hpp",

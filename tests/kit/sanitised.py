@@ -49,7 +49,8 @@ def package(name: str, flags: Sequence[str], mutants: Sequence[Mutant] = ()) -> 
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{name}.lock").open("w") as lock, tempfile.TemporaryDirectory(dir=folder) as scratch:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another run compiles the same
-        native = Path(scratch, "native")
+        native = folder / f"{name}.sources"  # the same each time: a cache of the compiler knows it
+        shutil.rmtree(native, ignore_errors=True)
         native.mkdir()
         written(mutants, native)
         total = hashlib.sha256("\0".join([compiler(), sys.version, *flags]).encode())

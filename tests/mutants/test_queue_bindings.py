@@ -1,4 +1,7 @@
-"""A mutant of the bindings: the extension is linked anew with one source changed; a test must notice."""
+"""Mutants of the bindings: the extension is linked anew with one source changed; a test must notice.
+
+For `make nightly`, because of the compiler. The tests that they name run in `make check` and `make test`.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,27 @@ SHARED = Mutant(
     std::vector<Delivered>& messages_;""",
     TEST,
 )
+
+
+HALF_A_PAIR = Mutant(
+    "half-a-pair-as-python-says",
+    "text that cannot be written is Python's UnicodeEncodeError, from wherever it is noticed",
+    "frame.cpp",
+    """PyErr_Clear();
+        throw Error(Code::misuse, std::string(what) +
+                                      " has half of a surrogate pair in it, which is not text; "
+                                      "leave it out, or give a key as bytes");""",
+    "throw nb::python_error();",
+    "tests/unit/broker/test_clear_errors.py",
+)
+
+
+@pytest.mark.nightly  # compiles and links the extension anew
+@pytest.mark.timeout(600)
+def test_half_of_a_pair_is_a_clear_error(tmp_path: Path) -> None:
+    done = pytest_with(core_with(HALF_A_PAIR, tmp_path), HALF_A_PAIR.program)
+    assert done.returncode == 1, f"it survived: {done.stdout}{done.stderr}"
+    assert "test_text_that_is_none" in done.stdout
 
 
 @pytest.mark.nightly  # compiles and links the extension anew

@@ -203,7 +203,7 @@ def sweep_syncs(_: int) -> None:
 def test_a_failed_sync_of_a_ledger_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """I35; caught by checks.the_nth_call_fails."""
 
-    async def again(self: Mender, ledger: int, by: Callable[[], Awaitable[None]]) -> None:
+    async def again(self: Mender, ledger: int, by: Callable[[], Awaitable[None]], *_: object) -> None:
         try:
             await by()
         except OSError:

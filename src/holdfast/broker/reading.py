@@ -291,6 +291,8 @@ class Reading:
         read.runs = []
         if isinstance(error, NotFound) and read.start < self._topic.first:
             return False  # trimmed meanwhile: the next read begins behind it
+        if isinstance(error, NotFound):  # consumers would wait without a word
+            error = Corrupt(f"{error}: other code has removed the file of a ledger; restore a backup")
         if isinstance(error, Corrupt) and read.count > 1:
             self._one_by_one = True
             return True

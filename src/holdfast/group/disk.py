@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import sys
@@ -14,6 +15,9 @@ from typing import Any, Protocol, TypeVar
 from holdfast.errors import Locked
 
 Answer = TypeVar("Answer")
+
+_NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What file systems say that do not lock directories."""
 
 
 class File(Protocol):
@@ -49,6 +53,9 @@ class Lock(Protocol):
 
     async def release(self) -> None:
         """Others may have it. A second call does nothing."""
+
+    async def is_held(self) -> bool:
+        """False: other code has closed its descriptor, and another process may have the lock."""
 
 
 class Disk(Protocol):
@@ -95,6 +102,9 @@ class Disk(Protocol):
     async def free(self) -> int:
         """How many further bytes this disk can take. Others may take them first."""
 
+    async def is_named(self, path: str, file: File) -> bool:
+        """Return whether this path still names this open file. False: it was removed, or replaced."""
+
     async def lock(self, path: str) -> Lock:
         """Take the lock that this file stands for; the file is made if it is not there.
 
@@ -128,6 +138,7 @@ class SystemFile:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._file = _identity(os.fstat(descriptor))
 
     async def read(self, offset: int, size: int) -> bytes:
         return await in_thread(os.pread, self._descriptor, size, offset)
@@ -152,33 +163,54 @@ class SystemFile:
         return os.fstat(self._descriptor).st_size
 
     async def close(self) -> None:
-        os.close(self._descriptor)
+        if _is_open(self._descriptor, self._file):  # else the number may be another file's by now
+            os.close(self._descriptor)
 
 
 class SystemLock:
-    """A lock of the kernel's on an open file: it is gone with the last process that has the file open.
+    """A lock of the kernel's on open files: it is gone with the last process that has them open.
 
-    A process that this one forks has it open too, until it ends or calls exec.
+    A process that this one forks has them open too, until it ends or calls exec. There are two: the lock
+    file, which names the holder, and the directory itself. Other code may remove or replace the file, and
+    then its lock keeps no process away.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+    def __init__(self, descriptors: list[int]) -> None:
+        self._descriptors = descriptors
+        self._files = [_identity(os.fstat(each)) for each in descriptors]
 
     @classmethod
     def take(cls, path: Path) -> SystemLock:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptors: list[int] = []
+        try:
+            descriptors.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            fcntl.flock(descriptors[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            descriptors.append(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            cls._lock_directory(descriptors[1])
+            os.ftruncate(descriptors[0], 0)
+            os.pwrite(descriptors[0], f"{os.getpid()} {Path(sys.argv[0]).name}\n".encode(), 0)
+            return cls(descriptors)
+        except BlockingIOError:
+            holder = os.pread(descriptors[0], 200, 0).decode(errors="replace").strip()
+            cls._close(descriptors)
+            raise cls._held(path, holder) from None
+        except BaseException:
+            cls._close(descriptors)
+            raise
+
+    @staticmethod
+    def _lock_directory(descriptor: int) -> None:
+        """Not every file system locks directories (NFS does not): there the lock file is all there is."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()} {Path(sys.argv[0]).name}\n".encode(), 0)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise cls._held(path, holder) from None
-        except OSError:
-            os.close(descriptor)
-            raise
-        return cls(descriptor)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+
+    @staticmethod
+    def _close(descriptors: list[int]) -> None:
+        for each in descriptors:
+            os.close(each)
 
     @staticmethod
     def _held(path: Path, holder: str) -> Locked:
@@ -190,13 +222,30 @@ class SystemLock:
             error.pid = int(number)
         return error
 
+    async def is_held(self) -> bool:
+        return all(map(_is_open, self._descriptors, self._files))
+
     async def release(self) -> None:
         self.drop()
 
     def drop(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        descriptors, self._descriptors = self._descriptors, []
+        for each, file in zip(descriptors, self._files, strict=True):
+            if _is_open(each, file):  # else the number may be another file's by now
+                os.close(each)
+        self._files = []
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _is_open(descriptor: int, file: tuple[int, int]) -> bool:
+    """Return whether this number is still that file's. Other code may have closed it, and used it again."""
+    try:
+        return _identity(os.fstat(descriptor)) == file
+    except OSError:
+        return False
 
 
 class SystemDisk:
@@ -231,8 +280,19 @@ class SystemDisk:
         found = await in_thread(os.statvfs, self._root)
         return found.f_bavail * found.f_frsize
 
+    async def is_named(self, path: str, file: File) -> bool:
+        assert isinstance(file, SystemFile)
+        return await in_thread(self._is_named, self._root / path, file.fileno())
+
     async def lock(self, path: str) -> SystemLock:
         return await in_thread(SystemLock.take, self._root / path, undo=SystemLock.drop)
+
+    @staticmethod
+    def _is_named(path: Path, descriptor: int) -> bool:
+        try:
+            return _is_open(descriptor, _identity(path.lstat()))
+        except FileNotFoundError:
+            return False
 
     @staticmethod
     def _sizes(path: Path) -> dict[str, int]:

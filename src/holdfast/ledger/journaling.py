@@ -25,6 +25,8 @@ class Journaling:
         self._start_d = last_d
         self._spoiled: set[int] = set()
         """Files in which something failed: they are not used again."""
+        self._lost: set[int] = set()
+        """Files that other code has removed or replaced."""
         self._small: set[int] = set()
         """Files that were made when there was hardly any room."""
 
@@ -58,8 +60,13 @@ class Journaling:
     def place(self, progress: Progress) -> tuple[Place, int]:
         """Where the next round goes, and the last D before it."""
         if progress.journals == 0:
-            return self._start, self._start_d
-        return Place(self._used[progress.journals - 1], progress.journal_offset), progress.journal_d
+            place, last_d = self._start, self._start_d
+        else:
+            place = Place(self._used[progress.journals - 1], progress.journal_offset)
+            last_d = progress.journal_d
+        if place.journal in self._lost:  # the writer has been given another file, which its next round begins
+            place = Place(self.number, PAGE)
+        return place, last_d
 
     def is_waiting(self, progress: Progress) -> bool:
         """The writer was given a file that it has not begun to use."""
@@ -95,6 +102,20 @@ class Journaling:
         self._open[number] = file
         self._used.append(number)
         writer.use_journal(file, PAGE)
+
+    async def lost(self) -> list[int]:
+        """Files that are not there any more under their names: other code has removed or replaced them."""
+        return [
+            number
+            for number, file in sorted(self._open.items())
+            if not await self._disk.is_named(journal_path(number), file)
+        ]
+
+    async def forget(self, number: int) -> None:
+        """A file that is lost, which another one follows."""
+        self._lost.add(number)
+        if file := self._open.pop(number, None):
+            await file.close()
 
     async def drop(self, before: int) -> None:
         """Files that no kept snapshot needs."""

@@ -5,9 +5,11 @@ What may fail, and what is done (I34, I35, I38):
 | what fails                     | what is done                                                              |
 |--------------------------------|---------------------------------------------------------------------------|
 | a write or sync of the journal | the round goes into a new file; if that fails too, the store stops        |
+| the journal's file was removed | a new file, and a snapshot at once: what stood in it is in the ledgers    |
 | a sync of the journal, `os`    | a new file, and a snapshot at once: what it was to cover is not known     |
 | a write to a ledger            | once more; then the ledger is rewritten; then the store stops             |
 | a sync of a ledger             | the ledger is rewritten into a file of the next generation                |
+| a ledger's file was removed    | the same, from the file that is still open                                |
 | any of these, for want of room | the reserve is given up; then it is tried again until there is room       |
 | a snapshot                     | tried again later; the journal grows meanwhile                            |
 """
@@ -16,19 +18,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast._core import at
 from holdfast.errors import Closed, NoSpace
+from holdfast.group import File
 from holdfast.ledger.journaling import Journaling
-from holdfast.ledger.layout import LEDGERS, LedgerFile
+from holdfast.ledger.layout import LEDGERS, LedgerFile, journal_path
 from holdfast.ledger.opened import Opened
 from holdfast.ledger.reading import LedgerReader
 from holdfast.ledger.repair import Rewriter
 from holdfast.ledger.space import FULL, SCARCE, is_full, no_space
 from holdfast.ledger.writing import Progress, RoundWriter
 
+LOG = logging.getLogger("holdfast.store")
+
+LOST = (errno.EBADF, errno.ENOENT)
+"""What the writer says of a descriptor that other code closed, and of a file that other code removed."""
 WAIT_S = 0.25
 """How long it is before something is tried again for which there was no room."""
 
@@ -53,12 +62,16 @@ class Mender:
         self._ledger_mended_at = (-1, 0)
         self._spoiled: set[LedgerFile] = set()
         """Ledger files whose sync has failed: they are not synced again."""
+        self._looking = asyncio.Lock()
+        """One task at a time looks after what other code has removed."""
         self._turn = asyncio.Lock()
         """One ledger is rewritten at a time."""
         self.suspect = False
         """`sync = os`: a sync has failed, and no snapshot has been taken since."""
         self.rewritten = 0
         """Ledgers whose file was given up."""
+        self.interference = 0
+        """How often other code was found to have removed files, or closed descriptors."""
 
     async def go_on(self, needed: bool) -> None:
         """Into the next journal file.
@@ -124,9 +137,44 @@ class Mender:
         if not self._journaling.is_waiting(progress):
             await self.go_on(needed=True)
         self._journal_mended_at = progress.journal_d
+        if number in LOST:
+            self._tell(f"{where} was removed, or its descriptor closed, by other code")
+            self._want_snapshot()
         if op == "journal_sync" and self._opened.options.sync == "os":
             self.suspect = True
             self._want_snapshot()
+
+    async def look_after_journal(self) -> bool:
+        """Leave journal files that other code has removed or replaced. True: a snapshot has to be taken."""
+        async with self._looking:
+            lost = await self._journaling.lost()
+            if not lost:
+                return False
+            paths = ", ".join(journal_path(number) for number in lost)
+            self._tell(f"{paths}: other code has removed or replaced it")
+            if self._journaling.number in lost:
+                await self.go_on(needed=True)
+            for number in lost:
+                await self._journaling.forget(number)
+        self._want_snapshot()
+        return True
+
+    async def rescue(self, ledger: int) -> bool:
+        """Write a ledger anew whose file other code has removed. False: the writer does not have it open."""
+        async with self._looking:
+            file = LedgerFile(ledger, self._opened.generations.get(ledger, 0))
+            rescued = await self._rescued(file)
+            if rescued is None:
+                return False
+            await rescued.close()
+            self._tell(f"{file.data_path} was removed or replaced by other code")
+            self._spoiled.add(file)
+            await self._rewrite(ledger)
+            return True
+
+    def _tell(self, what: str) -> None:
+        self.interference += 1
+        LOG.error("%s; the broker goes on, and writes what stood there anew", what)
 
     async def _mend_ledger(self, progress: Progress, op: str, number: int, where: str) -> None:
         d, times = self._ledger_mended_at
@@ -138,7 +186,9 @@ class Mender:
             )
         if op == "ledger_sync":
             self._spoiled.add(parsed[0])
-        if times > 1 or op == "ledger_sync":
+        if number == errno.ENOENT and op != "ledger_open":
+            self._tell(f"{where} was removed by other code")
+        if times > 1 or op == "ledger_sync" or number == errno.ENOENT:
             with contextlib.suppress(FileNotFoundError):  # it could not even be made: then once more
                 await self._rewrite(parsed[0].ledger)
         self._ledger_mended_at = (progress.durable_d, times)
@@ -155,7 +205,7 @@ class Mender:
             rewriter = Rewriter(opened.disk, old, opened.incarnation)
             try:
                 with no_space(f"{old.data_path} could not be rewritten"):
-                    await rewriter.open()
+                    await rewriter.open(await self._rescued(old))
                     await rewriter.copy_ahead()
                 await self._move(ledger, rewriter)
                 opened.unsynced.add(rewriter.new)
@@ -168,6 +218,14 @@ class Mender:
                 await rewriter.close()
             self.rewritten += 1
             at("ledger_rewritten")
+
+    async def _rescued(self, old: LedgerFile) -> File | None:
+        """Return the ledger's data file if its name is gone and the writer has it open."""
+        file = self._writer.rescued(old.ledger)
+        if file is not None and await self._opened.disk.is_named(old.data_path, file):
+            await file.close()
+            return None
+        return file
 
     async def _move(self, ledger: int, rewriter: Rewriter) -> None:
         """Let the writer go on in the new file, and copy what it wrote to the old one until then."""
@@ -201,9 +259,14 @@ class Mender:
                     return None
             return generations
 
-    async def sync_ledger(self, ledger: int, by: Callable[[], Awaitable[None]]) -> None:
-        """Sync a ledger, once: after a failure its file is given up (I35)."""
+    async def sync_ledger(
+        self, ledger: int, by: Callable[[], Awaitable[None]], data: File | None = None
+    ) -> None:
+        """Sync a ledger, once: after a failure its file is given up (I35), and so is one that was removed."""
         file = LedgerFile(ledger, self._opened.generations.get(ledger, 0))
+        if data is not None and not await self._opened.disk.is_named(file.data_path, data):
+            self._tell(f"{file.data_path} was removed or replaced by other code")
+            self._spoiled.add(file)
         if file not in self._spoiled:
             try:
                 await by()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast._core import Log
-from holdfast.group import Clock, Disk
+from holdfast.group import Clock, Disk, Lock
 from holdfast.ledger.journals import JournalFiles
 from holdfast.ledger.layout import LedgerFile
 from holdfast.ledger.recovery import Captured
@@ -84,6 +84,7 @@ class Opened:
     """What is known of the directory, for all that work on it."""
 
     disk: Disk
+    lock: Lock
     clock: Clock
     options: StoreOptions
     incarnation: bytes

@@ -133,10 +133,11 @@ class Rewriter:
         """What the new file has."""
         self._files: list[File] = []
 
-    async def open(self) -> None:
+    async def open(self, rescued: File | None = None) -> None:
+        """Begin. `rescued`: the old data file, still open, whose name is gone."""
+        self._files.append(rescued or await self._disk.open(self.old.data_path))
         for path in (self.new.data_path, self.new.index_path):
             await remove(self._disk, path)
-        self._files.append(await self._disk.open(self.old.data_path))
         for path, kind in (
             (self.new.data_path, FileKind.LEDGER_DATA),
             (self.new.index_path, FileKind.LEDGER_INDEX),

@@ -103,6 +103,11 @@ class Running:
         self._require_alive()
         await self._snapshot(clean=False)
 
+    async def rescue(self, ledger: int) -> bool:
+        """Write a ledger anew whose file is gone. False: that is not possible."""
+        self._require_alive()
+        return await self._mender.rescue(ledger)
+
     def stats(self) -> StoreStats:
         opened, log = self.opened, self.machine.log
         return StoreStats(
@@ -145,9 +150,10 @@ class Running:
             await wipe(self.opened.disk, [self._journaling.place(self._progress)[0]])
 
     async def _finish(self) -> None:
+        lost = await self._mender.look_after_journal()
         last_d = self.machine.log.next_d - 1
         await self._durable(last_d)
-        if not (self.opened.kept[-1].clean and self.opened.kept[-1].d == last_d):
+        if lost or not (self.opened.kept[-1].clean and self.opened.kept[-1].d == last_d):
             await self._snapshot(clean=True)
 
     def _require_alive(self) -> None:
@@ -229,12 +235,15 @@ class Running:
     async def _mind(self) -> None:
         while True:
             await self._pause(self._attention, TICK_S)
+            await self._require_lock()
             if self._progress.failure is not None:
                 if await self._mender.mend(self._progress):
                     self._told()
                 else:
                     self._attention.set()
             try:
+                if self._progress.failure is None:
+                    await self._mender.look_after_journal()
                 if self._progress.failure is None and self._journaling.is_due(self._progress):
                     await self._mender.go_on(needed=False)
                 await self._look()
@@ -242,6 +251,14 @@ class Running:
                 pass  # it goes on in the file that it has
             except OSError as error:
                 self._trouble = f"the next journal file is not ready: {error}"
+
+    async def _require_lock(self) -> None:
+        """Raises Closed: other code has closed the lock's descriptor, and another process may work here."""
+        if not await self.opened.lock.is_held():
+            raise Closed(
+                "the data directory is not locked any more: other code in this process closed the descriptor "
+                "of its lock (a daemoniser, os.closerange?); open the broker again. Nothing confirmed is lost"
+            )
 
     @staticmethod
     async def _pause(event: asyncio.Event, seconds: float) -> bool:
@@ -312,6 +329,7 @@ class Running:
 
     async def _take(self, clean: bool) -> None:
         opened = self.opened
+        await self._mender.look_after_journal()  # recovery begins in the file that is named here
         self._told()
         captured = self.machine.capture()
         next_ledger, time_ns = self.machine.log.next_ledger, self.machine.log.time

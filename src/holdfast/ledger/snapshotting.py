@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast._core import at
-from holdfast.group import Disk
+from holdfast.group import Disk, File
 from holdfast.ledger import snapshot
 from holdfast.ledger.layout import LEDGERS, SNAPSHOTS, LedgerFile, Place, snapshot_path
 from holdfast.ledger.reading import LedgerReader
@@ -84,18 +84,18 @@ async def abreast(syncs: Iterable[Awaitable[None]]) -> None:
 async def sync_ledgers(
     writer: RoundWriter,
     disk: Disk,
-    sync: Callable[[int, Callable[[], Awaitable[None]]], Awaitable[None]],
+    sync: Callable[[int, Callable[[], Awaitable[None]], File], Awaitable[None]],
     next_ledger: int,
 ) -> None:
     """Everything that was written to ledgers below `next_ledger` before this call is durable after it.
 
     Newer ledgers are not waited for: their events are behind the snapshot, and under load there is always one
-    more. `sync(ledger, by)` syncs one by calling `by`, or makes it durable in another file.
+    more. `sync(ledger, by, data)` syncs one by calling `by`, or makes it durable in another file.
     """
     seen: set[int] = set()
 
     async def one(each: Unsynced) -> None:
-        await sync(each.ledger, each.sync)
+        await sync(each.ledger, each.sync, each.data)
         writer.synced(each.ledger, each.size)
 
     while batch := writer.unsynced():

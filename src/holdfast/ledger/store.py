@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast._core import Entries, at
-from holdfast.errors import Closed, HoldfastError, Misuse
-from holdfast.group import Clock, Disk, Lock, Position, Randomness, SystemDisk
+from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
+from holdfast.group import Clock, Disk, Position, Randomness, SystemDisk
 from holdfast.ledger import journals, recovery, snapshotting
 from holdfast.ledger.journaling import Journaling
 from holdfast.ledger.journals import JournalFiles
@@ -61,11 +61,8 @@ class Store:
         True 0
     """
 
-    def __init__(
-        self, opened: Opened, lock: Lock, base: recovery.Base, native: str | None, fresh: bool
-    ) -> None:
+    def __init__(self, opened: Opened, base: recovery.Base, native: str | None, fresh: bool) -> None:
         self._opened = opened
-        self._lock = lock
         self._base = base
         self._native = native
         self._fresh = fresh
@@ -129,6 +126,7 @@ class Store:
             base = await recovery.find_base(disk, incarnation)
             opened = Opened(
                 disk=disk,
+                lock=lock,
                 clock=clock,
                 options=options,
                 incarnation=incarnation,
@@ -136,7 +134,7 @@ class Store:
                 files=JournalFiles(disk, incarnation, options.journal_bytes),
                 kept=base.kept,
             )
-            store = cls(opened, lock, base, native, fresh)
+            store = cls(opened, base, native, fresh)
             store._upto = upto
             return store
         except BaseException:
@@ -250,8 +248,13 @@ class Store:
         Raises:
             Corrupt: the first of them is damaged; the text has file and offset.
         """
-        file = await self._opened.file_of(ledger)
-        return await self._reader.read(file, first_ordinal, entry, count_max, size_max, label)
+        what = (first_ordinal, entry, count_max, size_max, label)
+        try:
+            return await self._reader.read(await self._opened.file_of(ledger), *what)
+        except (NotFound, FileNotFoundError):
+            if self._running is None or not await self._running.rescue(ledger):
+                raise
+            return await self._reader.read(await self._opened.file_of(ledger), *what)
 
     async def time(self, ledger: int, entry: int) -> int:
         """The log time of one entry, in ns since the epoch."""
@@ -297,7 +300,7 @@ class Store:
             if self._running is not None:
                 await self._running.stop(clean)
         finally:
-            await self._lock.release()
+            await self._opened.lock.release()
 
     def _alive(self) -> Running:
         if self._closing is not None or self._running is None:

@@ -111,6 +111,9 @@ class RoundWriter(Protocol):
     def forget(self, ledger: int) -> None:
         """Its files are going to be removed."""
 
+    def rescued(self, ledger: int) -> File | None:
+        """Return the data file that it has open, for one whose name is gone. The receiver closes it."""
+
     async def use_generation(self, ledger: int, generation: int) -> int:
         """Write it to these files from now on. How far the others were written; 0: not by this writer."""
 
@@ -170,6 +173,10 @@ class NativeWriter:
 
     def forget(self, ledger: int) -> None:
         self._writer.forget(ledger)
+
+    def rescued(self, ledger: int) -> File | None:
+        descriptor = self._writer.open_data(ledger)
+        return SystemFile(descriptor) if descriptor >= 0 else None
 
     async def use_generation(self, ledger: int, generation: int) -> int:
         return await asyncio.to_thread(self._writer.use_generation, ledger, generation)
@@ -285,6 +292,9 @@ class SimWriter:
     def forget(self, ledger: int) -> None:
         self._ledgers.pop(ledger, None)
         self._generations.pop(ledger, None)
+
+    def rescued(self, ledger: int) -> File | None:
+        return None
 
     async def use_generation(self, ledger: int, generation: int) -> int:
         async with self._idle:

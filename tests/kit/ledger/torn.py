@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import Corrupt, LayoutMismatch
-from holdfast.group import SeededRandomness, SystemClock
+from holdfast.group import File, SeededRandomness, SystemClock
 from holdfast.ledger.journal import parse_round
 from holdfast.ledger.layout import DIRECTORIES, PAGE, journal_path, salt_of
 from holdfast.ledger.store import Store
@@ -142,11 +142,17 @@ class MemoryDisk:
     async def free(self) -> int:
         return 1 << 40
 
+    async def is_named(self, path: str, file: File) -> bool:
+        return True
+
     async def lock(self, path: str) -> MemoryLock:
         return MemoryLock()
 
 
 class MemoryLock:
+    async def is_held(self) -> bool:
+        return True
+
     async def release(self) -> None:
         pass
 

@@ -108,16 +108,17 @@ def addresses() -> Path:
 class Sanitised:
     """One run, and what the sanitizer reported: in files, for a test runner takes the screen's words."""
 
-    def __init__(self, package: Path, library: str, program: str, scratch: Path, **environment: str) -> None:
+    def __init__(self, package: Path, library: str, program: str, scratch: Path, mutant: str = "") -> None:
         words, log = PROGRAMS[program], scratch / "report"
         options = {
             "HOLDFAST_NIGHTLY": "",  # a slice: each takes ten times as long
             "ASAN_OPTIONS": f"log_path={log}:detect_leaks=0",  # CPython keeps much until its end
             "UBSAN_OPTIONS": f"log_path={log}",
-            "TSAN_OPTIONS": f"log_path={log}:halt_on_error=0:exitcode=66",
+            "TSAN_OPTIONS": f"log_path={log}:exitcode=66:halt_on_error={1 if mutant else 0}",
+            CHOICE: mutant,
         }
         found = sanitised.runtime(library)
-        self.done = sanitised.python(package, found, words[0], *words[1:], **options, **environment)
+        self.done = sanitised.python(package, found, words[0], *words[1:], **options)
         self.report = "".join(each.read_text() for each in sorted(scratch.glob("report*")))
 
     def require_clean(self) -> None:
@@ -132,13 +133,13 @@ def test_no_race(threads: Path, tmp_path: Path, program: str) -> None:
 
 @pytest.mark.parametrize("mutant", RACES, ids=lambda mutant: mutant.name)
 def test_a_race_is_seen(threads: Path, tmp_path: Path, mutant: Mutant) -> None:
-    run = Sanitised(threads, "tsan", mutant.program, tmp_path, **{CHOICE: NUMBERS[mutant.name]})
+    run = Sanitised(threads, "tsan", mutant.program, tmp_path, NUMBERS[mutant.name])
     assert "WARNING: ThreadSanitizer: data race" in run.report
 
 
 def test_state_that_calls_share_is_seen(threads: Path, tmp_path: Path) -> None:
     """No access of it is a race, for it is under the GIL: threads at named points get what is another's."""
-    done = Sanitised(threads, "tsan", "points", tmp_path, **{CHOICE: NUMBERS["taken-shared"]}).done
+    done = Sanitised(threads, "tsan", "points", tmp_path, NUMBERS["taken-shared"]).done
     assert done.returncode == 1
     assert "test_the_same_object[get-take_claimed]" in done.stdout
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.broker import Broker
+from holdfast.broker import Broker, acking
 from holdfast.broker.engine import Engine
 from holdfast.broker.machine import Machine
 from holdfast.errors import Closed, HoldfastError, Misuse
@@ -16,6 +18,8 @@ from holdfast.group import LocalGroup, Position, SystemClock, View
 from tests.kit.broker.brokers import on_broker
 
 HALF = "half \ud800"
+WAIT_S = 5.0
+"""How long to wait for what must happen."""
 
 
 def test_text_that_is_none(tmp_path: Path) -> None:
@@ -103,7 +107,7 @@ def test_a_state_transfer_that_fails_ends_the_member(error: Exception) -> None:
         nobody, group = Nobody(), LocalGroup()
         engine = Engine(Machine(), nobody, group, SystemClock(), nobody, transfer=transfer)
         await group.start(engine)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             while engine.ended is None:
                 await asyncio.sleep(0)
         assert isinstance(engine.ended, Closed)
@@ -114,3 +118,29 @@ def test_a_state_transfer_that_fails_ends_the_member(error: Exception) -> None:
             await engine.room()
 
     asyncio.run(main())
+
+
+# -- the faults, brought back (that of half a surrogate pair: tests/mutants/test_queue_bindings.py) ------
+
+
+async def catch_up_without_a_word(self: Engine, cut: View) -> None:
+    """A mutant: a transfer that fails is a task that ended, which nobody looks at."""
+    assert self._transfer is not None
+    with contextlib.suppress(Exception):
+        await self._transfer(self.position, cut)
+
+
+@pytest.mark.parametrize("check", ["require_index", "require_part"])
+def test_a_broker_that_believes_an_index_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
+) -> None:
+    monkeypatch.setattr(acking, check, lambda *_: None)
+    with pytest.raises((pytest.fail.Exception, AssertionError, ValueError, OverflowError, MemoryError)):
+        test_an_index_that_a_batch_does_not_have(tmp_path)
+
+
+def test_a_transfer_that_fails_without_a_word_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "_catch_up", catch_up_without_a_word)
+    monkeypatch.setattr(sys.modules[__name__], "WAIT_S", 0.05)
+    with pytest.raises(TimeoutError):
+        test_a_state_transfer_that_fails_ends_the_member(OSError("no route"))

@@ -160,6 +160,9 @@ def test_a_reader_skips_by_the_same_choice(tmp_path: Path) -> None:
     on_broker(tmp_path, work, skip_damaged=True)
 
 
+# -- the faults, brought back ---------------------------------------------------------------------------
+
+
 def test_a_silent_wait_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault, brought back: the read is tried again and again, and nobody is told."""
     failed = Reading._failed
@@ -172,3 +175,39 @@ def test_a_silent_wait_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys.modules[__name__], "TIMEOUT_S", 0.3)
     with pytest.raises(Timeout):
         test_a_consumer_gets_the_error(tmp_path, "exclusive")
+
+
+def test_an_error_without_a_place_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault, brought back: damage is told, and not which file to look at."""
+    failed = Reading._failed
+
+    def nameless(self: Reading, read: Any, error: Any) -> bool:
+        return failed(self, read, Corrupt("an entry is damaged") if isinstance(error, Corrupt) else error)
+
+    monkeypatch.setattr(Reading, "_failed", nameless)
+    with pytest.raises(AssertionError):
+        test_a_consumer_gets_the_error(tmp_path, "exclusive")
+
+
+def skip_uncounted(self: Reading, read: Any) -> None:
+    skip(self, read)
+    self.damaged = 0
+
+
+def skip_that_stays(self: Reading, read: Any) -> None:
+    """What is damaged is passed by, and keeps the cursor."""
+    self.damaged += 1
+    self._one_by_one = False
+    self.position = max(self.position, read.start + 1)
+
+
+skip = Reading._skip
+
+
+@pytest.mark.parametrize("mutant", [skip_uncounted, skip_that_stays])
+def test_a_skip_without_an_account_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: Any
+) -> None:
+    monkeypatch.setattr(Reading, "_skip", mutant)
+    with pytest.raises(AssertionError):
+        test_by_choice_it_is_left_out_and_counted(tmp_path, "exclusive", (4,))

@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from holdfast.errors import Locked
+from holdfast.group.disk import File
 from holdfast.group.randomness import SeededRandomness
 
 SECTOR = 512
@@ -317,6 +318,9 @@ class SimLock:
         self._platter = platter
         self._path = path
 
+    async def is_held(self) -> bool:
+        return True
+
     async def release(self) -> None:
         if self._platter.locks.get(self._path) is self:
             del self._platter.locks[self._path]
@@ -392,6 +396,10 @@ class SimDisk:
     async def free(self) -> int:
         self._platter.check(self._generation)
         return self._platter.room_for(FREE_BYTES_MAX)
+
+    async def is_named(self, path: str, file: File) -> bool:
+        """Nobody removes files of a simulated disk but its node."""
+        return True
 
     async def lock(self, path: str) -> SimLock:
         await self._platter.operate("lock", self._generation)
