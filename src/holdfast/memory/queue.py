@@ -33,6 +33,9 @@ Delivery = Literal["at-least-once", "at-most-once"]
 Checksum = Literal["header", "full"]
 T = TypeVar("T")
 
+CAPACITY_MAX = 256 << 30
+PARTICIPANTS_MAX = 1023
+
 
 class Queue(_core.Queue):
     """A many-producer, many-consumer queue of byte messages between the processes of one machine.
@@ -103,8 +106,11 @@ class Queue(_core.Queue):
             1048576
             >>> q.detach(); Queue.unlink("work"); Queue.unlink("work.dead")
         """
-        if capacity < 1 or participants < 1:
-            raise Misuse(f"capacity ({capacity}) and participants ({participants}) must be at least 1")
+        if not 1 <= capacity <= CAPACITY_MAX or not 1 <= participants <= PARTICIPANTS_MAX:
+            raise Misuse(
+                f"queue {name}: a capacity of {capacity} bytes with {participants} participants is not "
+                f"possible; use 256 bytes to 256 GiB and 1 to {PARTICIPANTS_MAX}"
+            )
         if delivery not in ("at-least-once", "at-most-once"):
             raise Misuse(f'delivery must be "at-least-once" or "at-most-once", not {delivery!r}')
         if checksum not in ("header", "full"):

@@ -277,3 +277,12 @@ def test_a_full_checksum_sees_a_changed_payload() -> None:
         with pytest.raises(holdfast.Corrupt):
             q.get(timeout=0)
         assert q.get_bytes(timeout=0) == b"good"
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{"capacity": 1 << 64}, {"capacity": 1 << 80}, {"participants": 1024}, {"participants": 1 << 40}],
+)
+def test_numbers_beyond_every_width_are_misuse(numbers: dict[str, int]) -> None:
+    with pytest.raises(Misuse, match="is not possible; use 256 bytes to 256 GiB and 1 to 1023"):
+        Queue.create("q", **numbers)  # type: ignore[arg-type]
