@@ -100,6 +100,10 @@ class Dispatch {
         const u32 slot = slot_of(id);
         order_.erase(std::find(order_.begin(), order_.end(), slot));
         slots_.erase(id);
+        const int level = consumers_[slot].priority;
+        if (std::none_of(order_.begin(), order_.end(),
+                         [&](u32 other) { return consumers_[other].priority == level; }))
+            served_.erase(level);  // else one of each number that any consumer ever had stays
         consumers_[slot] = {};
         return moved;
     }
@@ -113,6 +117,7 @@ class Dispatch {
     // What it was promised before counts no more.
     void drop_permits(u64 id) { consumers_[slot_of(id)].permits = 0; }
 
+    u64 levels() const { return served_.size(); }  // priorities that have a turn to remember
     const DispatchConsumer& consumer(u64 id) const { return consumers_[slot_of(id)]; }
     u64 consumers() const { return order_.size(); }
     // In the order of choice: best priority first, then who joined first (I53).

@@ -18,6 +18,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <span>
 
 #include "queue_recovery.hpp"
@@ -51,6 +53,7 @@ class Queue : public QueueState<Memory> {
         u64 position;
         u64 length;
         u64 word;
+        u32 fences;  // in the mark until the commit
     };
 
     Recovered recovered{};  // by this object, since it was made
@@ -69,7 +72,7 @@ class Queue : public QueueState<Memory> {
             return verdict;
         write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
-        if (fenced_in_a_row_ != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
+        if (claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
         Verdict verdict = commit(claim, first);
         if (verdict == Verdict::ok) put_end = std::max(put_end, claim.position + claim.length);
         note_fence(verdict, length);
@@ -258,11 +261,12 @@ class Queue : public QueueState<Memory> {
             if (memory.cas(descriptor(head), word, wanted,
                            std::memory_order_acq_rel)) {  // pairs with: load_descriptor
                 memory.at(pads ? Point::pad_claimed : Point::put_claimed);
-                if (!pads) stamp(head, single ? extent : 0, fenced_in_a_row_);
+                const u32 fences = fences_of(length);
+                if (!pads) stamp(head, single ? extent : 0, fences);
                 advance(words.head, head, head + extent);
                 if (!pads) {
                     memory.at(Point::put_moved);
-                    claim = {head, extent, wanted};
+                    claim = {head, extent, wanted, fences};
                     return Verdict::ok;
                 }
             }
@@ -335,15 +339,20 @@ class Queue : public QueueState<Memory> {
         return now != tail ? Verdict::empty : corrupt("gap in the chain of blocks", position, word);
     }
 
-    // A smaller message that gets through meanwhile, put by another thread, says nothing.
+    // Counted by size, because a copy's time depends on it. A small message that gets through says nothing about large
+    // ones; a large one that was fenced, and perhaps given up, does not raise the limit of small ones.
     void note_fence(Verdict verdict, u64 length) {
+        const auto size = static_cast<std::size_t>(std::bit_width(length));
         if (verdict == Verdict::fenced) {
-            ++fenced_in_a_row_;
-            fenced_length_ = std::max(fenced_length_, length);
-        } else if (verdict == Verdict::ok && length >= fenced_length_) {
-            fenced_in_a_row_ = 0;
-            fenced_length_ = 0;
+            ++fenced_in_a_row_[size];
+            fenced_any_ = true;
+        } else if (verdict == Verdict::ok && fenced_any_) [[unlikely]] {
+            std::fill_n(fenced_in_a_row_.begin(), size + 1, 0u);
+            fenced_any_ = std::ranges::any_of(fenced_in_a_row_, [](u32 count) { return count; });
         }
+    }
+    u32 fences_of(u64 length) const {
+        return fenced_in_a_row_[static_cast<std::size_t>(std::bit_width(length))];
     }
 
     // Header and payload of each block, then the descriptors of all but the first, which nobody can reach yet.
@@ -576,8 +585,9 @@ class Queue : public QueueState<Memory> {
     u64 watched_word_ = 0;
     u64 watched_position_ = 0;
     u64 watched_since_ms_ = 0;
-    u32 fenced_in_a_row_ = 0;  // our puts of up to fenced_length_ granules
-    u64 fenced_length_ = 0;
+    // Our puts that were fenced since one of the same size, or a larger one, got through: by the bits of their length.
+    std::array<u32, 33> fenced_in_a_row_{};
+    bool fenced_any_ = false;
 };
 
 }  // namespace holdfast

@@ -109,6 +109,8 @@ class QueueAttachment {
         return usable();
     }
     bool forked() const { return participant_.forked(); }
+    // What is put here can be got by consumers that open the queue by its name.
+    bool reachable() { return still_usable() && segment_->has_name(); }
 
     Verdict put(std::span<const Payload> payloads, bool probe) {
         Verdict verdict = queue_.put(payloads, realtime_ns(), params_.full_checksum != 0, probe);
@@ -369,6 +371,16 @@ class QueueAttachment {
                memory_.now_ms() - dead_letter_tried_ms_ < kDeadLetterPauseMs;
     }
 
+    // The dead-letter queue that stands under its name now. One that was removed is left without detaching, because
+    // another thread may be putting into it.
+    std::shared_ptr<QueueAttachment> present_dead_letter() {
+        if (dead_letter_ && !dead_letter_->reachable()) dead_letter_.reset();
+        if (!dead_letter_)
+            dead_letter_ =
+                std::make_shared<QueueAttachment>(directory_, params_.dead_letter, false);
+        return dead_letter_;
+    }
+
     // At least once: we may die between the put there and the settlement here. If there is no room, the message stays.
     void bury(const Taken& taken) {
         Delivered message;
@@ -380,12 +392,12 @@ class QueueAttachment {
             return;
         }
         try {
-            if (!dead_letter_)
-                dead_letter_ =
-                    std::make_unique<QueueAttachment>(directory_, params_.dead_letter, false);
+            // Another thread may replace it while a large payload is copied.
+            const std::shared_ptr<QueueAttachment> dead_letter = present_dead_letter();
             Payload payload{message.data, message.size};
-            if (payload.size <= dead_letter_->geometry().size_max())
-                verdict = dead_letter_->put({&payload, 1}, true);
+            if (payload.size <= dead_letter->geometry().size_max())
+                verdict = dead_letter->put({&payload, 1}, true);
+            if (!dead_letter->reachable()) verdict = Verdict::full;  // removed meanwhile
         } catch (const Error&) {  // gone, or no slot free: as if it were full
         }
         if (verdict == Verdict::ok) {
@@ -433,7 +445,7 @@ class QueueAttachment {
     Queue<NativeMemory> queue_;
     std::string directory_;
     std::vector<Taken> scratch_;  // memory that a get borrows
-    std::unique_ptr<QueueAttachment> dead_letter_;
+    std::shared_ptr<QueueAttachment> dead_letter_;
     bool dead_letter_blocked_ = false;
     u64 dead_letter_tried_ms_ = 0;
     u32 operations_ = 0;

@@ -219,6 +219,12 @@ class Segment : public ForkAware {
                static_cast<u64>(status.st_ino) == inode_ && ::lseek(fd, 0, SEEK_CUR) == signature;
     }
     bool has_descriptor() const { return is_signed(fd_.get(), signature_); }
+    // Does its name still lead here? Not after it was removed, or created anew.
+    bool has_name() const {
+        struct stat status{};
+        return ::lstat(path_.c_str(), &status) == 0 && static_cast<u64>(status.st_dev) == device_ &&
+               static_cast<u64>(status.st_ino) == inode_;
+    }
 
     // Nothing is read or written at a descriptor's own offset, so it can tell one description from another.
     static off_t sign(int fd) {

@@ -153,6 +153,24 @@ static void test_turns_and_priorities() {
 }
 
 // I52: the count of an entry is how often it was handed out before.
+static void test_priorities_are_forgotten() {
+    Dispatch dispatch;
+    const u64 first = dispatch.add(0);
+    for (int priority = -50; priority < 50; ++priority) {
+        const u64 other = dispatch.add(priority);
+        dispatch.flow(first, 5);
+        dispatch.flow(other, 5);
+        dispatch.hand(0, 10, [](u32) { return 1u; }, {}, {}, nullptr, 1);
+        CHECK(dispatch.levels() <= 2);
+        dispatch.remove(other);
+        dispatch.drop_permits(first);
+        dispatch.release(0, 10);
+    }
+    CHECK(dispatch.levels() == 1);
+    dispatch.remove(first);
+    CHECK(dispatch.levels() == 0);
+}
+
 static void test_counts() {
     Dispatch table;
     const u64 one = table.add(0);
@@ -300,6 +318,7 @@ int main() {
     test_batches_in_part_acknowledged();
     test_what_is_filtered();
     test_turns_and_priorities();
+    test_priorities_are_forgotten();
     test_counts();
     test_delays_and_timeouts();
     test_limit_of_unacknowledged();

@@ -154,6 +154,52 @@ static void test_a_copy_longer_than_the_stall_limit() {
     CHECK(ring.sound(writer));
 }
 
+// Two threads put through one object. What the one achieves while the other copies says nothing about the other's mark.
+static void test_fences_of_threads_are_no_deliveries() {
+    Ring ring(64);
+    Queue<Meddled> writer = ring.attach(0, 1), reader = ring.attach(1, 1);
+    Taken taken;
+    ring.memory.during_copy = [&] {
+        for (int ms = 0; ms < 3; ++ms) {
+            ++ring.memory.clock_ms;
+            take(reader, taken, true);
+        }
+    };
+    CHECK(put(writer, 200) == Verdict::fenced);
+    ring.memory.during_copy = [&] { CHECK(put(writer, 200) == Verdict::ok); };
+    CHECK(put(writer, 200) == Verdict::ok);
+    ring.memory.during_copy = nullptr;
+    for (int i = 0; i < 2; ++i) {
+        CHECK(take(reader, taken) == Verdict::ok && taken.redelivered == 0);
+        CHECK(reader.deliveries_with_this(taken.position) == 1);
+        CHECK(reader.settle(taken));
+    }
+}
+
+// A large put that is given up leaves the limit of small ones as it was.
+static void test_a_limit_comes_down() {
+    Ring ring(64);
+    Queue<Meddled> writer = ring.attach(0, 1), reader = ring.attach(1, 1);
+    Taken taken;
+    int copy_ms = 2000;
+    ring.memory.during_copy = [&] {
+        for (int ms = 0; ms < copy_ms; ++ms) {
+            ++ring.memory.clock_ms;
+            take(reader, taken, true);
+        }
+    };
+    for (int i = 0; i < 10; ++i) CHECK(put(writer, 500) == Verdict::fenced);
+    copy_ms = 3;
+    CHECK(put(writer) == Verdict::fenced);
+    CHECK(put(writer) == Verdict::fenced);
+    CHECK(put(writer) == Verdict::ok);
+    CHECK(put(writer) == Verdict::fenced);
+    copy_ms = 500;
+    CHECK(put(writer, 500) == Verdict::ok);
+    copy_ms = 3;
+    CHECK(put(writer, 500) == Verdict::fenced);
+}
+
 // One that looked at a block, slept for a lap and then proved its owner dead must not touch what stands there now.
 static void test_a_recoverer_that_is_a_lap_late() {
     for (const u64 first : {u64{0}, u64{8} << 16, u64{8} << 32, u64{8} << 44}) {
@@ -185,5 +231,7 @@ static void test_a_recoverer_that_is_a_lap_late() {
 int main() {
     test_contention_is_not_damage();
     test_a_copy_longer_than_the_stall_limit();
+    test_fences_of_threads_are_no_deliveries();
+    test_a_limit_comes_down();
     test_a_recoverer_that_is_a_lap_late();
 }

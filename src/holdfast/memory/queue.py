@@ -383,7 +383,7 @@ class Queue(_core.Queue):
                 yield message
 
     async def _wait(self, putting: bool, timeout: float | None, attempt: Callable[[], T]) -> T:
-        if timeout is not None and timeout < 0:
+        if timeout is not None and not timeout >= 0:  # NaN is refused, too
             raise Misuse("timeout must be None or at least 0 seconds")
         try:
             return attempt()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast import _core
+from holdfast.errors import Misuse
 
 if TYPE_CHECKING:
     from holdfast.memory.queue import Queue
@@ -27,29 +28,62 @@ URGENT_S = 0.0005
 
 
 class Signal:
-    """An eventfd that may be closed while another thread is about to write to it."""
+    """A pipe that may be closed while another thread is about to write to it.
+
+    A pipe, because it has an inode of its own. Other code may close a descriptor that it does not know, and
+    its number is then used for another file: that file is neither written to nor closed here.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._identity = _identity(self._read)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to wait for.
+
+        Raises:
+            Misuse: other code closed it.
+        """
+        if not self._is_ours(self._read) or not self._is_ours(self._write):
+            raise Misuse(
+                "other code in this process closed the descriptor of Queue.fileno() (a daemoniser, "
+                "os.closerange?); detach the queue and open it again with Queue.open()"
+            )
+        return self._read
 
     def set(self) -> None:
         """Makes it readable."""
-        with self._lock:
-            if self.fd >= 0:
-                os.eventfd_write(self.fd, 1)
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: it is readable
+            if self._is_ours(self._read) and self._is_ours(self._write):
+                os.write(self._write, b"!")
 
     def clear(self) -> None:
         """Makes it not readable."""
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.fd)
+            while os.read(self.fd, 4096):
+                pass
 
     def close(self) -> None:
-        """Gives the descriptor up."""
+        """Gives the descriptors up."""
         with self._lock:
-            if self.fd >= 0:
-                os.close(self.fd)
-                self.fd = -1
+            for fd in (self._read, self._write):
+                if self._is_ours(fd):
+                    os.close(fd)
+            self._read = self._write = -1
+
+    def _is_ours(self, fd: int) -> bool:
+        return fd >= 0 and _identity(fd) == self._identity
+
+
+def _identity(fd: int) -> tuple[int, int] | None:
+    """Return device and inode of an open file, None if there is no such descriptor."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,37 @@ def test_a_living_owner_is_not_robbed(start: Start, then: str) -> None:
         assert q.stats().settled - (2 if then == "itself anew" else 0) == 1
 
 
+def test_the_descriptor_of_an_event_loop_is_used_again(start: Start, tmp_path: Path) -> None:
+    """Neither a ring nor the end of the queue touches the file that has the number of `fileno()` now."""
+
+    def body(path: str) -> None:
+        q = Queue.open("q")
+        number = q.fileno()
+        q.arm()
+        os.closerange(3, 64)
+        numbers = [os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(60)]
+        tell(number in numbers)
+        hear()
+        try:
+            q.fileno()
+            tell("went")
+        except holdfast.Misuse as error:
+            tell(str(error))
+        q._signal.set()  # type: ignore[union-attr]
+        q.detach()
+        del q
+        tell((Path(path).stat().st_size, sum(os.fstat(each).st_nlink for each in numbers)))
+
+    with Queue.create("q", capacity=CAPACITY) as q:
+        child = start(body, str(tmp_path / "stranger"))
+        assert child.hear() is True
+        q.put(b"x")
+        child.tell("go on")
+        assert "open it again" in child.hear()
+        assert child.hear() == (0, 60)
+        child.wait()
+
+
 def test_the_child_of_one_whose_descriptors_were_closed(start: Start) -> None:
     """The handler of fork() does not map a stranger's file over the queue."""
 

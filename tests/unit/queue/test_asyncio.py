@@ -107,8 +107,9 @@ def test_timeouts(q: Queue) -> None:
             await q.aput(b"x" * 992, timeout=0)
         with pytest.raises(Timeout, match="no room"):
             await q.aput(b"x" * 992, timeout=0.05)
-        with pytest.raises(Misuse, match="timeout"):
-            await q.aget(timeout=-1)
+        for timeout in (-1, float("nan")):
+            with pytest.raises(Misuse, match="timeout"):
+                await q.aget(timeout=timeout)
 
     run(main())
 

@@ -128,6 +128,28 @@ def test_a_dead_letter_queue_that_is_gone_counts_as_full(work: Queue) -> None:
         assert drain(dead) == [b"poison"]
 
 
+def test_a_dead_letter_queue_that_is_replaced(work: Queue) -> None:
+    """Burials follow the name: what went into the removed queue would be lost."""
+    work.put(b"first")
+    for _ in range(2):
+        work.get(timeout=0).give_back()
+    with pytest.raises(Empty):
+        work.get(timeout=0)
+    Queue.unlink("dead")
+    work.put(b"second")
+    for _ in range(2):
+        work.get(timeout=0).give_back()
+    with pytest.raises(Empty):
+        work.get(timeout=0)
+    stats = work.stats()
+    assert (stats.dead_letter_blocked, stats.returned, stats.dead_lettered) == (True, 1, 1), "it stays"
+    with Queue.create("dead", capacity=1 << 12) as dead:
+        with pytest.raises(Timeout):
+            work.get(timeout=0.1)
+        assert drain(dead) == [b"second"]
+    assert work.stats().dead_lettered == 2
+
+
 def test_closed_with_poison(work: Queue, dead: Queue) -> None:
     work.put(b"poison")
     for _ in range(2):
