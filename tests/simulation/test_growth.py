@@ -121,6 +121,56 @@ def test_a_name_in_use_is_kept(world: SimWorld) -> None:
     world.run(work())
 
 
+def after_an_outage(world: SimWorld, uptime_s: float) -> tuple[int, int, int]:
+    """Die with a producer, a stage and a sink; start 100 days later. What is known some time after that?"""
+    broker = world.run(world.open())
+
+    async def before() -> None:
+        await broker.admin.create_topic("t", deduplication=True)
+        edge = broker.producer("t", name="edge")
+        await edge.open()
+        await edge.send(b"x", sequence=41)
+        stages = [await broker.stage(), await broker.stage()]
+        for stage in stages:
+            await stage.append("t", [b"staged"])
+        await broker.sink_commit("nightly", 1, [await stages[0].close()])
+
+    async def wait(seconds: float) -> None:
+        await world.clock.sleep(seconds)
+
+    world.run(before())
+    world.crash(broker, power=True)
+    world.run(wait(100 * DAY_S))
+    again = world.run(world.open())
+    world.run(wait(uptime_s))
+    state = again.machine.state
+    return len(again.machine.log.sequences(1)), len(state.stages), len(state.sinks.last)
+
+
+@pytest.fixture
+def busy_world() -> Iterator[SimWorld]:
+    made = SimWorld(housekeeping_s=300.0, snapshot_s=1e9)
+    yield made
+    made.close(None)
+
+
+def test_an_outage_makes_nothing_old(busy_world: SimWorld) -> None:
+    """Producers and sinks that come back after a long outage find what the broker knew of them."""
+    assert after_an_outage(busy_world, uptime_s=3000.0) == (1, 1, 1)
+
+
+def test_an_outage_is_no_excuse_for_ever(busy_world: SimWorld) -> None:
+    """What has not come back after the grace is forgotten."""
+    assert after_an_outage(busy_world, uptime_s=3 * 3600.0) == (0, 0, 0)
+
+
+def test_an_outage_that_counts_is_noticed(busy_world: SimWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault, brought back."""
+    monkeypatch.setattr("holdfast.broker.housekeeping.GRACE_S", 0.0)
+    with pytest.raises(AssertionError):
+        test_an_outage_makes_nothing_old(busy_world)
+
+
 def test_an_expiry_is_decided_when_it_is_applied() -> None:
     rig = Rig()
     topic = rig.topic(deduplication=True)

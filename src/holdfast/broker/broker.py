@@ -519,6 +519,8 @@ class Broker:
         for event in applied.events:
             if isinstance(event, Ack):
                 self._look_for_done(event.subscription)
+            elif isinstance(event, ProducerClose):
+                self._waiting.pop(event.session, None)  # it gave up, and its turn came all the same
             elif isinstance(event, ViewChange):
                 for topic in self.topics.values():
                     for dispatcher in topic.dispatchers.values():

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from holdfast._core import Batch, TopicMessage
-from holdfast.broker.dispatch_types import require_options
+from holdfast.broker.dispatch_types import require_delay, require_options
 from holdfast.broker.events import ConsumerJoin, ConsumerLeave
 from holdfast.errors import Closed, Misuse, Timeout
 from holdfast.ledger.ids import MessageId
@@ -389,7 +389,12 @@ class Consumer(Receiver):
             await done
 
     def nack(self, message: TopicMessage, delay: float | None = None) -> None:
-        """Not handled: it comes again after the delay; None: after a back-off that grows with each time."""
+        """Not handled: it comes again after the delay; None: after a back-off that grows with each time.
+
+        Raises:
+            Misuse: the delay is out of its range.
+        """
+        require_delay(delay)
         self._serving().nack(self._id, [message.ordinal], delay)
 
     def redeliver(self) -> None:

@@ -21,6 +21,8 @@ Submit: TypeAlias = Callable[[Event], "asyncio.Future[Any]"]
 
 ACK_TIMEOUT_MOST_S = 1e9
 """The longest: it is counted in ns."""
+DELAY_MOST_S = 1e9
+"""The longest of a negative acknowledgement: it is counted in ns, too."""
 PRIORITY_MOST = (1 << 31) - 1
 """The tables keep 32 bits of it."""
 
@@ -37,6 +39,21 @@ def require_options(priority: Any, ack_timeout_s: float | None) -> None:
         raise Misuse(
             f"an ack timeout of {ack_timeout_s} s; use more than 0 and at most {ACK_TIMEOUT_MOST_S:.0f}, or "
             "None for no timeout"
+        )
+
+
+def require_delay(delay_s: Any) -> None:
+    """Check how long a message is to stay away; None: the back-off decides.
+
+    Raises:
+        Misuse: it is no number of seconds from 0 to a century.
+    """
+    if delay_s is None:
+        return
+    if not isinstance(delay_s, int | float) or not 0 <= delay_s <= DELAY_MOST_S:
+        raise Misuse(
+            f"a delay of {delay_s!r} s before a message comes again; use 0 to {DELAY_MOST_S:.0f}, or None "
+            "for one that grows each time"
         )
 
 

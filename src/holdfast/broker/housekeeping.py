@@ -27,6 +27,9 @@ INGEST = "holdfast.ingest."
 NAMES_LOOKS = 168
 """How often names of producers are looked at in the time that they are kept: of a week, once an hour."""
 
+GRACE_S = 3600.0
+"""After a start, how long the time without a broker counts for no age: producers and sinks come back."""
+
 TOPICS_A_TURN = 20
 """How many are looked at before others have the loop."""
 
@@ -43,8 +46,14 @@ class Housekeeping:
         self._holding: dict[int, SubscriptionState] = {}
         """By topic: a subscription that needs the front ledger. While it does, nobody else is asked."""
         self._task: asyncio.Task[None] | None = None
+        self._outage_ns = 0
+        """How long there was no broker before this one: from the last frame to the start."""
+        self._grace_ends_ns = 0
 
     def start(self) -> None:
+        log_time, now_ns = self._broker.machine.log.time, self._broker.engine.log_clock.now_ns()
+        self._outage_ns = max(0, now_ns - log_time)
+        self._grace_ends_ns = self._broker.clock.monotonic_ns() + int(GRACE_S * 1e9)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="housekeeping")
 
     async def stop(self) -> None:
@@ -163,26 +172,29 @@ class Housekeeping:
 
     def _forget_producers(self, topic: Topic) -> None:
         """Of a topic that deduplicates: names that nobody has used for long."""
-        id, now = topic.state.id, self._broker.engine.log_clock.now_ns()  # noqa: A001
-        oldest = now - int(self._broker.options.deduplication_age_s * 1e9)
+        id, oldest = topic.state.id, self._unused_since(self._broker.options.deduplication_age_s)  # noqa: A001
         attached = {each.name for each in topic.state.producers.values()}
         for name, _, time in self._broker.machine.log.sequence_times(id):
             if time < oldest and name not in attached and not name.startswith(INGEST):
                 self._once("forget", id, DeduplicationExpire(id, oldest))
                 break
 
+    def _unused_since(self, age_s: float) -> int:
+        """Return the log time before which something must have been used last, to be too old now.
+
+        An outage makes nothing old at once: no producer and no sink could use anything meanwhile.
+        """
+        spared_ns = self._outage_ns if self._broker.clock.monotonic_ns() < self._grace_ends_ns else 0
+        return self._broker.engine.log_clock.now_ns() - int(age_s * 1e9) - spared_ns
+
     def _old(self) -> Iterable[Event]:
         """Stages that nobody came back to, and sinks that have not committed for long."""
-        now, state, options = (
-            self._broker.engine.log_clock.now_ns(),
-            self._broker.machine.state,
-            self._broker.options,
-        )
-        oldest = now - int(options.stage_age_s * 1e9)
+        state, options = self._broker.machine.state, self._broker.options
+        oldest = self._unused_since(options.stage_age_s)
         for stage in list(state.stages.values()):
             if stage.time < oldest:
                 yield StageDrop(stage.id, older_than=oldest)
-        oldest = now - int(options.sink_age_s * 1e9)
+        oldest = self._unused_since(options.sink_age_s)
         if any(sink.time < oldest for sink in state.sinks.last.values()):
             yield SinkForget(oldest)
 

@@ -22,6 +22,21 @@ WAIT_S = 5.0
 """How long to wait for what must happen."""
 
 
+def test_a_delay_that_is_none(tmp_path: Path) -> None:
+    async def work(broker: Broker) -> None:
+        async with broker.consumer("t", "s", type="shared") as c, broker.producer("t") as p:
+            await p.send(b"x")
+            message = await c.receive(timeout=5)
+            bad: tuple[Any, ...] = (-1.0, float("nan"), float("inf"), 1e12, "soon")
+            for delay in bad:
+                with pytest.raises(Misuse, match="delay"):
+                    c.nack(message, delay)
+            c.nack(message, 0)
+            await c.ack(await c.receive(timeout=5))
+
+    on_broker(tmp_path, work)
+
+
 def test_text_that_is_none(tmp_path: Path) -> None:
     """Half of a surrogate pair cannot be written in UTF-8."""
 

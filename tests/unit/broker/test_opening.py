@@ -11,7 +11,7 @@ import pytest
 from holdfast.broker import Broker
 from holdfast.broker.consumer import Consumer, Inbox
 from holdfast.broker.dispatcher import Dispatcher
-from holdfast.broker.events import ConsumerJoin, ConsumerLeave, SubscriptionDelete
+from holdfast.broker.events import ConsumerJoin, ConsumerLeave, ProducerClose, SubscriptionDelete
 from holdfast.errors import Busy, Misuse, NotFound
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.ghosts import must_be_free
@@ -199,3 +199,24 @@ def test_the_faults_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         patch.setattr(Dispatcher, "add_consumer", add_without_undoing)
         with pytest.raises(KeyError):  # the stats look for a consumer that is not there
             test_a_failure_behind_the_join_leaves_no_ghost(tmp_path / "2", patch, "shared", durable=True)
+
+
+def test_a_producer_whose_turn_comes_when_it_has_given_up(tmp_path: Path) -> None:
+    """One connection goes with two producers: the one that has the topic, and the one that waits for it."""
+
+    async def work(broker: Broker) -> None:
+        holder = broker.producer("orders", access="exclusive")
+        await holder.open()
+        (topic,) = broker.topics.values()
+        waiter = asyncio.create_task(broker.producer("orders", access="wait-for-exclusive").open())
+        while not broker._waiting:
+            await asyncio.sleep(0.001)
+        broker.engine.submit(ProducerClose(holder._session))
+        waiter.cancel()
+        await asyncio.gather(waiter, return_exceptions=True)
+        await broker.engine.settle()
+        assert not topic.state.producers
+        assert not broker._waiting, "nobody waits any more"
+        holder._session = 0
+
+    on_broker(tmp_path, work)
