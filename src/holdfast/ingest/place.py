@@ -54,6 +54,10 @@ class Names:
         """The ingest queue of a topic: the same topic has another one after it was deleted."""
         return f"ingest.{self.incarnation[:16]}.{hashlib.sha256(topic.encode()).hexdigest()[:16]}.{identity}"
 
+    def file(self, queue: str) -> Path:
+        """The segment file of a queue."""
+        return self.directory / f"holdfast.queue.{queue}"
+
     def account(self, identity: str) -> Path:
         return self.directory / f"{FILES}{self.incarnation[:16]}.{identity}.account"
 
@@ -141,12 +145,20 @@ class Announcement:
         """Raises Locked: another process holds it, with the same data (a copy of the directory?)."""
         self.path = names.directory / f"{DESCRIPTOR}{names.incarnation}"
         self._text = json.dumps({"pid": os.getpid(), "incarnation": names.incarnation, "data": data}).encode()
+        self._fd = self._locked()
+
+    def _locked(self) -> int:
         while True:
-            self._fd = self._lock()
-            with contextlib.suppress(FileNotFoundError):
-                if self.path.stat().st_ino == os.fstat(self._fd).st_ino:
-                    return
-            os.close(self._fd)  # somebody who stopped took it away under us
+            fd = self._lock()
+            if self._is_there(fd):
+                return fd
+            os.close(fd)  # a broker that stopped removed it under us
+
+    def _is_there(self, fd: int) -> bool:
+        """Does the path still lead to this file?"""
+        with contextlib.suppress(FileNotFoundError):
+            return self.path.stat().st_ino == os.fstat(fd).st_ino
+        return False
 
     def _lock(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -171,9 +183,24 @@ class Announcement:
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, self._text, 0)
 
+    def renew(self) -> bool:
+        """Write the descriptor anew if it was removed; answers whether it was.
+
+        Raises:
+            Locked, Denied: another process has the path now.
+        """
+        if self._is_there(self._fd):
+            return False
+        fd = self._locked()
+        os.close(self._fd)
+        self._fd = fd
+        self.show()
+        return True
+
     def close(self) -> None:
         """Take it away."""
-        self.path.unlink(missing_ok=True)
+        if self._is_there(self._fd):
+            self.path.unlink(missing_ok=True)
         os.close(self._fd)
 
 

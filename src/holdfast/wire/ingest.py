@@ -18,6 +18,7 @@ from holdfast.broker.metrics import Sample
 from holdfast.broker.producer import MESSAGE_BYTES
 from holdfast.errors import (
     Busy,
+    Closed,
     Corrupt,
     Denied,
     HoldfastError,
@@ -44,8 +45,8 @@ REPLY_S = 60.0
 """A reply that nobody has fetched by then is taken away."""
 IDLE_S = 60.0
 """A queue that nobody has used for so long is taken away: it is memory."""
-LOOK_S = 10.0
-"""How often such are looked for, at least."""
+LOOK_S = 2.0
+"""How often such are looked for, at least, and files that were removed by others."""
 
 
 class Ingest:
@@ -95,6 +96,8 @@ class Ingest:
         self._boot = boot()
         self._segments: dict[int, Segment] = {}
         """By the topic's id."""
+        self._aside: list[Segment] = []
+        """Their files were removed by others: they serve the producers that are attached, and no others."""
         self._announcement: Announcement | None = None
         self._door: Queue | None = None
         self._bells: list[Bell] = []
@@ -119,6 +122,7 @@ class Ingest:
         self._announcement = Announcement(self.names, self._data)
         try:
             await self._take_over()
+            self._drop_without_account()
             await self._forget_old()
             self._door = self._make_door()
         except BaseException:
@@ -157,11 +161,14 @@ class Ingest:
             self.broker.meters.remove(self._counts)
         if self._tasks:
             await asyncio.wait(self._tasks)
-        ends = (segment.stop() for segment in self._segments.values())
+        lost = Closed("the broker has stopped, and the files of this queue were removed; open it again")
+        ends = [segment.stop() for segment in self._segments.values()]
+        ends += [segment.end(lost) for segment in self._aside]  # the next broker cannot find them
         for failed in await asyncio.gather(*ends, return_exceptions=True):
             if failed is not None:
                 LOG.error("an ingest queue was not left in order: %r", failed)
         self._segments.clear()
+        self._aside.clear()
         for bell in self._bells:
             bell.close()
         self._bells.clear()
@@ -259,15 +266,35 @@ class Ingest:
             ended = Account.open(path, writable=True)
             ended.end(error if isinstance(error, HoldfastError) else Corrupt(str(error)))
             ended.close()
-        for name in Queue.list(directory=str(self.names.directory)):
-            if name.startswith(f"ingest.{self.names.incarnation[:16]}.") and name.endswith(f".{identity}"):
-                with contextlib.suppress(HoldfastError):
-                    queue = Queue.open(name, directory=str(self.names.directory))
-                    queue.close()
-                    queue.detach()
-                with contextlib.suppress(HoldfastError):
-                    Queue.unlink(name, directory=str(self.names.directory))
+        for name in self._queues():
+            if name.endswith(f".{identity}"):
+                self._drop(name)
         _remove_own(path)
+
+    def _queues(self) -> list[str]:
+        """The queues of this data directory, but for the door."""
+        names = Queue.list(directory=str(self.names.directory))
+        prefix = f"ingest.{self.names.incarnation[:16]}."
+        return [name for name in names if name.startswith(prefix) and name != self.names.door]
+
+    def _drop(self, queue_name: str) -> None:
+        """Close a queue that is not drained any more, and remove it."""
+        with contextlib.suppress(HoldfastError):
+            queue = Queue.open(queue_name, directory=str(self.names.directory))
+            queue.close()
+            queue.detach()
+        with contextlib.suppress(HoldfastError):
+            Queue.unlink(queue_name, directory=str(self.names.directory))
+
+    def _drop_without_account(self) -> None:
+        """Others removed the accounts of these: nothing tells how far they are stored."""
+        identities = {
+            path.name.removesuffix(".account").split(".", 3)[-1] for path in self.names.found("account")
+        }
+        for name in self._queues():
+            if name.split(".", 3)[-1] not in identities:
+                LOG.warning("the ingest queue %s is removed: its account is missing", name)
+                self._drop(name)
 
     async def _forget_old(self) -> None:
         """Positions of segments from before the last boot: nobody can deliver these again."""
@@ -332,10 +359,13 @@ class Ingest:
         """The topic's queue, made if it has none."""
         topic = await self.broker.ensure_topic(name)
         found = self._segments.get(topic.state.id)
-        if found is not None:
+        if found is not None and not found.closing and not found.is_there():
+            LOG.warning("the files of the ingest queue of %s were removed; newcomers get another", topic.name)
+            self._aside.append(self._segments.pop(topic.state.id))
+        elif found is not None:
             found.used = asyncio.get_running_loop().time()
             return found
-        if len(self._segments) >= self._topics_max:
+        if len(self._segments) + len(self._aside) >= self._topics_max:
             raise Misuse(f"{self._topics_max} topics have an ingest queue already; publish over the network")
         self.broker.store.admit(0)
         segment = Segment(self, topic, f"{self._boot}.{self.broker.random.token(8).hex()}")
@@ -351,30 +381,41 @@ class Ingest:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(min(LOOK_S, self._idle_s / 4))
-            for segment in list(self._segments.values()):
-                if loop.time() - segment.used >= self._idle_s:
+            for segment in [*self._segments.values(), *self._aside]:
+                if segment in self._aside or loop.time() - segment.used >= self._idle_s:
                     segment.used = loop.time()  # who is attached, and silent, is not looked at all the time
                     with contextlib.suppress(HoldfastError):  # damaged: its own task finds out
                         segment.withdraw()
-            if self._door is not None and not self._door_is_there():
-                LOG.warning("somebody has taken the queue of requests for ingest away; it is made anew")
-                self._door.close()  # wakes who waits for it
+            self._be_found()
 
-    def _door_is_there(self) -> bool:
-        return self.names.door in Queue.list(directory=str(self.names.directory))
+    def _be_found(self) -> None:
+        """Others may have removed the files by which producers find this broker: write them anew."""
+        if self._door is not None and not self.names.file(self.names.door).exists():
+            LOG.warning("somebody has taken the queue of requests for ingest away; it is made anew")
+            self._door.close()  # wakes who waits for it
+        try:
+            if self._announcement is not None and self._announcement.renew():
+                LOG.warning("the descriptor %s was removed; it is written anew", self._announcement.path)
+        except HoldfastError as error:
+            LOG.warning("producers of this machine cannot find this broker: %s", error)
 
     def _settled(self, applied: Applied) -> None:
         for notice in applied.notices:
-            if isinstance(notice, TopicGone) and notice.topic in self._segments:
-                segment = self._segments[notice.topic]
-                self._spawn(self.ended(segment, NotFound(f"{segment.topic.name} was deleted")))
+            if isinstance(notice, TopicGone):
+                for segment in [*self._segments.values(), *self._aside]:
+                    if segment.topic.state.id == notice.topic:
+                        self._spawn(self.ended(segment, NotFound(f"{segment.topic.name} was deleted")))
 
     async def ended(self, segment: Segment, error: HoldfastError) -> None:
         """A segment cannot go on."""
         if self._segments.get(segment.topic.state.id) is segment:
             del self._segments[segment.topic.state.id]
-            self._damaged += isinstance(error, Corrupt)
-            await segment.end(error)
+        elif segment in self._aside:
+            self._aside.remove(segment)
+        else:
+            return
+        self._damaged += isinstance(error, Corrupt)
+        await segment.end(error)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

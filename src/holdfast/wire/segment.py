@@ -171,6 +171,11 @@ class Segment:
         )
         return not (others or stats.ready or stats.returned or stats.taken or stats.writing)
 
+    def is_there(self) -> bool:
+        """Can a producer that comes now find its files?"""
+        names = self._ingest.names
+        return names.file(self.queue_name).exists() and names.account(self.identity).exists()
+
     async def _halt(self) -> None:
         self._stopping = True
         if self._task is not None and self._task is not asyncio.current_task():

@@ -110,6 +110,53 @@ def test_a_door_that_was_taken_away_is_made_anew(data: Path) -> None:
         works(world)
 
 
+@pytest.mark.parametrize(
+    "pattern", ["holdfast.broker.*", "*.account", "holdfast.queue.ingest.*", "holdfast.*"]
+)
+def test_files_that_others_remove(data: Path, runtime_directory: Path, pattern: str) -> None:
+    """As logind does when its user logs out: newcomers are served, and those who are attached go on."""
+    with serving(data, {"idle_s": 0.2}) as world:
+        with holdfast.Producer("orders") as attached:
+            attached.put(b"1")
+            attached.flush(timeout=PATIENCE_S)
+            for path in runtime_directory.glob(pattern):
+                path.unlink()
+            with holdfast.Producer("orders") as newcomer:
+                newcomer.put(b"2")
+            attached.put(b"3")
+            attached.flush(timeout=PATIENCE_S)
+        assert world.stored() == [b"1", b"2", b"3"]
+        until(lambda: not world.ingest.topics and not world.ingest._aside)
+        topic = world.broker.topic("persistent://public/default/orders").state
+        until(lambda: not topic.producers and not world.broker.machine.log.sequences(topic.id))
+    assert not list(runtime_directory.glob("holdfast.*")), "nothing is left there"
+
+
+def test_a_producer_is_told_when_its_queue_cannot_be_found_again(data: Path, runtime_directory: Path) -> None:
+    with serving(data, {"idle_s": 1e6}) as world:
+        attached = holdfast.Producer("orders")
+        for path in runtime_directory.glob("*.account"):
+            path.unlink()
+        holdfast.Producer("orders").close()
+        assert len(world.ingest._aside) == 1
+    with pytest.raises(Closed, match="open it again"):
+        attached.put(b"1")
+    attached._leave()
+
+
+def test_a_queue_without_an_account_is_removed(data: Path, runtime_directory: Path) -> None:
+    with serving(data, {"idle_s": 1e6}):
+        attached = holdfast.Producer("orders")
+    (account,) = runtime_directory.glob("*.account")
+    account.unlink()
+    with serving(data, {"idle_s": 1e6}) as world:
+        assert [name for name in Queue.list() if not name.endswith(".door")] == []
+        with pytest.raises(Closed):
+            attached.put(b"1")
+        works(world)
+    attached._leave()
+
+
 def test_who_is_refused_costs_nothing(world: World) -> None:
     world.runner(world.broker.admin.create_topic("t"))
     world.runner(world.broker.admin.terminate("t"))
