@@ -245,11 +245,11 @@ MUTANTS = (
         "queue.hpp",
         """        write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
-        if (fenced_in_a_row_ != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
+        if (claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
         Verdict verdict = commit(claim, first);""",
         """        if (!MUTANT) write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
-        if (!MUTANT && fenced_in_a_row_ != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
+        if (!MUTANT && claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
         Verdict verdict = commit(claim, first);
         if (MUTANT) write(claim, payloads, time, full_checksum);""",
         "wrap",
