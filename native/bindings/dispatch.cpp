@@ -265,6 +265,7 @@ void bind_looking(nb::class_<Dispatch>& table) {
         .def_prop_ro("undelivered_entries",
                      [](const Dispatch& self) { return self.undelivered().size(); })
         .def("count_of", &Dispatch::count_of)
+        .def("set_count", &Dispatch::set_count)
         .def("holder_of", &Dispatch::holder_of)
         .def("check", &Dispatch::check);
 }

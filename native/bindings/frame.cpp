@@ -148,6 +148,18 @@ i64 to_i64(PyObject* number) {
     return value;
 }
 
+// A number that a message can carry. What is below 0 or beyond `most` is the caller's mistake, and has a name.
+u64 bounded(nb::handle given, const char* what, u64 most) {
+    const nb::object index = checked(PyNumber_Index(given.ptr()));
+    const u64 value = PyLong_AsUnsignedLongLong(index.ptr());
+    const bool beyond = value == ~u64{0} && PyErr_Occurred() != nullptr;
+    if (beyond) PyErr_Clear();
+    if (beyond || value > most)
+        throw Error(Code::misuse, std::string(what) + " is below 0 or above " +
+                                      std::to_string(most) + ", which no message carries");
+    return value;
+}
+
 // Memory in which a bytes object can stand: its header before the data, its end mark behind.
 constexpr ByteMemory kBytesMemory{PyObject_Realloc, PyObject_Free, offsetof(PyBytesObject, ob_sval),
                                   1};
@@ -261,26 +273,27 @@ void frame_publish(FrameBuilder& frame, u64 topic, u64 session, u64 epoch,
 // What a caller gave to be made into entries, checked, and held while that is done.
 class Given {
  public:
-    Given(std::string_view producer, i64 sequence, nb::handle payloads, u64 publish_time_ms,
-          nb::handle key, nb::handle ordering_key, nb::handle properties, u64 event_time_ms,
-          std::size_t batch)
+    Given(std::string_view producer, nb::handle sequence, nb::handle payloads,
+          nb::handle publish_time_ms, nb::handle key, nb::handle ordering_key,
+          nb::handle properties, nb::handle event_time_ms, nb::handle batch)
         : key_(key),
           properties_(properties),
           payloads_(Items(payloads, "payloads is a sequence of bytes-like objects")),
-          sequence_(sequence),
-          batch_(batch) {
-        if (batch == 0 || batch > kEntryMessagesMax)
+          sequence_(static_cast<i64>(bounded(sequence, "the sequence", kMost))),
+          batch_(bounded(batch, "the number of messages of a batch", kEntryMessagesMax)) {
+        if (batch_ == 0)
             throw Error(Code::misuse, "a batch has 1 to " + std::to_string(kEntryMessagesMax) +
-                                          " messages, not " + std::to_string(batch));
+                                          " messages, not 0");
         const std::size_t count = payloads_.views().size();
-        if (sequence < 0 || count > static_cast<u64>(std::numeric_limits<i64>::max() - sequence))
-            throw Error(Code::misuse, "the sequence " + std::to_string(sequence) +
-                                          " is not possible; sequences are 0 to 2^63-1");
+        if (count > kMost - static_cast<u64>(sequence_))
+            throw Error(Code::misuse, "the sequence " + std::to_string(sequence_) +
+                                          " is not possible for " + std::to_string(count) +
+                                          " messages; sequences are 0 to 2^63-2");
         if (!ordering_key.is_none() && !PyBytes_Check(ordering_key.ptr()))
             throw nb::type_error("an ordering key is bytes or None");
         shape_.producer = producer;
-        shape_.publish_time_ms = publish_time_ms;
-        shape_.event_time_ms = event_time_ms;
+        shape_.publish_time_ms = bounded(publish_time_ms, "the publish time in ms", ~u64{0});
+        shape_.event_time_ms = bounded(event_time_ms, "the event time in ms", ~u64{0});
         shape_.key = key_.text;
         shape_.has_key = key_.has;
         shape_.key_base64 = key_.bytes;
@@ -310,6 +323,8 @@ class Given {
     }
 
  private:
+    static constexpr u64 kMost = ~u64{0} >> 1;
+
     Key key_;
     Properties properties_;
     Payloads payloads_;
@@ -319,9 +334,10 @@ class Given {
 };
 
 std::size_t frame_publish_messages(FrameBuilder& frame, u64 topic, u64 session, u64 epoch,
-                                   std::string_view producer, i64 sequence, nb::handle payloads,
-                                   u64 publish_time_ms, nb::handle key, nb::handle ordering_key,
-                                   nb::handle properties, u64 event_time_ms, std::size_t batch) {
+                                   std::string_view producer, nb::handle sequence,
+                                   nb::handle payloads, nb::handle publish_time_ms, nb::handle key,
+                                   nb::handle ordering_key, nb::handle properties,
+                                   nb::handle event_time_ms, nb::handle batch) {
     const Given given(producer, sequence, payloads, publish_time_ms, key, ordering_key, properties,
                       event_time_ms, batch);
     const EntryWriter writer(given.shape());
@@ -334,9 +350,9 @@ std::size_t frame_publish_messages(FrameBuilder& frame, u64 topic, u64 session, 
     return given.entries();
 }
 
-nb::list encode_messages(nb::handle payloads, std::string_view producer, i64 sequence,
-                         u64 publish_time_ms, nb::handle key, nb::handle ordering_key,
-                         nb::handle properties, u64 event_time_ms, std::size_t batch) {
+nb::list encode_messages(nb::handle payloads, std::string_view producer, nb::handle sequence,
+                         nb::handle publish_time_ms, nb::handle key, nb::handle ordering_key,
+                         nb::handle properties, nb::handle event_time_ms, nb::handle batch) {
     const Given given(producer, sequence, payloads, publish_time_ms, key, ordering_key, properties,
                       event_time_ms, batch);
     const EntryWriter writer(given.shape());

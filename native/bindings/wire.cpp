@@ -1,5 +1,6 @@
 // The wire protocol's hot paths: what a connection receives, and the receipts and messages that it sends.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 
 #include <vector>
@@ -145,7 +146,7 @@ nb::object receipts(u64 producer, nb::bytes sequences, u64 ledger, u64 first_ent
     return checked(to_bytes(out.view()));
 }
 
-nb::object deliveries(u64 consumer, nb::handle batch, i64 epoch) {
+nb::object deliveries(u64 consumer, nb::handle batch, std::optional<u64> epoch) {
     if (!Py_IS_TYPE(batch.ptr(), &BatchType)) throw nb::type_error("deliveries are a Batch");
     const auto* object = reinterpret_cast<const BatchObject*>(batch.ptr());
     const Deliveries encoder(object->handover, consumer, epoch);
@@ -214,7 +215,7 @@ void bind_wire(nb::module_& module) {
     module.def("encode_receipts", &receipts, nb::arg("producer_id"), nb::arg("sequences"),
                nb::arg("ledger"), nb::arg("first_entry"), nb::arg("duplicates") = nb::tuple());
     module.def("encode_deliveries", &deliveries, nb::arg("consumer_id"), nb::arg("batch"),
-               nb::arg("consumer_epoch") = -1);
+               nb::arg("consumer_epoch") = nb::none());
     module.def("frame_command", &framed, nb::arg("body"));
 }
 

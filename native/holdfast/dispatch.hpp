@@ -26,7 +26,8 @@ namespace holdfast {
 
 enum class DispatchMode : u8 { single, shared };  // single: Exclusive and Failover
 
-inline constexpr u64 kPermitsMax = u64{1} << 48;  // more is as good as without end
+inline constexpr u64 kPermitsMax = u64{1} << 48;                   // more is as good as without end
+inline constexpr u32 kRedeliveriesMax = OrdinalMap::kNothing - 1;  // the count stays there
 
 struct DispatchConsumer {
     u64 id = 0;  // rises with every consumer that joins: the order of joining
@@ -58,7 +59,9 @@ struct BackOff {
     double factor = 1.0;
     u64 most_ns = 0;
 
+    // Without a first delay there is none: 0 times a factor that has grown beyond all bounds is no number.
     u64 delay_ns(u32 count) const {
+        if (first_ns == 0) return 0;
         const double grown = static_cast<double>(first_ns) * std::pow(factor, count);
         return grown >= static_cast<double>(most_ns) ? most_ns : static_cast<u64>(grown);
     }
@@ -238,12 +241,12 @@ class Dispatch {
             const u32 messages = node->messages;
             u32& count = counts_.at(ordinal, 0);
             const u64 delay_ns = back_off.delay_ns(count);
-            ++count;
+            count_up(count);
             pending_.remove(consumers_[slot].pending, ordinal);
             if (delay_ns == 0)
                 replay_.insert(ordinal, ordinal + 1);
             else
-                pending_.delay(ordinal, messages, now_ns + delay_ns);
+                pending_.delay(ordinal, messages, now_ns + std::min(delay_ns, ~u64{0} - now_ns));
             ++moved;
         }
         return moved;
@@ -306,7 +309,7 @@ class Dispatch {
     // Read everything anew from some position: nobody holds anything. What was held counts as delivered once more.
     void rewind() {
         pending_.each([&](const PendingNode& node) {
-            if (node.holder != kDelayed) ++counts_.at(node.ordinal, 0);
+            if (node.holder != kDelayed) count_up(counts_.at(node.ordinal, 0));
         });
         forget_holders();
     }
@@ -349,6 +352,8 @@ class Dispatch {
         const u32 count = counts_.find(ordinal);
         return count == OrdinalMap::kNothing ? 0 : count;
     }
+    // For tests, which begin just before the end of a count.
+    void set_count(u64 ordinal, u32 count) { counts_.at(ordinal, 0) = count; }
     u64 holder_of(u64 ordinal) const {
         const PendingNode* node = pending_.find(ordinal);
         return node == nullptr || node->holder == kDelayed ? 0 : consumers_[node->holder].id;
@@ -440,9 +445,12 @@ class Dispatch {
         handed.messages += messages;
     }
 
+    // One that comes back at once, again and again, wraps 32 bits in days: it would count as new.
+    static void count_up(u32& count) { count += count < kRedeliveriesMax ? 1 : 0; }
+
     void again(PendingList& list, u64 ordinal) {
         pending_.remove(list, ordinal);
-        ++counts_.at(ordinal, 0);
+        count_up(counts_.at(ordinal, 0));
         replay_.insert(ordinal, ordinal + 1);
     }
 

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "crc32c.hpp"
+#include "frame_layout.hpp"
 #include "protobuf.hpp"
 #include "types.hpp"
 
@@ -24,7 +25,6 @@ using i64 = std::int64_t;
 inline constexpr u16 kEntryMagic = 0x0e01;
 inline constexpr std::size_t kEntryHeader = 10;         // magic, sum and metadata size
 inline constexpr std::size_t kEntrySummed = 6;          // where the summed part begins
-inline constexpr u64 kEntrySizeMax = u64{1} << 30;      // no entry is larger, in a frame or on disk
 inline constexpr u64 kEntryMessagesMax = u64{1} << 24;  // of one batch
 
 // The fields' numbers, as Pulsar's PulsarApi.proto gives them.

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstring>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -154,8 +153,7 @@ class FrameReader {
         std::size_t row_at = at + sizeof header + header.name_size;
         for (u32 i = 0; i < header.count; ++i, row_at += sizeof(PublishRow)) {
             const auto row = detail::load_at<PublishRow>(frame_, row_at);
-            constexpr auto most = std::numeric_limits<std::int64_t>::max();
-            if (row.sequence < 0 || row.sequence > most - std::int64_t{row.span})
+            if (!possible_sequence(row.sequence, row.span))
                 fail(row_at, "has an entry with an impossible sequence");
             if (row.size > left) fail(row_at + 12, "has an entry that reaches over its event");
             left -= row.size;

@@ -172,12 +172,11 @@ class FrameWriter::Publish {
         if (row_ == rows_end_)
             throw Error(Code::misuse, "the entries of this publish are more than was told");
         require_entry_size(size);
-        if (sequence < 0 || span == 0 || span > std::numeric_limits<u32>::max() ||
-            span - 1 > static_cast<u64>(std::numeric_limits<i64>::max() - sequence))
+        if (span == 0 || !possible_sequence(sequence, span))
             throw Error(Code::misuse, "sequence " + std::to_string(sequence) + " with a span of " +
                                           std::to_string(span) +
-                                          " is not possible; sequences are 0 to 2^63-1 and a span "
-                                          "is at least 1");
+                                          " is not possible; sequences are 0 to 2^63-2 and a span "
+                                          "is 1 to 2^32-1");
         addition_.require_room(0);
         const PublishRow row{sequence, static_cast<u32>(span), static_cast<u32>(size)};
         std::memcpy(frame_.buffer_.data() + row_, &row, sizeof row);

@@ -20,7 +20,7 @@
 
 namespace holdfast {
 
-enum class PublishCode : u8 { ok, no_topic, closed, fenced };
+enum class PublishCode : u8 { ok, no_topic, closed, fenced, full };
 
 // What became of one publish event.
 struct Published {
@@ -149,7 +149,9 @@ class Log {
         if (open_)
             throw Error(Code::misuse, "a frame is being applied; call finish() before begin()");
         queue_->require_here();
-        reader_ = FrameReader(frame);
+        FrameReader reader(frame);
+        require_numbers();
+        reader_ = reader;
         open_ = true;
         redo_ = redo;
         position_ = {view, index};
@@ -195,6 +197,8 @@ class Log {
         require_event("append");
         Topic& topic = topics_.get(topic_id);
         for (const Bytes& each : entries) require_entry_size(each.size());
+        if (!topic.has_room(entries.size()))
+            throw Error(Code::exhausted, topic_words(topic) + kNoPositions);
         changed_ |= !entries.empty();
         if (entries.empty()) return {topic.ledger, topic.entries, topic.next_ordinal};
         touch(topic);
@@ -256,10 +260,23 @@ class Log {
                         std::string(call) + "() belongs to an event that step() has answered");
     }
 
+    // Not more than a reader of the ledger takes.
     static void require_entry_size(std::size_t size) {
-        if (size > kEntryBytesMax)
+        if (size > kEntrySizeMax)
             throw Error(Code::too_large,
                         "an entry of " + std::to_string(size) + " bytes is too large for a block");
+    }
+
+    // Before anything of a frame is applied: its events and their ledgers are fewer than 2^32.
+    void require_numbers() const {
+        const char* ended = next_d_ > kNumberMax - kNumbersLeft       ? "event numbers"
+                            : next_ledger > kNumberMax - kNumbersLeft ? "ledger ids"
+                                                                      : nullptr;
+        if (ended != nullptr)
+            throw Error(Code::exhausted, "this broker has used up its 63 bits of " +
+                                             std::string(ended) +
+                                             "; nothing of the frame was applied. Its files can "
+                                             "still be read; go on in a new directory");
     }
 
     void end_event() {
@@ -297,6 +314,8 @@ class Log {
             out.code = PublishCode::closed;
         else if (!redo_ && !topics_.admits(*topic, view.session(), view.epoch(), view.producer()))
             out.code = PublishCode::fenced;
+        else if (!redo_ && !topic->has_room(view.count()))
+            out.code = PublishCode::full;
         else if (topic->deduplicate || always_deduplicated(view.producer()))
             publish_new(*topic, view, out);
         else
@@ -415,7 +434,9 @@ class Log {
     }
 
     static constexpr std::size_t kPiece = 16 << 10;
-    static constexpr std::size_t kEntryBytesMax = 0xffffff00;
+    static constexpr u64 kNumbersLeft = u64{1} << 32;
+    static constexpr const char* kNoPositions =
+        " has used up its 63 bits of positions; publish to another one";
 
     TopicTable topics_;
     std::shared_ptr<RoundQueue> queue_;

@@ -19,6 +19,9 @@
 
 namespace holdfast {
 
+// Ids and positions have 63 bits: programs that read them have 64 with a sign, and -1 is none.
+inline constexpr u64 kNumberMax = ~u64{0} >> 1;
+
 struct Producer {
     std::int64_t last = -1;  // the highest sequence that was published; -1: none is known
     u64 time = 0;            // log time of its last publish, or of the end of its last session
@@ -73,6 +76,10 @@ struct Topic {
     bool closed = false;
     Traffic traffic;
     std::unordered_map<std::string, Producer, StringHash, std::equal_to<>> producers;
+
+    bool has_room(u64 entries) const {
+        return entries <= kNumberMax && next_ordinal <= kNumberMax - entries;
+    }
 
     Producer& producer(std::string_view name) {
         auto found = producers.find(name);

@@ -25,6 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -96,6 +97,11 @@ inline bool whole(const ViewCopy& copy, u64 topic) {
            copy[kViewState] <= static_cast<u64>(ViewState::gone);
 }
 
+// Is this number the newer one? They wrap.
+constexpr bool follows(u64 number, u64 other) {
+    return static_cast<std::int64_t>(number - other) > 0;
+}
+
 // The mapping of such a file, and the copies in it.
 class ViewMapping final : private ForkAware {
  public:
@@ -156,7 +162,7 @@ class ViewMapping final : private ForkAware {
         const auto first = read_whole(0, topic);
         const auto second = read_whole(1, topic);
         if (first && second) {
-            const unsigned which = (*second)[kViewBegin] > (*first)[kViewBegin] ? 1 : 0;
+            const unsigned which = follows((*second)[kViewBegin], (*first)[kViewBegin]) ? 1 : 0;
             return std::pair(which, which == 1 ? *second : *first);
         }
         for (const unsigned which : {0u, 1u}) {
@@ -215,7 +221,8 @@ class TopicView {
             throw Error(Code::misuse,
                         mapping_.path() + ": the first position " + std::to_string(state.first) +
                             " is above the visible end " + std::to_string(state.visible));
-        mapping_.write(next_, make_view(++number_, topic_, state));
+        number_ = std::max<u64>(1, number_ + 1);  // 0 is a copy that was never written
+        mapping_.write(next_, make_view(number_, topic_, state));
         next_ = 1 - next_;
     }
 

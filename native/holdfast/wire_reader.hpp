@@ -288,7 +288,7 @@ class WireReader {
         // Some clients do not tell the highest: the messages of a batch have one number each, and numbers rise.
         row.span = std::max<u64>(row.span, metadata.messages);
         if (metadata.chunk >= 0 && metadata.chunk < metadata.chunks - 1) row.span = 0;
-        return row.span <= std::numeric_limits<u32>::max();
+        return possible_sequence(static_cast<i64>(row.sequence), std::max<u64>(row.span, 1));
     }
 
     // A frame holds one event of any size, or several up to a limit.

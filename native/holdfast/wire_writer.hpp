@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -100,8 +101,8 @@ inline void encode_receipts(ByteBuffer& out, u64 producer, std::span<const SentE
 // make a client drop its connection again and again, so it travels as the payload of an entry made for it.
 class Deliveries {
  public:
-    // `epoch`: the consumer's, or -1. The handover must outlive this.
-    Deliveries(const Handover& handover, u64 consumer, i64 epoch)
+    // `epoch`: the consumer's, if it counts them. The handover must outlive this.
+    Deliveries(const Handover& handover, u64 consumer, std::optional<u64> epoch)
         : handover_(handover), consumer_(consumer), epoch_(epoch) {
         rows_.reserve(handover.items().size());
         for (const HandoverItem& item : handover.items()) measure(item);
@@ -119,7 +120,7 @@ class Deliveries {
             at = put_id(at, f::message_id, handover_.run().ledger(), row.number);
             if (row.redeliveries != 0) at = put(at, f::redelivery_count, row.redeliveries);
             for (u32 i = 0; i < row.words; ++i) at = put(at, f::ack_set, words_[row.words_at + i]);
-            if (epoch_ >= 0) at = put(at, f::consumer_epoch, static_cast<u64>(epoch_));
+            if (epoch_) at = put(at, f::consumer_epoch, *epoch_);
             std::memcpy(at, row.entry.data(), row.entry.size());
             at += row.entry.size();
         }
@@ -144,7 +145,7 @@ class Deliveries {
         if (item.redeliveries != 0) row.body += put_size(item.redeliveries);
         if (item.mask_words != 0) row.words = add_mask(item);
         for (u32 i = 0; i < row.words; ++i) row.body += put_size(words_[row.words_at + i]);
-        if (epoch_ >= 0) row.body += put_size(static_cast<u64>(epoch_));
+        if (epoch_) row.body += put_size(*epoch_);
         size_ += frame_size(row.body, row.entry.size());
         rows_.push_back(row);
     }
@@ -172,7 +173,7 @@ class Deliveries {
 
     const Handover& handover_;
     u64 consumer_;
-    i64 epoch_;
+    std::optional<u64> epoch_;
     std::vector<Row> rows_;
     std::vector<u64> words_;
     std::deque<ByteBuffer> made_;

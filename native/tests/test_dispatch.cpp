@@ -197,6 +197,28 @@ static void test_counts() {
     table.check();
 }
 
+// A field just before its end: it stays there.
+static void test_ends() {
+    Dispatch table;
+    const u64 one = table.add(0);
+    table.flow(one, 100);
+    const std::vector<u64> five{5};
+    table.set_count(5, kRedeliveriesMax - 1);
+    for (int i = 0; i < 3; ++i) {
+        table.take_replay(100, 0);
+        hand(table, 5, 1);
+        CHECK(table.redeliver(one, five) == 1 && table.count_of(5) == kRedeliveriesMax);
+    }
+    for (const u32 count : {0u, 1023u, 1024u, kRedeliveriesMax}) {
+        CHECK((BackOff{0, 2.0, 60}.delay_ns(count) == 0));
+        CHECK((BackOff{1, 2.0, 60}.delay_ns(count) == (count == 0 ? 1 : 60)));
+    }
+    table.take_replay(100, 0);
+    hand(table, 5, 1);
+    constexpr u64 end = ~u64{0};
+    CHECK(table.nack(one, five, {end, 1.0, end}, 1000) == 1 && table.next_due() == end);
+}
+
 static void test_delays_and_timeouts() {
     Dispatch table;
     const u64 one = table.add(0);
@@ -320,6 +342,7 @@ int main() {
     test_turns_and_priorities();
     test_priorities_are_forgotten();
     test_counts();
+    test_ends();
     test_delays_and_timeouts();
     test_limit_of_unacknowledged();
     test_at_random();

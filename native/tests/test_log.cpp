@@ -231,6 +231,25 @@ static void test_refusals() {
     CHECK_ERROR(Code::misuse, log.topics().open_session(1, 7, "p", 0), "topic 7");
 }
 
+// Just before the last numbers: a frame that might need one more is refused as a whole, a topic's publish alone.
+static void test_ends() {
+    const std::string one = frame({publish(1, 1, 0, "p", {{0, 1, "x"}})});
+    constexpr u64 last = kNumberMax - (u64{1} << 32);
+    for (const auto& [d, ledger] : {std::pair{last, u64{1}}, std::pair{u64{1}, last}}) {
+        Log log(d, ledger, 0);
+        with_topic(log);
+        CHECK(run(log, one).published[0].code == PublishCode::ok);
+        CHECK_ERROR(Code::exhausted, log.begin(bytes_of(one), 9, 2, false), "63 bits of");
+        CHECK(log.next_d() == d + 1 && log.next_ledger == ledger + 1);
+    }
+    Log log;
+    log.topics().add(1, kNumberMax - 1, false);
+    log.topics().open_session(1, 1, "p", 0);
+    CHECK(run(log, one).published[0].ordinal == kNumberMax - 1);
+    CHECK(run(log, one).published[0].code == PublishCode::full);
+    CHECK(log.topics().get(1).next_ordinal == kNumberMax);
+}
+
 static void test_filtered() {
     Log log;
     with_topic(log, true);
@@ -466,6 +485,7 @@ int main() {
     test_duplicates();
     test_always_deduplicated();
     test_refusals();
+    test_ends();
     test_filtered();
     test_redo();
     test_ledgers();

@@ -52,6 +52,26 @@ static void test_publish_and_read() {
     view.sync();
 }
 
+// The number of a copy comes round: the newer one still counts, and 0 is never one.
+static void test_the_number_wraps() {
+    ::unlink(path().c_str());
+    {
+        TopicView view(path(), kTopic, kDirectory);
+    }
+    {
+        ViewMapping raw(OwnedFd(::open(path().c_str(), O_RDWR | O_CLOEXEC)), path(), true);
+        raw.write(0, make_view(~u64{0} - 1, kTopic, state_of(1)));
+        raw.write(1, make_view(~u64{0}, kTopic, state_of(2)));
+    }
+    TopicView view(path(), kTopic, kDirectory);
+    const TopicViewReader reader(path(), kTopic, kDirectory);
+    CHECK(reader.read() == state_of(2));
+    for (u64 n = 3; n < 8; ++n) {
+        view.publish(state_of(n));
+        CHECK(reader.read() == state_of(n));
+    }
+}
+
 // Every bit of both copies: the other copy stands in, and nothing else is ever believed.
 static void test_damage() {
     ::unlink(path().c_str());
@@ -217,6 +237,7 @@ static void test_two_processes() {
 
 int main() {
     test_publish_and_read();
+    test_the_number_wraps();
     test_damage();
     test_half_written();
     test_reopen_and_replace();

@@ -100,10 +100,29 @@ static void test_sequences() {
     constexpr u64 last = ~u64{0} >> 1;
     WireJudge judge;
     judge.feed(send(0, last - 1, single_entry(5, "good")) + send(1, last, single_entry(5, "bad")) +
-               send(2, 6, batch_entry(6, {"a", "b"}), {{3, 2}, {6, last}}));
+               send(2, 6, batch_entry(6, {"a", "b"}), {{3, 2}, {6, last}}) +
+               send(3, 0, single_entry(5, "x"), {{6, ~u64{0}}}));  // 2^64 of them: none, by 64 bits
     CHECK(judge.heard().entries.at(0).size() == 1);
     CHECK(judge.heard().refused.at(1)[0].second == static_cast<int>(SendFault::malformed));
     CHECK(judge.heard().refused.at(2)[0].second == static_cast<int>(SendFault::malformed));
+    CHECK(judge.heard().refused.at(3)[0].second == static_cast<int>(SendFault::malformed));
+    // A batch covers as many as it has messages: what is taken of it can be applied, or it is refused.
+    const std::string batch = batch_entry(6, {"a", "b", "c"});
+    WireJudge edge;
+    edge.feed(send(0, last - 3, batch) + send(1, last - 2, batch) + send(2, last - 1, batch));
+    CHECK(edge.heard().entries.at(0).size() == 1 && edge.heard().entries.size() == 1);
+    CHECK(edge.heard().refused.at(1).size() == 1 && edge.heard().refused.at(2).size() == 1);
+    FrameWriter frame;
+    for (const u64 span : {u64{1}, u64{2}, u64{0xffffffff}}) {
+        const i64 first = static_cast<i64>(last - span);
+        FrameWriter::Publish taken(frame, 1, 1, 1, "p", 1, 0);
+        taken.entry(first, span, "x");
+        taken.keep();
+        FrameWriter::Publish refused(frame, 1, 1, 1, "p", 1, 0);
+        CHECK_ERROR(Code::misuse, refused.entry(first + 1, span, "x"), "is not possible");
+    }
+    const std::string_view made = frame.finish(1);
+    CHECK(FrameReader({reinterpret_cast<const std::byte*>(made.data()), made.size()}).count() == 3);
 }
 
 static void test_what_is_missing() {

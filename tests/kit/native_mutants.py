@@ -6,6 +6,7 @@ Each names a text that must occur exactly once in its file, so that a mutant can
 from __future__ import annotations
 
 from tests.kit.native import Mutant
+from tests.kit.native_limit_mutants import LIMITS
 
 CORE = (
     Mutant(
@@ -576,4 +577,4 @@ QUEUE = (
     ),
 )
 """Of what a long life finds in a queue: locks, contention, stall limits, counts."""
-MUTANTS = (*CORE, *WIRE, *LOG, *QUEUE)
+MUTANTS = (*CORE, *WIRE, *LOG, *QUEUE, *LIMITS)

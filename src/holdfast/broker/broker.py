@@ -38,7 +38,7 @@ from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.machine import Applied, Machine
 from holdfast.broker.metrics import Sample, metrics
 from holdfast.broker.names import namespace_of, topic_name
-from holdfast.broker.options import BrokerOptions
+from holdfast.broker.options import BrokerOptions, age_ns
 from holdfast.broker.producer import Access, Producer
 from holdfast.broker.stage import Stage, StageReceipt
 from holdfast.broker.state import SILENT, Policies, SubscriptionState
@@ -206,6 +206,7 @@ class Broker:
         upto: Position | Literal["stable"] | None = None,
     ) -> Broker:
         """Recover what the directory holds and begin to serve. Simulations bring their own world."""
+        options.require_sound()
         clock, random = clock or SystemClock(), random or SystemRandomness()
         if disk is None:
             assert path is not None
@@ -496,7 +497,7 @@ class Broker:
 
     async def expire(self, topic: Topic, subscription: SubscriptionState, older_than_s: float) -> None:
         """Advance a subscription past what is older."""
-        to = await topic.ordinal_at(self.engine.log_clock.now_ns() - int(older_than_s * 1e9))
+        to = await topic.ordinal_at(self.engine.log_clock.now_ns() - age_ns(older_than_s))
         if to > subscription.acks.acked_to:
             await self.dispatcher(topic, subscription).advance(to=to)
 

@@ -26,6 +26,10 @@ Start = Literal["earliest", "latest"] | MessageId | datetime | int
 """A place in a topic: its ends, a message, or a time (an int is nanoseconds since the epoch)."""
 
 
+RECEIVER_QUEUE_MAX = (1 << 32) - 1
+"""Messages: as many permits as one request of a client can give."""
+
+
 class Inbox:
     """Batches that were dispatched and not yet taken: the sink of a dispatcher.
 
@@ -33,8 +37,8 @@ class Inbox:
     """
 
     def __init__(self, size: int) -> None:
-        if size < 1:
-            raise Misuse(f"a receiver queue of {size} messages; use 1 or more")
+        if not 1 <= size <= RECEIVER_QUEUE_MAX:
+            raise Misuse(f"a receiver queue of {size} messages; use 1 to {RECEIVER_QUEUE_MAX}")
         self.size = size
         self._batches: deque[Batch] = deque()
         self._current: Iterator[TopicMessage] = iter(())

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from holdfast._core import Batch, Entries
 from holdfast.broker.events import Event
+from holdfast.broker.options import SECONDS_MOST
 from holdfast.errors import Misuse
 from holdfast.ledger.acks import AckState
 from holdfast.ledger.revision import Revision
@@ -19,7 +20,7 @@ Submit: TypeAlias = Callable[[Event], "asyncio.Future[Any]"]
 """Puts an event into the one order; the future has its outcome when it is stable."""
 
 
-ACK_TIMEOUT_MOST_S = 1e9
+ACK_TIMEOUT_MOST_S = SECONDS_MOST
 """The longest: it is counted in ns."""
 DELAY_MOST_S = 1e9
 """The longest of a negative acknowledgement: it is counted in ns, too."""
@@ -141,6 +142,18 @@ class DispatchOptions:
     """An entry that is damaged is acknowledged, left out and counted. Else consumers get the error."""
     stuck_after_s: float = 30.0
     """A backlog without any progress for so long is reported as stuck, if there are consumers."""
+
+    def back_off(self, delay_s: float | None) -> tuple[float, float, float]:
+        """For how long a message stays away: at first, the factor by which that grows, at most.
+
+        Raises:
+            Misuse: a delay that cannot be counted.
+        """
+        if delay_s is None:
+            return self.nack_first_s, self.nack_factor, self.nack_most_s
+        if not 0 <= delay_s <= SECONDS_MOST:
+            raise Misuse(f"a delay of {delay_s} s; use 0 to {SECONDS_MOST:.0f}, or None for a growing one")
+        return delay_s, 1.0, delay_s
 
 
 @dataclass(frozen=True)

@@ -324,12 +324,9 @@ class Dispatcher:
 
         Where order counts (exclusive, failover), everything unacknowledged comes again from the first one on.
         """
+        first_s, factor, most_s = self.options.back_off(delay_s)
         if consumer not in self._consumers:
             return
-        options = self.options
-        first_s = options.nack_first_s if delay_s is None else delay_s
-        most_s = options.nack_most_s if delay_s is None else delay_s
-        factor = options.nack_factor if delay_s is None else 1.0
         now_ns = self._clock.monotonic_ns()
         moved = self._table.nack(consumer, ordinals, int(first_s * 1e9), factor, int(most_s * 1e9), now_ns)
         if moved and first_s <= 0:  # else nothing of it is due yet, whatever else is to be read again

@@ -31,6 +31,10 @@ SET_NS = 1_577_836_800 * SECOND
 """2020: a clock that shows an earlier time was never set. What it is set to later is believed at once."""
 
 
+LAST_NS = (1 << 63) - 1
+"""In the year 2262, where the clocks of Linux and Python end: log time stands still, all else goes on."""
+
+
 class LogClock:
     """Bounds how far the stamps of a sender run ahead of its monotonic clock.
 
@@ -60,7 +64,7 @@ class LogClock:
         self._look(now_ns - monotonic_ns, monotonic_ns)
         stamp_ns = min(now_ns, monotonic_ns + self._vouched_ns + int(AHEAD_S * SECOND))
         self.refused_ns = now_ns - stamp_ns
-        return max(0, stamp_ns)
+        return min(max(0, stamp_ns), LAST_NS)
 
     def _look(self, offset_ns: int, monotonic_ns: int) -> None:
         self._low_ns, self._high_ns = min(self._low_ns, offset_ns), max(self._high_ns, offset_ns)

@@ -206,4 +206,8 @@ def _published(
         return NotFound("the topic is gone; nothing was published")
     if code == 2:
         return Terminated("the topic was terminated; nothing was published")
+    if code == 4:
+        return Terminated(
+            "the topic has used up its 63 bits of positions; nothing was published. Publish to another topic"
+        )
     return Fenced("the producer's session has ended, or another took its place; nothing was published")

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal
 
+from holdfast.errors import Misuse
+
 SyncMode = Literal["group", "always", "os"]
+
+COUNT_MOST = 1 << 62
+"""Bytes, entries or messages in an option or a policy."""
+SECONDS_MOST = 1e9
+"""Seconds: they are counted in ns, which must fit as well, also behind a time of now."""
+
+
+def age_ns(seconds: float) -> int:
+    """Convert an age to ns. Nothing is older than `SECONDS_MOST`.
+
+    Example:
+        >>> age_ns(0.5), age_ns(1e300)
+        (500000000, 1000000000000000000)
+
+    Raises:
+        Misuse: this is no age.
+    """
+    if not seconds >= 0:
+        raise Misuse(f"an age of {seconds} s; use 0 or more")
+    return int(min(seconds, SECONDS_MOST) * 1e9)
 
 
 @dataclass(frozen=True)
@@ -73,6 +95,23 @@ class BrokerOptions:
     """A stage that nobody committed in that time is dropped."""
     sink_age_s: float = 90 * 24 * 3600.0
     """How far a sink has come is forgotten so long after its last commit: a batch sent again then is new."""
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """List numbers that cannot be counted: (name, what is possible)."""
+        found = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, bool | str) or (each.name.startswith("retention_") and value == -1):
+                continue
+            most = SECONDS_MOST if each.name.endswith("_s") else COUNT_MOST
+            if not 0 <= value <= most:
+                found.append((each.name, f"0 to {most:.0f}"))
+        return found
+
+    def require_sound(self) -> None:
+        """Raise Misuse for a number that cannot be counted: later it would fail within housekeeping."""
+        for name, possible in self.conflicts():
+            raise Misuse(f"the option {name} is {getattr(self, name)}; use {possible}")
 
 
 VISITING: Mapping[str, Any] = MappingProxyType(

@@ -20,6 +20,12 @@ Access = Literal["shared", "exclusive", "wait-for-exclusive", "exclusive-with-fe
 MESSAGE_BYTES = 5 << 20
 """The largest message."""
 
+BATCH_MAX = 1 << 24
+"""Messages in a batch: no reader takes more."""
+
+SEQUENCE_MAX = (1 << 63) - 2
+"""The last sequence number of a message: the one behind it must fit into 64 bits with a sign, too."""
+
 RUN_BYTES = 1 << 20
 """`send_many` cuts longer lists into runs of about this size: each is one publish event."""
 
@@ -40,8 +46,8 @@ class Producer:
     """
 
     def __init__(self, broker: Broker, topic: str, name: str | None, access: Access, batch: int) -> None:
-        if batch < 1:
-            raise Misuse(f"a batch of {batch} messages; use 1 or more")
+        if not 1 <= batch <= BATCH_MAX:
+            raise Misuse(f"a batch of {batch} messages; use 1 to {BATCH_MAX}")
         self._broker = broker
         self._topic_name = topic
         self._wanted_name = name
@@ -224,6 +230,11 @@ class Producer:
         self._require_open()  # it may have been closed while this waited
         if sequence is None:
             sequence = self._sequence
+        if not 0 <= sequence <= SEQUENCE_MAX + 1 - len(run):
+            raise Misuse(
+                f"sequence {sequence} for {len(run)} messages of {self.name} to {self._topic_name}; "
+                f"sequences are 0 to {SEQUENCE_MAX}. A producer of another name begins at 0"
+            )
         future = self._broker.engine.publish(
             self._topic,
             self._session,
@@ -275,7 +286,7 @@ def cut_run(data: Sequence[bytes], start: int, topic: str) -> list[bytes]:
 
 
 def milliseconds(time: datetime | int | None) -> int:
-    """Since the epoch; an int is taken for nanoseconds, None for no time."""
+    """Milliseconds since the epoch; an int is taken for nanoseconds, None for no time."""
     if time is None:
         return 0
     return time // 1_000_000 if isinstance(time, int) else round(time.timestamp() * 1000)

@@ -27,6 +27,7 @@ import msgspec
 
 from holdfast import _core
 from holdfast.broker.names import namespace_of
+from holdfast.broker.options import COUNT_MOST, SECONDS_MOST
 from holdfast.errors import Misuse, NotFound
 from holdfast.group import BEGINNING, Member
 from holdfast.ledger.acks import AckState
@@ -35,10 +36,10 @@ from holdfast.ledger.ledgers import LedgerTable
 Access = Literal["shared", "exclusive", "wait-for-exclusive", "exclusive-with-fencing"]
 SubscriptionType = Literal["exclusive", "failover", "shared"]
 
-MOST = 1 << 62
+MOST = COUNT_MOST
 """Bytes or entries in a policy."""
-MOST_S = 1e9
-"""Seconds in a policy: they are counted in ns, which must fit as well."""
+MOST_S = SECONDS_MOST
+"""Seconds in a policy."""
 
 
 class Policies(msgspec.Struct, array_like=True, frozen=True):

@@ -12,7 +12,7 @@ import os
 import urllib.error
 import urllib.parse
 import urllib.request
-from datetime import UTC, datetime
+from datetime import datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -379,7 +379,3 @@ def _subscription(name: str, found: dict[str, Any], cursor: dict[str, Any]) -> S
         under_revision=bool(cursor["isUnderRevision"]),
         dispatch=None,
     )
-
-
-def utc(time_ms: int) -> datetime | None:
-    return datetime.fromtimestamp(time_ms / 1000, UTC) if time_ms else None

@@ -53,8 +53,8 @@ def of_entry(at: MessageId, info: EntryInfo, redelivered: int) -> list[RemoteMes
         plain(bytes(info.payload), NAMES.get(info.compression, str(info.compression))),
         info.key,
         info.properties,
-        _moment(info.publish_time_ms),
-        _moment(info.event_time_ms),
+        utc(info.publish_time_ms),
+        utc(info.event_time_ms),
         info.producer,
         info.sequence,
         redelivered,
@@ -103,12 +103,21 @@ def _apart(batch: RemoteMessage, count: int) -> Iterator[RemoteMessage]:
             data=data[at : at + single.payload_size],
             key=key,
             properties={each.key: each.value for each in single.properties},
-            event_time=_moment(single.event_time),
+            event_time=utc(single.event_time),
             sequence=single.sequence_id if single.HasField("sequence_id") else batch.sequence + index,
             batch_size=count,
         )
         at += single.payload_size
 
 
-def _moment(time_ms: int) -> datetime | None:
-    return datetime.fromtimestamp(time_ms / 1000, UTC) if time_ms else None
+YEAR_10000_MS = 253_402_300_800_000
+
+
+def utc(time_ms: int) -> datetime | None:
+    """Convert a time from outside; None: there is none, or it is beyond the last year that Python knows.
+
+    Example:
+        >>> utc(0), utc((1 << 64) - 1)
+        (None, None)
+    """
+    return datetime.fromtimestamp(time_ms / 1000, UTC) if 0 < time_ms < YEAR_10000_MS else None

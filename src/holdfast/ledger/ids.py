@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.errors import Misuse
+from holdfast.errors import HoldfastError, Misuse
+
+NUMBER_MAX = (1 << 63) - 1
+"""The largest id, position or number of anything: programs that read them have 64 bits with a sign."""
+
+
+def require_left(number: int, what: str) -> None:
+    """Check that a counter has a number left to give. Events ask before they change anything.
+
+    Example:
+        >>> require_left(1, "ids of topics")
+
+    Raises:
+        HoldfastError: it has not.
+    """
+    if number > NUMBER_MAX:
+        raise HoldfastError(f"this broker has used up its 63 bits of {what}; go on in a new directory")
 
 
 class MessageId(NamedTuple):
@@ -39,14 +55,23 @@ class MessageId(NamedTuple):
             return _NAMED[text]
         numbers = text.split(":")
         if len(numbers) not in (2, 3) or not all(each.isascii() and each.isdecimal() for each in numbers):
-            raise Misuse(f"{text!r} is not a message id; it looks like 3:5, or 3:5:2 within a batch")
+            raise Misuse(f"{_short(text)} is not a message id; it looks like 3:5, or 3:5:2 within a batch")
+        if any(len(each) > DIGITS_MAX or int(each) > NUMBER_MAX for each in numbers):
+            raise Misuse(f"{_short(text)} is not a message id: its numbers are at most {NUMBER_MAX}")
         return cls(*map(int, numbers))
 
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 80 else f"{text[:40]!r}… ({len(text)} characters)"
+
+
+DIGITS_MAX = 40
+"""Zeros before a number are harmless, and Python refuses to read thousands of digits."""
 
 EARLIEST = MessageId(-1, -1)
 """Before everything that is kept."""
 
-LATEST = MessageId((1 << 63) - 1, (1 << 63) - 1)
+LATEST = MessageId(NUMBER_MAX, NUMBER_MAX)
 """Behind everything that was published."""
 
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from holdfast._core import open_block, seal_block
 from holdfast.errors import Corrupt, LayoutMismatch
+from holdfast.ledger.ids import require_left
 
 FORMAT = "holdfast"
 LOCK = "lock"
@@ -69,6 +70,10 @@ class FileKind(enum.IntEnum):
     TOPIC_VIEW = 5
     DIRECTORY = 6
     BACKUP = 7
+
+
+GENERATION_MAX = (1 << 32) - 1
+"""How often a ledger can be rewritten after its file failed: the core keeps 32 bits of it."""
 
 
 class Place(NamedTuple):
@@ -153,7 +158,12 @@ def number_of(name: str) -> int | None:
 
 
 def file_header(kind: FileKind, number: int, incarnation: bytes) -> bytes:
-    """The first 64 bytes of a file."""
+    """The first 64 bytes of a file.
+
+    Raises:
+        HoldfastError: its number is beyond what files are numbered with.
+    """
+    require_left(number, f"numbers of {kind.name.lower()} files")
     payload = _FILE.pack(kind, FORMAT_VERSION, number, incarnation)
     return seal_block(BlockKind.FILE, number, 0, payload)
 

@@ -13,12 +13,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from holdfast._core import walk_blocks
-from holdfast.errors import Corrupt
+from holdfast.errors import Corrupt, HoldfastError
 from holdfast.group import Disk, File
 from holdfast.ledger.journal import write_all
 from holdfast.ledger.layout import (
     BLOCK_HEADER,
     FILE_HEADER,
+    GENERATION_MAX,
     INDEX_ENTRY,
     BlockKind,
     Extent,
@@ -128,6 +129,11 @@ class Rewriter:
         self._disk = disk
         self._incarnation = incarnation
         self.old = old
+        if old.generation >= GENERATION_MAX:
+            raise HoldfastError(
+                f"ledger {old.ledger} was rewritten {old.generation} times, and cannot be once more; take a "
+                "backup, and look at the disk"
+            )
         self.new = LedgerFile(old.ledger, old.generation + 1)
         self.extent = Extent(FILE_HEADER, 0)
         """What the new file has."""

@@ -517,4 +517,6 @@ def _broker_conflicts(broker: BrokerOptions) -> list[tuple[str, str]]:
     for key in ("reserve_bytes", "unacked_max"):
         if getattr(broker, key) < 0:
             found.append((f"broker.{key}", "0 or more"))
-    return found
+    known = {key for key, _ in found}
+    beyond = ((f"broker.{name}", words) for name, words in broker.conflicts())
+    return [*found, *(each for each in beyond if each[0] not in known)]

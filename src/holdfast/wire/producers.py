@@ -40,7 +40,11 @@ NOWHERE = MessageId(0, 0)
 CHECKSUM = 1
 _REFUSALS = {
     CHECKSUM: Refused(pb.ChecksumError, "the checksum is not that of these bytes"),
-    3: Refused(pb.NotAllowedError, "the message's metadata cannot be read; nothing was published"),
+    3: Refused(
+        pb.NotAllowedError,
+        "the message's metadata cannot be read, or its sequence numbers are above 2^63-2; nothing was "
+        "published",
+    ),
     4: Refused(pb.NotAllowedError, "there are no transactions yet; nothing was published"),
 }
 _NO_SPACE = Refused(pb.PersistenceError, "the disk is full; nothing was published")

@@ -82,7 +82,7 @@ class WireConsumer:
         self.permits = 0
         """What the client has asked for and was not sent."""
         self.messages_out = 0
-        self._epoch = command.consumer_epoch if command.HasField("consumer_epoch") else -1
+        self._epoch: int | None = command.consumer_epoch if command.HasField("consumer_epoch") else None
         """Of a client that counts its own rewinds: it drops what was sent before the last one."""
         self.ticket = 0
         """Its number at the dispatcher."""
@@ -333,7 +333,7 @@ class WireConsumer:
     def redeliver(self, command: pb.CommandRedeliverUnacknowledgedMessages) -> None:
         """REDELIVER_UNACKNOWLEDGED_MESSAGES: where one consumer is served, all of it, in order."""
         if command.HasField("consumer_epoch"):
-            self._epoch = max(self._epoch, command.consumer_epoch)
+            self._epoch = max(self._epoch or 0, command.consumer_epoch)
         if self.type != "shared" or not command.message_ids:
             self.dispatcher.redeliver(self.ticket, None)
             return

@@ -10,6 +10,7 @@ from holdfast.broker.names import checked_name
 from holdfast.broker.state import BrokerState, Consumer, SubscriptionType
 from holdfast.errors import Busy, Misuse
 from holdfast.group import Member
+from holdfast.ledger.ids import require_left
 
 
 @register
@@ -30,6 +31,7 @@ class ConsumerJoin(Event, frozen=True):
         context.require_sender(self.member)
         subscription = state.require_subscription(self.subscription)
         checked_name(self.name, "a consumer")
+        require_left(state.next_session, "ids of sessions")
         attached = subscription.type
         if attached is not None and attached != self.type:
             raise Misuse(

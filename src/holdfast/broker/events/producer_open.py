@@ -11,6 +11,7 @@ from holdfast.broker.names import checked_name
 from holdfast.broker.state import Access, BrokerState, Producer, TopicState
 from holdfast.errors import Busy, Fenced, Terminated
 from holdfast.group import Member
+from holdfast.ledger.ids import require_left
 
 
 @register
@@ -45,6 +46,8 @@ class ProducerOpen(Event, frozen=True):
         topic = state.require_topic(self.topic)
         if topic.terminated:
             raise Terminated(f"{topic.name} was terminated; nothing can be published")
+        require_left(state.next_session, "ids of sessions")
+        require_left(topic.epoch + 1, f"epochs of {topic.name}")
         name = checked_name(self.name or self._made_up(state, topic), "a producer")
         before = self._replaced(topic, name)
         attached = before is not None and before.session in topic.producers

@@ -9,6 +9,7 @@ from holdfast.broker.events.notices import SubscriptionMoved
 from holdfast.broker.events.outcomes import Revised
 from holdfast.broker.state import BrokerState, SubscriptionState
 from holdfast.errors import CursorModifying
+from holdfast.ledger.ids import require_left
 
 
 @register
@@ -34,6 +35,7 @@ class Reset(Event, frozen=True):
         if self.token and self.token == subscription.fenced:
             raise mismatch(subscription, "this reset was given up")
         require_number(subscription, self.expected)
+        require_left(subscription.reset_number + 1, f"resets of {subscription.name!r}")
         ledgers = state.topics[subscription.topic].ledgers
         target = min(max(self.target, ledgers.first), ledgers.end)
         subscription.acks.reset(target)

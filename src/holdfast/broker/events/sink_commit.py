@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar
 
 from holdfast.broker.events.base import Context, Event, register
@@ -9,6 +10,7 @@ from holdfast.broker.events.outcomes import Committed
 from holdfast.broker.events.stage_append import require_stage
 from holdfast.broker.state import BrokerState, Sink, StageTopic
 from holdfast.errors import Corrupt, Misuse, Terminated
+from holdfast.ledger.ids import require_left
 
 
 @register
@@ -38,6 +40,7 @@ class SinkCommit(Event, frozen=True):
             return Committed(False, sink.batch)
         parts = [self._claim(state, *receipt) for receipt in self.receipts]
         self._require_whole(state)
+        self._require_room(state)
 
         for part in parts:
             if not part.hidden:
@@ -75,6 +78,14 @@ class SinkCommit(Event, frozen=True):
             for topic in state.stages[stage].topics:
                 if (stage, topic) not in claimed:
                     raise Misuse(f"stage {stage.hex()} holds entries for topic {topic}, too; name them all")
+
+    def _require_room(self, state: BrokerState) -> None:
+        added = Counter[int]()
+        for _, topic, count, _ in self.receipts:
+            added[topic] += count
+        for topic, count in added.items():
+            where = state.topics[topic]
+            require_left(where.ledgers.end + count, f"positions of {where.name}")
 
     def _adopt(self, state: BrokerState, context: Context, part: StageTopic) -> None:
         topic = state.require_topic(part.topic)

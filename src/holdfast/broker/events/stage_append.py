@@ -10,9 +10,14 @@ from holdfast.broker.events.base import Context, Event, register
 from holdfast.broker.events.outcomes import Staged
 from holdfast.broker.state import BrokerState, StageState, StageTopic
 from holdfast.errors import Misuse, NotFound, Terminated
+from holdfast.ledger.ids import require_left
 
 SPILL_BYTES = 64 << 10
 """What a stage has for a topic stays in the state up to this; more goes to a ledger that no topic has."""
+
+
+ENTRY_BYTES_MAX = 1 << 30
+"""Of an entry: no reader of a ledger takes a larger one."""
 
 
 def stage_digest(entries: Iterable[bytes], before: int = 0) -> int:
@@ -51,6 +56,11 @@ class StageAppend(Event, frozen=True):
             return Staged(part.count, part.digest)  # asked again
         if self.at != part.count:
             raise Misuse(f"the stage has {part.count} entries for {topic.name}, not {self.at}")
+        require_left(state.next_topic, "ids of topics")
+        if max(map(len, self.entries)) > ENTRY_BYTES_MAX:
+            raise Misuse(
+                f"an entry of more than {ENTRY_BYTES_MAX} bytes for {topic.name}; publish it in parts"
+            )
         stage.topics[self.topic] = part
         stage.time = context.time
         part.count += len(self.entries)

@@ -12,6 +12,7 @@ from holdfast.broker.names import checked_name
 from holdfast.broker.state import BrokerState, SubscriptionState
 from holdfast.errors import Exists
 from holdfast.ledger.acks import AckState
+from holdfast.ledger.ids import require_left
 
 
 @register
@@ -31,6 +32,7 @@ class SubscriptionCreate(Event, frozen=True):
         checked_name(self.name, "a subscription")
         if self.name in topic.subscriptions:
             raise Exists(f"{topic.name} has a subscription {self.name!r} already")
+        require_left(state.next_subscription, "ids of subscriptions")
         ledgers = topic.ledgers
         start = ledgers.end if self.start < 0 else min(max(self.start, ledgers.first), ledgers.end)
         subscription = SubscriptionState(

@@ -9,6 +9,7 @@ from holdfast.broker.events.outcomes import TopicCreated
 from holdfast.broker.names import namespace_of, topic_name
 from holdfast.broker.state import BrokerState, Policies, TopicState
 from holdfast.errors import Exists, Misuse, NotFound
+from holdfast.ledger.ids import require_left
 
 
 @register
@@ -37,6 +38,7 @@ class TopicCreate(Event, frozen=True):
             raise NotFound(
                 f"there is no namespace {namespace_of(self.name)} for {self.name}; create the namespace first"
             )
+        require_left(state.next_topic, "ids of topics")
         topic = TopicState(state.next_topic, self.name, self.incarnation, context.time)
         topic.policies = self.policies
         state.next_topic += 1

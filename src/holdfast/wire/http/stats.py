@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.broker import traffic
@@ -44,14 +44,25 @@ _ACCESS = {
 }
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_10000_NS = 253_402_300_800 * 1_000_000_000
+
+
 async def pause() -> None:
     """Between two subscriptions: there can be many, and others have a turn."""
     await asyncio.sleep(0)
 
 
 def moment(time_ns: int) -> str:
-    """A time for people and programs."""
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+    """Write a time for people and programs. Beyond the year 9999, which has no such form: in ms.
+
+    Example:
+        >>> moment(0), moment((1 << 64) * 1_000_000)
+        ('1970-01-01T00:00:00.000+00:00', '18446744073709551616')
+    """
+    if time_ns >= _YEAR_10000_NS:
+        return str(milliseconds(time_ns))
+    return (_EPOCH + timedelta(milliseconds=milliseconds(time_ns))).isoformat(timespec="milliseconds")
 
 
 def milliseconds(time_ns: int) -> int:

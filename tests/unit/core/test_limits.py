@@ -1,0 +1,316 @@
+"""The core just before the end of each number: docs/reference/limits.md names the fields."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import HoldfastError, Misuse, _core
+from holdfast._core import Dispatch, Frame, Log, TopicView, TopicViewReader, WireReader, crc32c
+from holdfast.ledger.ids import NUMBER_MAX
+from holdfast.wire.proto import pulsar_pb2 as pb
+from tests.kit.ledger.entry_bytes import ledger
+from tests.kit.server.pulsar_recorder import frame_of
+
+LEFT = 1 << 32
+"""So many numbers of events and ledgers are kept back: a frame has fewer."""
+WORD = (1 << 64) - 1
+SEQUENCE_MAX = NUMBER_MAX - 1
+
+
+# -- sequences of producers ----------------------------------------------------------------------------
+
+
+def log_with(**numbers: int) -> Log:
+    log = Log(**numbers)
+    log.add_topic(1, deduplicate=True)
+    log.open_session(1, 1, "p", 0)
+    return log
+
+
+def applied(log: Log, frame: bytes, index: int = 1) -> Any:
+    log.begin(frame, 1, index)
+    while log.step() is not None:
+        log.accept()
+    return log.finish()
+
+
+@pytest.mark.parametrize("span", [1, 2, 3, 1000, LEFT - 1])
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_what_a_frame_takes_is_what_the_log_applies(span: int, before: int) -> None:
+    """A frame that is written and cannot be applied would stop the broker."""
+    frame = Frame()
+    sequence = SEQUENCE_MAX + 1 - span + 1 - before
+    if before == 0:
+        with pytest.raises(Misuse, match=f"sequence {sequence} with a span of {span} is not possible"):
+            frame.publish(1, 1, 0, "p", [(sequence, span, b"x")])
+        assert frame.count == 0
+        return
+    frame.publish(1, 1, 0, "p", [(sequence, span, b"x")])
+    log = log_with()
+    assert applied(log, frame.take(1)).published[0][5] == 1
+    assert log.sequences(1) == [("p", sequence + span - 1)]
+
+
+@pytest.mark.parametrize("span", [0, LEFT])
+def test_spans_have_32_bits(span: int) -> None:
+    with pytest.raises(Misuse, match="a span is 1 to"):
+        Frame().publish(1, 1, 0, "p", [(0, span, b"x")])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_batch_at_the_last_sequence(count: int) -> None:
+    """As a client sends it: what is refused is answered, and nothing of it is in the frame."""
+    reader, frame = WireReader(), Frame()
+    reader.set_producer(7, 1, 1, 0, "p")
+    first = SEQUENCE_MAX + 1 - count
+    for sequence in (first, first + 1):
+        entry = _core.encode_messages([b"x"] * count, "p", 0, 1, batch=count)[0]
+        command = pb.CommandSend(producer_id=7, sequence_id=sequence, num_messages=count)
+        data = frame_of(pb.BaseCommand(type=pb.BaseCommand.SEND, send=command), entry)
+        (item,) = reader.feed(data, frame)
+        assert item[0] == (1 if sequence == first else 2)
+    log = log_with()
+    assert applied(log, frame.take(1)).last_d == 1
+    assert log.sequences(1) == [("p", SEQUENCE_MAX)]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sequence", -1),
+        ("sequence", NUMBER_MAX),
+        ("sequence", WORD + 1),
+        ("publish_time_ms", -1),
+        ("publish_time_ms", WORD + 1),
+        ("event_time_ms", -1),
+        ("event_time_ms", WORD + 1),
+        ("batch", 0),
+        ("batch", (1 << 24) + 1),
+        ("batch", 1 << 80),
+    ],
+)
+def test_numbers_that_no_message_carries_are_named(field: str, value: int) -> None:
+    fields: dict[str, Any] = {"sequence": 0, "publish_time_ms": 1, "event_time_ms": 0, "batch": 1} | {
+        field: value
+    }
+    words = field.split("_")[0]
+    with pytest.raises(Misuse, match=words):
+        _core.encode_messages([b"x"], "p", **fields)
+    frame = Frame()
+    with pytest.raises(Misuse, match=words):
+        frame.publish_messages(1, 1, 0, "p", payloads=[b"x"], **fields)
+    assert frame.count == 0
+
+
+def test_the_last_numbers_that_a_message_carries() -> None:
+    (entry,) = _core.encode_messages([b"x"], "p", SEQUENCE_MAX, WORD, event_time_ms=WORD)
+    info = _core.parse_entry(entry)
+    assert (info.sequence, info.publish_time_ms, info.event_time_ms) == (SEQUENCE_MAX, WORD, WORD)
+
+
+# -- the log -------------------------------------------------------------------------------------------
+
+
+def publish(topic: int = 1) -> bytes:
+    frame = Frame()
+    frame.publish(topic, 1, 0, "p", [(0, 1, b"x")])
+    return frame.take(1)
+
+
+@pytest.mark.parametrize("number", ["next_d", "next_ledger"])
+def test_the_last_event_and_the_last_ledger(number: str) -> None:
+    """The last frame is applied; of the next one nothing is, and the log is as it was."""
+    log = log_with(**{number: NUMBER_MAX - LEFT})
+    assert applied(log, publish()).last_d == log.next_d - 1
+    words = {"next_d": "event numbers", "next_ledger": "ledger ids"}[number]
+    before = (log.next_d, log.next_ledger, log.tail(1), log.time)
+    for _ in range(2):
+        with pytest.raises(HoldfastError, match=f"has used up its 63 bits of {words}; nothing of the frame"):
+            log.begin(publish(), 1, 2)
+    assert (log.next_d, log.next_ledger, log.tail(1), log.time) == before
+
+
+def test_the_last_position_of_a_topic() -> None:
+    """Others go on."""
+    log = log_with()
+    log.add_topic(2, next_ordinal=NUMBER_MAX - 1)
+    log.open_session(2, 2, "p", 0)
+    log.add_topic(3, next_ordinal=NUMBER_MAX)
+    for index, code in enumerate((0, 4, 4)):
+        frame = Frame()
+        frame.publish(2, 2, 0, "p", [(0, 1, b"x")])
+        frame.publish(1, 1, 0, "p", [(index, 1, b"y")])
+        assert [each[1] for each in applied(log, frame.take(1), index).published] == [code, 0]
+    assert log.tail(2)[0] == NUMBER_MAX
+    frame = Frame()
+    frame.event(20, 1, b"")
+    log.begin(frame.take(1), 1, 9)
+    log.step()
+    with pytest.raises(HoldfastError, match="topic 3 has used up its 63 bits of positions"):
+        log.append(3, [b"x"])
+    log.finish()
+    assert log.tail(3)[0] == NUMBER_MAX
+
+
+def test_an_entry_is_never_larger_than_its_readers_take() -> None:
+    log = log_with()
+    frame = Frame()
+    frame.event(20, 1, b"")
+    log.begin(frame.take(1), 1, 9)
+    log.step()
+    with pytest.raises(HoldfastError, match="an entry of 1073741825 bytes is too large"):
+        log.append(1, [bytes((1 << 30) + 1)])
+    log.finish()
+
+
+def test_log_time_of_64_bits() -> None:
+    """The last nanosecond, in the year 2554: a journal of it is read, and time stands still."""
+    log = log_with(time=WORD - 1)
+    frame = Frame()
+    frame.publish(1, 1, 0, "p", [(0, 1, b"x")])
+    applied(log, frame.take(WORD))
+    applied(log, publish(), 2)
+    assert log.time == WORD
+    taken = log.take_round()
+    assert taken is not None
+    ((_, _, data, _, _),) = taken.writes
+    assert struct.unpack_from("<Q", data, 16)[0] == WORD
+    with pytest.raises(TypeError):
+        Frame().take(WORD + 1)  # LogClock never gives it
+
+
+# -- dispatch ------------------------------------------------------------------------------------------
+
+
+def run_at(ordinal: int, count: int = 1) -> _core.Entries:
+    data, _ = ledger(_core.encode_messages([b"x"] * count, "p", 0, 1))
+    return _core.parse_run(1, ordinal, 0, b"", data)
+
+
+def given(table: Dispatch, run: _core.Entries, asked: list[tuple[int, int]] | None = None) -> list[int]:
+    """How often what is handed out was delivered before."""
+    handed = table.hand(run, [], {}, asked, 1, 0, None)
+    return [message.redelivery_count for _, batch in handed for message in batch]
+
+
+@pytest.mark.parametrize("back", ["redeliver", "redeliver_all", "nack", "remove", "rewind", "expire"])
+def test_redeliveries_are_counted_up_to_the_last_number(back: str) -> None:
+    """A message that comes back at once, again and again, wraps 32 bits in days: it would count as new."""
+    table = Dispatch()
+    table.set_count(5, LEFT - 4)
+    seen = []
+    for _ in range(4):
+        consumer = table.add(0)
+        table.flow(consumer, 10)
+        seen += given(table, run_at(5))
+        if back == "redeliver":
+            assert table.redeliver(consumer, [5]) == 1
+        elif back == "redeliver_all":
+            assert table.redeliver_all(consumer) == 1
+        elif back == "nack":
+            assert table.nack(consumer, [5], 0, 1.0, 0, 1) == 1
+        elif back == "expire":
+            assert table.expire(consumer, 10) == 1
+        elif back == "rewind":
+            table.rewind()
+        table.remove(consumer)
+        assert table.take_replay(10, 1) == ([] if back == "rewind" else [(5, 6)])
+        table.check()
+    assert seen == [LEFT - 4, LEFT - 3, LEFT - 2, LEFT - 2]
+    assert table.count_of(5) == LEFT - 2
+
+
+@pytest.mark.parametrize("count", [0, 63, 1023, 1024, 5000, LEFT - 2])
+def test_a_back_off_from_nothing_stays_nothing(count: int) -> None:
+    """0 times a factor without bounds is no number: such a message came back in 292 years."""
+    table = Dispatch()
+    consumer = table.add(0)
+    table.flow(consumer, 10)
+    table.set_count(5, count)
+    given(table, run_at(5))
+    assert table.nack(consumer, [5], 0, 2.0, 60 * 10**9, 1) == 1
+    assert table.delayed_entries == 0
+    assert table.take_replay(10, 1) == [(5, 6)]
+
+
+@pytest.mark.parametrize("count", [0, 63, 1023, 1024, LEFT - 2])
+def test_a_back_off_grows_up_to_its_limit(count: int) -> None:
+    table = Dispatch()
+    consumer = table.add(0)
+    table.flow(consumer, 10)
+    table.set_count(5, count)
+    given(table, run_at(5))
+    table.nack(consumer, [5], 10**9, 2.0, 60 * 10**9, 7)
+    assert table.next_due == 7 + (10**9 if count == 0 else 60 * 10**9)
+
+
+def test_a_delay_beyond_the_end_of_the_clock_is_not_a_short_one() -> None:
+    table = Dispatch()
+    consumer = table.add(0)
+    table.flow(consumer, 10)
+    given(table, run_at(5))
+    table.nack(consumer, [5], WORD, 1.0, WORD, 10**9)
+    assert table.next_due == WORD
+    assert table.take_due(WORD - 1) == 0
+    assert table.take_due(WORD) == 1
+
+
+def test_permits_have_an_end_and_never_wrap() -> None:
+    table = Dispatch()
+    consumer = table.add(0)
+    for _ in range(3):
+        table.flow(consumer, WORD)
+        assert table.wanted == 1 << 48
+
+
+def test_the_last_ordinals_are_held_replayed_and_acknowledged() -> None:
+    table = Dispatch()
+    consumer = table.add(0)
+    table.flow(consumer, 100)
+    first = NUMBER_MAX - 4
+    assert given(table, run_at(first, 4)) == [0] * 4
+    assert table.pending_entries == 4
+    table.redeliver(consumer, [first, NUMBER_MAX - 1])
+    assert table.take_replay(10, 8) == [(first, first + 1), (NUMBER_MAX - 1, NUMBER_MAX)]
+    assert table.release(0, NUMBER_MAX) == 2
+    table.reset(first)
+    assert table.undelivered(NUMBER_MAX - 1)
+    table.check()
+
+
+# -- what readers of the files are told ----------------------------------------------------------------
+
+
+def test_the_number_of_a_topics_view_wraps(tmp_path: Path) -> None:
+    """Two copies are filled in turn; the newer one counts, also when its number has come round."""
+    path, directory, topic = tmp_path / "view", bytes(16), 7
+    view = TopicView(str(path), topic, directory)
+    view.publish(bytes(16), 1, 1, 1)
+    data = bytearray(path.read_bytes())
+    for copy, number in ((128, WORD - 1), (256, WORD)):
+        words = [
+            number,
+            0,
+            0,
+            number - WORD + 3,
+            9,
+            1,
+            0,
+            *struct.unpack_from("<2Q", data, 128 + 56),
+            *[0] * 5,
+        ]
+        body = struct.pack("<14Q", *words)
+        total = crc32c(body + struct.pack("<Q", topic))
+        data[copy : copy + 128] = body + struct.pack("<QQ", total, number)
+    path.write_bytes(data)
+    del view
+    view = TopicView(str(path), topic, directory)  # goes on where it ended
+    reader = TopicViewReader(str(path), topic, directory)
+    assert reader.read()[1] == 3
+    for first in range(4, 9):
+        view.publish(bytes(16), first, 9, 1)
+        assert reader.read()[1] == first

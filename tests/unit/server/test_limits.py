@@ -1,0 +1,314 @@
+"""What clients can name with 64 bits, just before the end of each number and beyond it.
+
+docs/reference/limits.md names the fields. Whatever a client sends, it is answered, and others go on.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import logging
+import struct
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import BadConfiguration, _core
+from holdfast.wire.config import ServedBroker
+from holdfast.wire.http.stats import moment
+from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.wire.settings import load
+from tests.kit.server.cost_world import CostWorld
+from tests.kit.server.wire_raw import Raw, Type, full, id_of
+
+NUMBER_MAX = (1 << 63) - 1
+SEQUENCE_MAX = NUMBER_MAX - 1
+WORD = (1 << 64) - 1
+EXTREMES = ((1 << 32) - 1, SEQUENCE_MAX, NUMBER_MAX, NUMBER_MAX + 1, WORD)
+"""Of a field of 64 bits."""
+
+topics = (f"topic-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[CostWorld]:
+    with CostWorld() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def others_go_on(world: CostWorld, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nothing was raised within the server, and it takes messages."""
+    with caplog.at_level(logging.ERROR):
+        yield
+        with world.raw() as other:
+            assert len(other.publish("others", 1)) == 1
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.fixture
+def raw(world: CostWorld) -> Raw:
+    return world.raw()
+
+
+@pytest.fixture
+def topic() -> str:
+    return next(topics)
+
+
+def entry(count: int = 0, **fields: Any) -> bytes:
+    """One message, or a batch of that many, with these fields in its metadata."""
+    one = pb.SingleMessageMetadata(payload_size=1).SerializeToString()
+    payload = (struct.pack(">I", len(one)) + one + b"x") * count or b"x"
+    known: dict[str, Any] = {"producer_name": "p", "sequence_id": 1, "publish_time": 1}
+    if count:
+        known["num_messages_in_batch"] = count
+    metadata = pb.MessageMetadata(**{**known, **fields}).SerializeToString()
+    rest = struct.pack(">I", len(metadata)) + metadata + payload
+    return struct.pack(">HI", 0x0E01, _core.crc32c(rest)) + rest
+
+
+# -- SEND ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 1000])
+def test_the_last_sequence_of_a_batch(raw: Raw, topic: str, count: int) -> None:
+    """One batch beyond it stopped the broker, for everybody and for good."""
+    raw.produce(topic)
+    last = SEQUENCE_MAX + 1 - count
+    raw.tell(Type.SEND, entry(count), producer_id=1, sequence_id=last)
+    assert raw.expect(Type.SEND_RECEIPT).sequence_id == last
+    raw.tell(Type.SEND, entry(count), producer_id=1, sequence_id=last + 1)
+    refused = raw.expect(Type.SEND_ERROR)
+    assert (refused.sequence_id, refused.error) == (last + 1, pb.NotAllowedError)
+    assert "its sequence numbers are above 2^63-2; nothing was published" in refused.message
+
+
+@pytest.mark.parametrize("highest", [(1 << 32) - 2, (1 << 32) - 1, SEQUENCE_MAX, NUMBER_MAX, WORD])
+def test_the_span_of_a_batch(raw: Raw, topic: str, highest: int) -> None:
+    """A batch covers fewer than 2^32 sequence numbers."""
+    raw.produce(topic)
+    raw.tell(Type.SEND, entry(), producer_id=1, sequence_id=0, highest_sequence_id=highest)
+    raw.expect(Type.SEND_RECEIPT if highest < (1 << 32) - 1 else Type.SEND_ERROR)
+
+
+@pytest.mark.parametrize("sequence", EXTREMES)
+def test_every_sequence_is_taken_or_refused(raw: Raw, topic: str, sequence: int) -> None:
+    raw.produce(topic)
+    raw.tell(Type.SEND, entry(), producer_id=1, sequence_id=sequence)
+    raw.expect(Type.SEND_RECEIPT if sequence <= SEQUENCE_MAX else Type.SEND_ERROR)
+
+
+METADATA = [
+    ("publish_time", WORD), ("event_time", WORD), ("deliver_at_time", NUMBER_MAX),
+    ("deliver_at_time", -(1 << 63)), ("uncompressed_size", (1 << 32) - 1), ("marker_type", -(1 << 31)),
+    ("num_chunks_from_msg", (1 << 31) - 1), ("chunk_id", (1 << 31) - 1), ("chunk_id", -(1 << 31)),
+    ("total_chunk_msg_size", (1 << 31) - 1), ("highest_sequence_id", WORD), ("sequence_id", WORD),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value"), METADATA)
+def test_every_number_of_a_message_is_delivered_and_shown(
+    world: CostWorld, raw: Raw, topic: str, field: str, value: int
+) -> None:
+    """To consumers, and to administrators: a time beyond the year 9999 has no date."""
+    raw.produce(topic)
+    raw.tell(Type.SEND, entry(**{field: value}), producer_id=1, sequence_id=1)
+    raw.expect(Type.SEND_RECEIPT)
+    raw.subscribe(topic)
+    raw.flow(1)
+    raw.messages(1)
+    status, headers, _ = asked(world, "GET", f"/persistent/public/default/{topic}/ledger/1/entry/0")
+    assert status in (200, 404)  # ledgers are counted over all topics
+    for path in (f"{topic}/subscription/s/position/1", f"{topic}/examinemessage?messagePosition=1"):
+        status, headers, _ = asked(world, "GET", f"/persistent/public/default/{path}")
+        assert status == 200, path
+        if field in ("publish_time", "event_time"):
+            assert headers[f"X-Pulsar-{field.replace('_', '-')}"] == str(WORD)
+
+
+def test_times_are_dates_up_to_the_year_9999() -> None:
+    last_ms = 253_402_300_799_999
+    assert moment(last_ms * 1_000_000) == "9999-12-31T23:59:59.999+00:00"
+    assert moment((last_ms + 1) * 1_000_000) == str(last_ms + 1)
+
+
+# -- consumers -----------------------------------------------------------------------------------------
+
+IDS = [
+    (WORD, WORD),
+    (NUMBER_MAX, NUMBER_MAX),
+    (NUMBER_MAX + 1, 0),
+    (0, NUMBER_MAX),
+    (0, NUMBER_MAX + 1),
+    (1 << 32, 1),
+]
+
+
+@pytest.mark.parametrize(("ledger", "number"), IDS)
+def test_every_id_can_be_acknowledged_sought_and_asked_for(
+    raw: Raw, topic: str, ledger: int, number: int
+) -> None:
+    raw.publish(topic, 2)
+    id_ = pb.MessageIdData(ledgerId=ledger, entryId=number)
+    raw.subscribe(topic, sub_type=1)
+    raw.flow(10)
+    delivered = raw.messages(2)
+    raw.ack(id_, request=5)
+    assert not raw.expect(Type.ACK_RESPONSE).HasField("error")
+    raw.tell(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1, message_ids=[id_])
+    raw.ack(*map(id_of, delivered), request=6)
+    raw.expect(Type.ACK_RESPONSE)
+    raw.subscribe(topic, 2, subscription="reader", durable=False, start_message_id=id_)
+    raw.ack(id_, consumer=2, cumulative=True, request=7)
+    raw.expect(Type.ACK_RESPONSE)
+    raw.ask(Type.SEEK, consumer_id=2, message_id=id_)
+
+
+@pytest.mark.parametrize("index", [-(1 << 31), -1, 0, (1 << 31) - 1])
+def test_every_batch_index_is_taken(raw: Raw, topic: str, index: int) -> None:
+    (id_,) = raw.publish(topic, 1)
+    id_.batch_index = index
+    raw.subscribe(topic, 2, subscription="reader", durable=False, start_message_id=id_)
+    raw.ask(Type.SEEK, consumer_id=2, message_id=id_)
+
+
+@pytest.mark.parametrize("time_ms", [WORD // 10**6 + 1, NUMBER_MAX, WORD])
+def test_every_time_can_be_sought(raw: Raw, topic: str, time_ms: int) -> None:
+    raw.publish(topic, 1)
+    raw.subscribe(topic)
+    raw.ask(Type.SEEK, consumer_id=1, message_publish_time=time_ms)
+    raw.subscribe(topic, 2, subscription="other", start_message_rollback_duration_sec=time_ms)
+
+
+@pytest.mark.parametrize("epoch", EXTREMES)
+def test_every_epoch_of_a_consumer_comes_back(raw: Raw, topic: str, epoch: int) -> None:
+    """A consumer with an epoch of more than 63 bits was sent nothing, and not told why."""
+    raw.publish(topic, 1)
+    raw.subscribe(topic, consumer_epoch=epoch)
+    raw.flow(1)
+    assert raw.expect(Type.MESSAGE).consumer_epoch == epoch
+    raw.tell(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1, consumer_epoch=WORD)
+    raw.flow(1)
+    assert raw.expect(Type.MESSAGE).consumer_epoch == WORD
+
+
+def test_permits_of_32_bits_again_and_again(raw: Raw, topic: str) -> None:
+    raw.publish(topic, 1)
+    raw.subscribe(topic)
+    for _ in range(5):
+        raw.flow((1 << 32) - 1)
+    raw.messages(1)
+    stats = raw.ask(Type.CONSUMER_STATS, Type.CONSUMER_STATS_RESPONSE, consumer_id=1)
+    assert stats.availablePermits == (1 << 31) - 1  # as many as clients of Java can count
+
+
+@pytest.mark.parametrize("number", EXTREMES)
+def test_every_number_that_a_client_gives_is_given_back(raw: Raw, topic: str, number: int) -> None:
+    """Ids of producers, consumers and requests; epochs of producers."""
+    raw.tell(
+        Type.PRODUCER, topic=full(topic), producer_id=number, request_id=number, epoch=number,
+        topic_epoch=number, producer_name="p",
+    )  # fmt: skip
+    assert raw.expect(Type.PRODUCER_SUCCESS).request_id == number
+    raw.send(0, b"x", number)
+    assert raw.expect(Type.SEND_RECEIPT).producer_id == number
+    raw.tell(Type.SUBSCRIBE, topic=full(topic), subscription="s", subType=1, consumer_id=number,
+             request_id=number, initialPosition=1)  # fmt: skip
+    assert raw.expect(Type.SUCCESS).request_id == number
+    raw.flow(1, number)
+    message = raw.expect(Type.MESSAGE)
+    assert message.consumer_id == number
+    raw.ack(id_of(message), consumer=number, request=number)
+    answer = raw.expect(Type.ACK_RESPONSE)
+    assert (answer.consumer_id, answer.request_id) == (number, number)
+
+
+@pytest.mark.parametrize("priority", [-(1 << 31), 0, (1 << 31) - 1])
+def test_every_priority_is_taken(raw: Raw, topic: str, priority: int) -> None:
+    raw.subscribe(topic, sub_type=1, priority_level=priority)
+
+
+# -- HTTP ----------------------------------------------------------------------------------------------
+
+
+def asked(world: CostWorld, method: str, path: str, body: Any = None) -> tuple[int, Any, bytes]:
+    """(status, headers, body) of a request to the administration."""
+    channel = http.client.HTTPConnection("127.0.0.1", world.http.port or 0, timeout=10)
+    data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+    try:
+        channel.request(method, f"/admin/v2{path}", data, {"Content-Type": "application/json"})
+        answer = channel.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        channel.close()
+
+
+BEYOND = (NUMBER_MAX, NUMBER_MAX + 1, 1 << 80)
+
+
+@pytest.mark.parametrize("number", BEYOND)
+def test_every_number_in_a_path_is_answered(world: CostWorld, raw: Raw, topic: str, number: int) -> None:
+    raw.publish(topic, 2)
+    raw.subscribe(topic)
+    at = f"/persistent/public/default/{topic}"
+    for method, path in (
+        ("GET", f"{at}/ledger/{number}/entry/0"),
+        ("GET", f"{at}/ledger/1/entry/{number}"),
+        ("GET", f"{at}/subscription/s/position/{number}"),
+        ("GET", f"{at}/messageid/{number}"),
+        ("POST", f"{at}/subscription/s/skip/{number}"),
+        ("POST", f"{at}/subscription/s/expireMessages/{number}"),
+        ("POST", f"{at}/subscription/s/resetcursor/{number}"),
+    ):
+        assert asked(world, method, path)[0] in (200, 204, 400, 404, 409, 412), path
+
+
+@pytest.mark.parametrize("number", [-(1 << 63) - 1, *BEYOND])
+def test_every_number_in_a_body_is_answered(world: CostWorld, raw: Raw, topic: str, number: int) -> None:
+    raw.publish(topic, 2)
+    raw.subscribe(topic)
+    at = f"/persistent/public/default/{topic}"
+    position = {"ledgerId": number, "entryId": number, "partitionIndex": number, "batchIndex": number}
+    for method, path, body in (
+        ("POST", f"{at}/subscription/s/resetcursor", position),
+        ("PUT", f"{at}/subscription/other", position),
+        ("POST", f"{at}/messageTTL?messageTTL={number}", None),
+        ("POST", "/namespaces/public/default/messageTTL", number),
+        ("POST", "/namespaces/public/default/retention",
+         {"retentionTimeInMinutes": number, "retentionSizeInMB": number}),
+    ):  # fmt: skip
+        status, _, text = asked(world, method, path, body)
+        assert status in (200, 204, 400, 404, 405, 409, 412), (path, status, text)
+    for path in ("messageTTL", "retention"):  # of all topics: the next test begins without
+        asked(world, "DELETE", f"/namespaces/public/default/{path}")
+
+
+def test_numbers_above_2_to_the_53_have_all_their_digits(world: CostWorld, raw: Raw, topic: str) -> None:
+    """JSON's numbers are whole here; a program in JavaScript rounds them by itself."""
+    raw.publish(topic, 1)
+    state = world.broker.topic(full(topic)).state
+    (info,) = state.ledgers
+    before, info.size = info.size, (1 << 53) + 1
+    try:
+        _, _, text = asked(world, "GET", f"/persistent/public/default/{topic}/internalStats")
+        assert json.loads(text)["totalSize"] == (1 << 53) + 1
+        page = http.client.HTTPConnection("127.0.0.1", world.http.port or 0, timeout=10)
+        page.request("GET", "/metrics")
+        assert f" {(1 << 53) + 1}\n".encode() in page.getresponse().read()
+        page.close()
+    finally:
+        info.size = before
+
+
+@pytest.mark.parametrize("value", ["-5", "1e30", str((1 << 62) + 1), str(1 << 80), "inf", "nan"])
+def test_settings_of_the_broker_beyond_their_range_are_named(tmp_path: Path, value: str) -> None:
+    for field in fields(ServedBroker):
+        if field.type in ("int", "float"):
+            (tmp_path / "holdfast.toml").write_text(f"[broker]\n{field.name} = {value}\n")
+            with pytest.raises(BadConfiguration, match=f"broker.{field.name}"):
+                load(tmp_path / "holdfast.toml", {}, [])
