@@ -20,6 +20,7 @@ from holdfast.errors import (
     HoldfastError,
     LayoutMismatch,
     Misuse,
+    NotFound,
     Timeout,
 )
 from holdfast.memory.report import faults_of
@@ -142,7 +143,7 @@ class Queue(_core.Queue):
                         group=group,
                         directory=where,
                     ).detach()
-                    undo.callback(_core.unlink_queue, where, dead_letter)
+                    undo.callback(_undo_dead_letter, where, name, dead_letter)
             try:
                 _core.create_queue(
                     where,
@@ -459,6 +460,15 @@ class Queue(_core.Queue):
 
     def __repr__(self) -> str:
         return f"<holdfast.Queue {self.name!r}{'' if self.attached else ' (detached)'}>"
+
+
+def _undo_dead_letter(where: str, name: str, dead_letter: str) -> None:
+    """Remove a dead-letter queue whose queue was not created, unless another process created it meanwhile."""
+    with contextlib.suppress(HoldfastError):
+        if _core.inspect(where, name)["params"]["dead_letter"] == dead_letter:
+            return
+    with contextlib.suppress(NotFound):
+        _core.unlink_queue(where, dead_letter)
 
 
 def _reopen(directory: str, name: str) -> Queue:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Empty, Exists, LayoutMismatch, Misuse, NotFound, Queue
+from holdfast import Empty, Exists, LayoutMismatch, Misuse, NotFound, Queue, _core
 from tests.kit.processes import until
 from tests.kit.queue.segments import segment
 
@@ -144,6 +144,23 @@ def test_parameters_that_make_no_sense(params: dict[str, Any]) -> None:
     with pytest.raises(Misuse):
         Queue.create("q", **{"capacity": 4096, **params})
     assert Queue.list() == [], "nothing is left behind"
+
+
+def test_the_dead_letter_queue_of_a_quicker_process_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes create the same queue at once. The slower one made the dead-letter queue, and loses."""
+    options: dict[str, Any] = {"capacity": 4096, "max_deliveries": 2, "dead_letter": "d"}
+    create = _core.create_queue
+
+    def overtaken(where: str, name: str, **rest: Any) -> None:
+        if name == "w":
+            monkeypatch.setattr(_core, "create_queue", create)
+            Queue.create("w", **options).detach()
+        create(where, name, **rest)
+
+    monkeypatch.setattr(_core, "create_queue", overtaken)
+    with pytest.raises(Exists):
+        Queue.create("w", **options)
+    assert sorted(Queue.list()) == ["d", "w"]
 
 
 def test_a_creation_that_fails_leaves_no_dead_letter_queue(q: Queue) -> None:
