@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 CMAKE  := $(BIN)/cmake
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# What a shell has set must not change which tests run, or on which code. Options for pytest: ARGS="...".
+unexport PYTEST_ADDOPTS PYTEST_PLUGINS PYTEST_DISABLE_PLUGIN_AUTOLOAD PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS
 # Every Python that is started compiles each module once, not each time.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
@@ -87,7 +89,7 @@ torture: build ## kill storms, as many as you like: ARGS="--kills 100000", --bro
 declarative: build ## run the declared pipeline of `pipeline init` by spark-pipelines, twice
 	@test -d build/declarative || $(BIN)/pip install --quiet --no-deps --target build/declarative \
 	    grpcio-status==1.85.1 googleapis-common-protos==1.76.0 zstandard==0.25.0
-	@PYTHONPATH=$(CURDIR)/build/declarative $(BIN)/python -m tests.kit.spark.declarative
+	@PYTHONPATH="$(CURDIR)/build/declarative" $(BIN)/python -m tests.kit.spark.declarative
 
 fuzz: build ## a hostile peer overwrites every word of a queue; options with ARGS="..."
 	@$(BIN)/python -m tests.kit.queue.fuzz $(ARGS)

@@ -16,7 +16,7 @@ from tests.kit import keeping
 from tests.kit.processes import Child, Start
 from tests.kit.slices import NIGHTLY
 from tests.kit.spark.session import spark as spark
-from tests.kit.tiers import CHECK, COUNTS, FOLDERS, LIMIT_S, Guard, Stopwatch, folder_of, summary
+from tests.kit.tiers import CHECK, COUNTS, FOLDERS, IDLE_MAX_S, LIMIT_S, Guard, Stopwatch, folder_of, summary
 
 HEAVY = ("spark", "mutants", "torture")
 ORDER = (*HEAVY, *(folder for folder in FOLDERS if folder not in HEAVY))
@@ -61,10 +61,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, object, object]:
+    """Guard also what a module does while it is imported."""
+    tests = collector.config.rootpath / "tests"
+    guarded = isinstance(collector, pytest.Module) and collector.path.is_relative_to(tests)
+    with guard.on(tests) if guarded and folder_of(collector) in CHECK else contextlib.nullcontext():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     tests = item.config.rootpath / "tests"
     with guard.on(tests) if folder_of(item) in CHECK else contextlib.nullcontext():
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except BaseException:
+        guard.refused.clear()  # the test says so itself
+        raise
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -91,7 +109,12 @@ def in_time(request: pytest.FixtureRequest) -> Iterator[None]:
     It is set up before them and ends after them; fixtures shared by several tests come before it.
     """
     folder, watch = folder_of(request.node), Stopwatch()
+    guard.refused.clear()
     yield
+    if guard.refused:
+        pytest.fail("; ".join(guard.refused))  # the test has caught it, or a thread died of it
+    if folder in CHECK and not NIGHTLY and (idle := watch.idle_s()) > IDLE_MAX_S:
+        pytest.fail(f"waited {idle:.2f} s; a test in tests/{folder} waits for events, or has virtual time")
     limit = None if NIGHTLY else LIMIT_S.get(folder)  # a night tries more in each
     if limit is not None and (took := watch.seconds()) > limit:
         pytest.fail(f"took {took:.2f} s; a test in tests/{folder} may take {limit} s")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class Tree:
 
     @cache  # noqa: B019  (a Tree lives as long as the test run)
     def paths(self) -> list[str]:
-        if (self.root / ".git").exists():
+        if (self.root / ".git").exists() and shutil.which("git"):
             listed = subprocess.run(
                 ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
                 cwd=self.root,
@@ -138,6 +139,32 @@ def tests_import_tests(tree: Tree) -> Iterator[str]:
         for name in sorted(imported_modules(tree, path)):
             if TEST_MODULE.fullmatch(name):
                 yield f"{path}: imports {name}; move what it needs into tests/kit"
+        for node in ast.walk(tree.parsed(path)):  # by a search path that leads into the folder
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            for name in names:
+                if name.startswith("test_"):
+                    yield f"{path}: imports {name}; move what it needs into tests/kit"
+
+
+def tests_not_collected(tree: Tree) -> Iterator[str]:
+    """A test that pytest does not find: its file or class has another name, or it is inside of a function."""
+
+    def hidden(node: ast.AST, inside: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
+        for each in ast.iter_child_nodes(node):
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                if each.name.startswith("test_") and inside:
+                    yield each, inside
+                yield from hidden(each, f"inside of {each.name}")
+            elif isinstance(each, ast.ClassDef) and not inside and each.name.startswith("Test"):
+                yield from hidden(each, "")
+            else:
+                yield from hidden(each, f"in class {each.name}" if isinstance(each, ast.ClassDef) else inside)
+
+    for path in tree.matching("tests/**.py"):
+        named = PurePosixPath(path).name.startswith("test_")
+        for test, where in hidden(tree.parsed(path), "" if named else "in a file whose name is no test's"):
+            yield f"{path}:{test.lineno}: {test.name} is never run: it is {where}"
 
 
 def sessions_elsewhere(tree: Tree) -> Iterator[str]:
@@ -396,6 +423,7 @@ RULES: list[Callable[[Tree], Iterator[str]]] = [
     dead_modules,
     sessions_elsewhere,
     tests_import_tests,
+    tests_not_collected,
     asserted_durations,
     dead_examples,
     site_navigation,

@@ -7,6 +7,7 @@ larger slices with seeds that move on (`tests/kit/slices.py`).
 
 from __future__ import annotations
 
+import _posixsubprocess
 import asyncio
 import contextlib
 import sys
@@ -15,7 +16,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
 import pytest
 
@@ -30,9 +31,13 @@ COUNTS = "counts"
 PROCESS_EVENTS = {
     *("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"),
 }
+PROCESS_SYMBOLS = {"fork", "vfork", "clone", "system", "popen", "posix_spawn", "posix_spawnp", "execve"}
+"""Functions of the C library that a test may not look up, either."""
+IDLE_MAX_S = 1.0
+"""A test of `make check` that waits longer in all, in whatever way, sleeps."""
 
 
-def folder_of(item: pytest.Item) -> str:
+def folder_of(item: pytest.Item | pytest.Collector) -> str:
     """Return the folder below tests/ that a test is in."""
     folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
     if folder not in FOLDERS:
@@ -48,11 +53,25 @@ class Guard:
 
     def __init__(self) -> None:
         self.active = False
+        self.refused: list[str] = []
+        """Also what a test has caught, or a thread of its own has died of."""
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, args: tuple[object, ...]) -> None:
-        if self.active and event in PROCESS_EVENTS:
-            raise AssertionError(f"{event} in a test of `make check`: it belongs to tests/process")
+        if not self.active:
+            return
+        if event in PROCESS_EVENTS:
+            self.refuse(f"{event} in a test of `make check`: it belongs to tests/process")
+        if event == "ctypes.dlsym" and args[1] in PROCESS_SYMBOLS:
+            self.refuse(f"{args[1]}() in a test of `make check`: it belongs to tests/process")
+
+    def refuse(self, words: str) -> NoReturn:
+        self.refused.append(words)
+        raise AssertionError(words)
+
+    def _fork_exec(self, *_: object) -> int:
+        """`multiprocessing` starts its processes by this, without an audit event."""
+        self.refuse("multiprocessing in a test of `make check`: it belongs to tests/process")
 
     @contextlib.contextmanager
     def on(self, tests: Path) -> Iterator[None]:
@@ -60,24 +79,28 @@ class Guard:
         really, really_async = time.sleep, asyncio.sleep
 
         def sleep(seconds: float | SupportsIndex) -> None:
-            ours = threading.current_thread() is threading.main_thread()  # others may be of an earlier test
+            # Other threads may be of an earlier test; a module that was imported meanwhile keeps this one.
+            ours = self.active and threading.current_thread() is threading.main_thread()
             if ours and float(seconds) > SLEEP_MAX_S:
-                raise AssertionError(f"time.sleep({seconds}) in a test of `make check`: wait for a condition")
+                self.refuse(f"time.sleep({seconds}) in a test of `make check`: wait for a condition")
             really(seconds)
 
         def async_sleep(delay: float, result: Any = None) -> Coroutine[Any, Any, Any]:
             caller = sys._getframe(1).f_code.co_filename  # the product's own pauses are its business
-            if delay > SLEEP_MAX_S and in_real_time() and Path(caller).is_relative_to(tests):
-                raise AssertionError(
+            if self.active and delay > SLEEP_MAX_S and in_real_time() and Path(caller).is_relative_to(tests):
+                self.refuse(
                     f"asyncio.sleep({delay}) in a test of `make check`: wait for a condition or virtual time"
                 )
             return really_async(delay, result)
 
+        fork_exec = _posixsubprocess.fork_exec
         self.active, time.sleep, asyncio.sleep = True, sleep, async_sleep
+        _posixsubprocess.fork_exec = self._fork_exec
         try:
             yield
         finally:
             self.active, time.sleep, asyncio.sleep = False, really, really_async
+            _posixsubprocess.fork_exec = fork_exec
 
 
 def in_real_time() -> bool:
@@ -86,10 +109,10 @@ def in_real_time() -> bool:
     return loop is None or isinstance(loop, asyncio.BaseEventLoop)
 
 
-def pressure_s() -> float:
-    """Return how long work on this machine has waited for a processor so far, in seconds."""
+def pressure_s(what: str = "cpu") -> float:
+    """Return how long work on this machine has waited for a processor (`io`: a disk) so far, in seconds."""
     with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel that does not count it
-        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
+        some = Path("/proc/pressure", what).read_text().splitlines()[0]
         return int(some.rpartition("total=")[2]) / 1e6
     return 0.0
 
@@ -104,6 +127,16 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._began, self._used, self._pressed = time.monotonic(), time.process_time(), pressure_s()
+        self._disk = pressure_s("io")
+
+    def idle_s(self) -> float:
+        """Return how long the test has waited for neither processor nor disk: it slept, in some way.
+
+        0 if it mostly worked, or if the kernel does not count what a busy machine adds.
+        """
+        elapsed, used = time.monotonic() - self._began, time.process_time() - self._used
+        idle = elapsed - used - (pressure_s() - self._pressed) - (pressure_s("io") - self._disk)
+        return idle if idle > elapsed / 2 and Path("/proc/pressure/cpu").exists() else 0.0
 
     def seconds(self) -> float:
         return taken_s(

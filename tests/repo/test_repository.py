@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from tests.kit import ROOT
+from tests.kit.tidy import Tree
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -95,3 +96,49 @@ def test_old_python_is_refused(tmp_path: Path) -> None:
     done = prepare(tmp_path, uid=0, lacks="version_info")
     assert done.returncode != 0
     assert "too old" in done.stderr
+
+
+# -- what a shell, an interruption or a bare machine must not change ----------------------------------
+
+
+def test_an_environment_whose_making_was_interrupted_is_made_again(tmp_path: Path) -> None:
+    """Killed before pip was in it: a Python is there, and every later `make` would have failed."""
+    python, folder = tmp_path / "python", tmp_path / "venv"
+    python.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/log\n'
+        f'[ "$2" = venv ] || exit 0\ncd {folder}/bin\n'
+        'for each in python pip; do echo "#!/bin/sh" > $each; chmod +x $each; done\n'
+    )
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").write_text("#!/bin/sh\nexit 1\n")
+    for each in (python, folder / "bin/python"):
+        each.chmod(0o755)
+    done = subprocess.run([".ci/environment", python, folder], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"-m venv --clear {folder}" in (tmp_path / "log").read_text().splitlines()
+    assert (folder / ".locked").exists()
+
+
+def test_a_shell_does_not_choose_tests_or_code(tmp_path: Path) -> None:
+    """Each of these has made `make check` pass without its tests, or on another checkout."""
+    given = {
+        "PYTEST_ADDOPTS": "-k nothing",
+        "PYTEST_PLUGINS": "x",
+        "PYTHONOPTIMIZE": "1",
+        "PYTHONPATH": "elsewhere",
+        "PYTHONHOME": "elsewhere",
+        "PYTHONWARNINGS": "ignore",
+    }
+    (tmp_path / "asked.mk").write_text(f"include {ROOT}/Makefile\nasked:\n\t@env\n")
+    command = ["make", "--no-print-directory", "-f", tmp_path / "asked.mk", "asked"]
+    told = subprocess.run(
+        command, cwd=ROOT, env=os.environ | given, capture_output=True, text=True, check=True
+    ).stdout
+    assert {line.partition("=")[0] for line in told.splitlines()} & set(given) == set()
+
+
+def test_a_checkout_without_git_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "a.py").write_text("")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "a.py" in Tree(tmp_path).paths()

@@ -66,6 +66,11 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     ),
     (tidy.tests_import_tests, {"tests/unit/test_a.py": "from . import test_b"}, "imports tests.unit.test_b"),
     (tidy.tests_import_tests, {"tests/kit/a.py": "import tests.unit.test_b as b"}, "tests/kit/a.py"),
+    (tidy.tests_import_tests, {"tests/unit/test_a.py": "import test_b"}, "imports test_b"),
+    (tidy.tests_import_tests, {"tests/unit/test_a.py": "from test_b import c"}, "imports test_b"),
+    (tidy.tests_not_collected, {"tests/unit/a.py": "def test_x(): ..."}, "a file whose name is no test's"),
+    (tidy.tests_not_collected, {"tests/unit/test_a.py": "class A:\n    def test_x(self): ..."}, "in class A"),
+    (tidy.tests_not_collected, {"tests/unit/test_a.py": "def f():\n    def test_x(): ..."}, "inside of f"),
     (
         tidy.tests_import_tests,
         {"tests/a.py": "import_module('tests.unit.test_b')"},

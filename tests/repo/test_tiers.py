@@ -50,6 +50,20 @@ def test_virtual():
 """
 STARTS = "import subprocess\ndef test_starts():\n    subprocess.run(['true'])\n"
 FORKS = "import os\ndef test_forks():\n    os.waitpid(os.fork() or os._exit(0), 0)\n"
+SWALLOWS = "import subprocess\ndef test_swallows():\n    try:\n        subprocess.run(['true'])\n"
+SWALLOWS += "    except AssertionError:\n        pass\n"
+SPAWNS = "import multiprocessing\ndef test_spawns():\n"
+SPAWNS += "    multiprocessing.get_context('spawn').Process(target=print).start()\n"
+LIBRARY = "import ctypes\ndef test_library():\n    ctypes.CDLL(None).system(b'true')\n"
+NAPS = "from time import sleep as nap\ndef test_naps():\n    nap(0.1)\n"
+IMPORTS = "import subprocess\nsubprocess.run(['true'])\ndef test_imports():\n    assert subprocess\n"
+WAITS = """
+import threading
+from tests.kit import tiers
+tiers.pressure_s = lambda what='cpu': 0.0  # a busy machine would excuse it
+def test_waits():
+    assert not threading.Event().wait(1.1)
+"""
 LATE = "import pytest\n@pytest.mark.nightly\ndef test_late():\n    assert 'nightly' in 'nightly'\n"
 FINE = "def test_fine(counts):\n    counts('3 tries')\n"
 
@@ -60,6 +74,9 @@ PLANTED = {
     "virtual": VIRTUAL,
     "starts": STARTS,
     "forks": FORKS,
+    "spawns": SPAWNS,
+    "library": LIBRARY,
+    "naps": NAPS,
     "late": LATE,
     "fine": FINE,
 }
@@ -111,6 +128,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("forks", "os.fork in a test of `make check`"),
         ("sleeps", "time.sleep(0.1) in a test of `make check`"),
         ("pauses", "asyncio.sleep(0.1) in a test of `make check`"),
+        ("naps", "time.sleep(0.1) in a test of `make check`"),
+        ("spawns", "multiprocessing in a test of `make check`"),
+        ("library", "system() in a test of `make check`"),
     ],
 )
 def test_no_process_and_no_sleep_in_check(told: str, folder: str, name: str, words: str) -> None:
@@ -151,7 +171,7 @@ def test_other_folders_may(told: str, name: str) -> None:
 def test_what_a_run_says_of_itself(told: str) -> None:
     lines = told.splitlines()
     assert lines.count("test_fine: 3 tries") == 4
-    assert ["process", "7", "passed"] in [line.split()[:3] for line in lines]
+    assert ["process", "10", "passed"] in [line.split()[:3] for line in lines]
     assert any(line.endswith(" s  tests/process/test_busy.py::test_busy") for line in lines)
     assert "slowest 20 tests" in told
     assert "4 deselected" in told
@@ -163,9 +183,34 @@ def test_a_folder_that_nobody_knows(tmp_path: Path) -> None:
     assert "a test belongs into one of tests/{unit,conformance," in told
 
 
-def test_nightly(tmp_path: Path) -> None:
-    status, told = run(tmp_path, {"process/test_late.py": LATE}, "--nightly")
-    assert (status, "1 passed" in told) == (0, True), told
+@pytest.fixture(scope="module")
+def told_at_night(tmp_path_factory: pytest.TempPathFactory) -> str:
+    planted = {
+        "process/test_late.py": LATE,
+        "unit/test_imports.py": IMPORTS,
+        "simulation/test_swallows.py": SWALLOWS,
+        "conformance/test_waits.py": WAITS,
+    }
+    options = ("--nightly", "--continue-on-collection-errors")
+    return run(tmp_path_factory.mktemp("night"), planted, *options)[1]
+
+
+def test_nightly(told_at_night: str) -> None:
+    assert "PASSED tests/process/test_late.py::test_late" in told_at_night
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("unit/test_imports.py - AssertionError", "subprocess.Popen in a test of"),
+        ("simulation/test_swallows.py::test_swallows", "Failed: subprocess.Popen in a test of"),
+        ("conformance/test_waits.py::test_waits", "a test in tests/conformance waits for events"),
+    ],
+)
+def test_what_is_not_refused_on_the_spot(told_at_night: str, where: str, words: str) -> None:
+    """A process of an import, a refusal that the test catches, and a wait in a way that is not guarded."""
+    assert f"ERROR tests/{where}" in told_at_night
+    assert words in told_at_night
 
 
 def test_a_folder_is_chosen_by_its_mark(tmp_path: Path) -> None:

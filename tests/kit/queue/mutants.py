@@ -9,6 +9,7 @@ One explorer is built with all of them, and told which one is in force (kit/nati
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -434,10 +435,13 @@ def build_explorer() -> Path:
     """Builds the explorer as the Makefile does; also leaves the objects that a mutant is linked with."""
     beside = Path(sys.executable).with_name("cmake")
     cmake = str(beside) if beside.exists() else "cmake"
-    if not (BUILD / "build.ninja").exists():
-        configure = [cmake, "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", "-DHOLDFAST_MODEL=ON"]
-        subprocess.run([*configure, "-DCMAKE_BUILD_TYPE=Release"], check=True, capture_output=True)
-    subprocess.run([cmake, "--build", str(BUILD)], check=True, capture_output=True)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes of pytest, or two runs, may come here at once
+        if not (BUILD / "build.ninja").exists():
+            configure = [cmake, "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", "-DHOLDFAST_MODEL=ON"]
+            subprocess.run([*configure, "-DCMAKE_BUILD_TYPE=Release"], check=True, capture_output=True)
+        subprocess.run([cmake, "--build", str(BUILD)], check=True, capture_output=True)
     return BUILD / "explore"
 
 
