@@ -21,6 +21,7 @@ from holdfast.wire.logs import Refusals
 from holdfast.wire.pace import Appetite, Pace
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.quota import Gauge, Quota
+from holdfast.wire.server import Server
 from holdfast.wire.sink import WireConsumer
 from holdfast.wire.turns import Pending
 from holdfast.wire.watching import Subject, Watching
@@ -146,6 +147,20 @@ def what_comes_does_not_count(patch: Patch) -> None:
     patch.setattr(Gauge, "take", take)
 
 
+def counted_when_nothing_comes(patch: Patch) -> None:
+    """As it was: what is deleted is noticed only when nothing is on its way."""
+
+    def recount(self: Gauge) -> None:
+        if not self._coming:
+            self._there = self._count()
+
+    patch.setattr(Gauge, "_recount", recount)
+
+
+def refused_readers_stay(patch: Patch) -> None:
+    patch.setattr(Server, "let_go", lambda self, topic, dispatcher, keep: None)
+
+
 def what_is_deleted_counts(patch: Patch) -> None:
     patch.setattr(Quota, "_settled", lambda self, applied: None)
 
@@ -241,6 +256,7 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
     (lists_of_old, tests.a_list_follows_what_is_created_and_deleted, {"patterned": False}),
     (stats_of_all, tests.the_stats_of_each_consumer_look_at_one, {}),
     (readers_are_looked_for, tests.consumers_that_leave_together_cost_each_the_same, {"durable": False}),
+    (refused_readers_stay, tests.a_reader_that_is_refused_leaves_nothing, {}),
     (half_frames_stay, tests.a_closed_connection_holds_no_half_frame, {}),
     (frames_are_all_one, tests.a_client_that_keeps_pace_is_not_the_oldest, {}),
     (nobody_counts, tests.half_frames_have_a_limit_for_all_connections, {}),
@@ -274,6 +290,7 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
         (what_comes_does_not_count, quota.many_at_once_are_counted_for_their_topic, {"setting": setting})
         for setting in ("subscriptions_per_topic", "schemas_per_topic")
     ),
+    (counted_when_nothing_comes, quota.what_is_deleted_makes_room_on_a_busy_server, {}),
     (what_is_deleted_counts, quota.names_properties_and_schemas_have_a_limit_in_all, {}),
     (masks_are_believed, quota.a_false_mask_is_not_kept, {"size": 100}),
     (long_masks_are_dropped, quota.a_true_mask_of_a_large_batch_is_kept, {}),

@@ -180,6 +180,7 @@ class Consumers:
                 f"{topic.name} has a durable subscription {command.subscription!r}: take another name"
             )
         dispatcher = self._on.server.taken_back(topic, command.subscription)
+        kept = dispatcher is not None
         if dispatcher is None:
             start = self._start(command)
             place = await self._on.broker.place(topic, start)
@@ -201,6 +202,9 @@ class Consumers:
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
                 raise Busy(str(error)) from error
             raise Refused(pb.ServiceNotReady, "who had it has just gone; try again") from error
+        except BaseException:  # no memory for it, say: a subscription without a consumer would stay for ever
+            self._on.server.let_go(topic, dispatcher, keep=kept)
+            raise
         return consumer
 
     async def _require_whole(self, topic: Topic, dispatcher: Dispatcher) -> None:

@@ -44,14 +44,23 @@ GAUGES_MAX = 1000
 class Gauge:
     """One kind of state: how much there is, and how much is on its way."""
 
-    def __init__(self, setting: str, limit: int, what: str, count: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        setting: str,
+        limit: int,
+        what: str,
+        count: Callable[[], int],
+        is_counted: Callable[[Any], bool],
+    ) -> None:
         self._setting = setting
         self._limit = limit
         self._what = what
         self._count = count
+        self._is_counted = is_counted
+        """Has what is on its way under a name been applied, so that `count` has it?"""
         self._there = 0
         self._coming = 0
-        self._names: set[Hashable] = set()
+        self._names: dict[Hashable, int] = {}
         """Of what is on its way: clients often make the same thing at once, and it is there once."""
 
     def take(self, name: Hashable, size: int = 1) -> Told:
@@ -62,23 +71,28 @@ class Gauge:
         """
         if name in self._names:
             return lambda done: None
-        if not self._coming:
-            self._there = self._count()
+        if not self._coming or self._there + self._coming + size > self._limit:
+            self._recount()
         if self._there + self._coming + size > self._limit:
             raise LimitReached(
                 f"there are {self._there + self._coming} {self._what}, and {size} more exceed the limit of "
                 f"{self._limit} (limits.{self._setting})"
             )
         self._coming += size
-        self._names.add(name)
+        self._names[name] = size
 
         def told(done: asyncio.Future[Any]) -> None:
             self._coming -= size
-            self._names.discard(name)
+            self._names.pop(name, None)
             if not done.cancelled() and done.exception() is None:
                 self._there += size
 
         return told
+
+    def _recount(self) -> None:
+        """Find out what was deleted meanwhile; on a busy server something is always on its way."""
+        applied = sum(size for name, size in self._names.items() if self._is_counted(name))
+        self._there = self._count() - applied
 
     @property
     def resting(self) -> bool:
@@ -93,23 +107,35 @@ class Quota:
         self._broker = broker
         self._limits = limits
         state = broker.machine.state
-        self._topics = Gauge("topics", limits.topics, "topics", lambda: len(state.topics))
+        self._topics = Gauge(
+            "topics", limits.topics, "topics", lambda: len(state.topics), lambda name: name in state.names
+        )
         self._subscriptions = Gauge(
-            "subscriptions", limits.subscriptions, "subscriptions", lambda: len(state.subscriptions)
+            "subscriptions",
+            limits.subscriptions,
+            "subscriptions",
+            lambda: len(state.subscriptions),
+            lambda name: name[0] in state.topics and name[1] in state.topics[name[0]].subscriptions,
         )
         self._namespaces = Gauge(
             "namespaces",
             limits.namespaces,
             "tenants and namespaces",
             lambda: len(state.namespaces.tenants) + len(state.namespaces.policies),
+            lambda name: name in state.namespaces.tenants or name in state.namespaces.policies,
         )
-        self._stages = Gauge("stages", limits.stages, "stages", lambda: len(state.stages))
-        self._sinks = Gauge("sinks", limits.sinks, "sinks", lambda: len(state.sinks.last))
+        self._stages = Gauge(
+            "stages", limits.stages, "stages", lambda: len(state.stages), lambda name: name in state.stages
+        )
+        self._sinks = Gauge(
+            "sinks", limits.sinks, "sinks", lambda: len(state.sinks.last), lambda key: key in state.sinks.last
+        )
         self._metadata = Gauge(
             "metadata_bytes",
             limits.metadata_bytes,
             "bytes of names, properties and schemas",
             lambda: self.metadata_bytes,
+            lambda _: False,  # counted when it is stable, which is told at once
         )
         self.metadata_bytes = 0
         """Of names, properties and schemas, of topics and subscriptions."""
@@ -163,7 +189,9 @@ class Quota:
         name, whole = (event.topic, event.name), size + len(event.name.encode())
         setting, most = "subscriptions_per_topic", limits.subscriptions_per_topic
         return all_of(
-            lambda: self._of_topic(topic, setting, most, "subscriptions", lambda: len(there)).take(name),
+            lambda: self._of_topic(
+                topic, setting, most, "subscriptions", lambda: len(there), lambda name: name[1] in there
+            ).take(name),
             lambda: self._subscriptions.take(name),
             lambda: self._metadata.take(name, whole),
         )
@@ -179,19 +207,27 @@ class Quota:
         there, name = topic.schemas, (event.topic, event.schema)
         setting, most = "schemas_per_topic", limits.schemas_per_topic
         return all_of(
-            lambda: self._of_topic(topic, setting, most, "schemas", lambda: len(there)).take(name),
+            lambda: self._of_topic(
+                topic, setting, most, "schemas", lambda: len(there), lambda name: name[1] in there
+            ).take(name),
             lambda: self._metadata.take(name, len(event.schema)),
         )
 
     def _of_topic(
-        self, topic: TopicState, setting: str, limit: int, what: str, count: Callable[[], int]
+        self,
+        topic: TopicState,
+        setting: str,
+        limit: int,
+        what: str,
+        count: Callable[[], int],
+        is_counted: Callable[[Any], bool],
     ) -> Gauge:
         """The gauge of one topic. Those with nothing on its way are dropped: there can be many topics."""
         gauge = self._per_topic.get((setting, topic.id))
         if gauge is None:
             if len(self._per_topic) >= GAUGES_MAX:
                 self._per_topic = {key: each for key, each in self._per_topic.items() if not each.resting}
-            gauge = Gauge(setting, limit, f"{what} of {topic.name}", count)
+            gauge = Gauge(setting, limit, f"{what} of {topic.name}", count, is_counted)
             self._per_topic[setting, topic.id] = gauge
         return gauge
 

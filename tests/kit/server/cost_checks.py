@@ -283,6 +283,18 @@ def half(raw: Raw, size: int, of: int = 5 * MIB) -> None:
     raw.socket.sendall(of.to_bytes(4, "big") + bytes(size - 4))
 
 
+def a_reader_that_is_refused_leaves_nothing() -> None:
+    """There is no memory for it: its subscription, which is not durable, goes with it."""
+    with CostWorld(topics=1, held_bytes=100) as world:
+        raw, (topic,) = world.raw(), world.broker.topics.values()
+        for number in range(3):
+            fields = {"subscription": f"reader-{number}", "consumer_id": number, "durable": False}
+            error = raw.ask(Type.SUBSCRIBE, Type.ERROR, topic=topic.name, subType=0, **fields)
+            assert "limits.held_bytes" in error.message
+        assert not topic.dispatchers
+        assert not topic.volatile
+
+
 def a_closed_connection_holds_no_half_frame() -> None:
     """At once: not when the garbage collector comes."""
     with CostWorld() as world:

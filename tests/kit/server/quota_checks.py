@@ -130,6 +130,19 @@ def what_is_deleted_makes_room() -> None:
             assert clients.ask("DELETE", "persistent/public/default/h2?force=true")[0] == 204
 
 
+def what_is_deleted_makes_room_on_a_busy_server() -> None:
+    """Something is on its way all the time, so that no moment comes in which all is counted anew."""
+    with CostWorld(limits=Limits(topics=3)) as world:
+        quota: Any = world.broker.engine.guard
+        quota.__self__._topics.take("a slow one")
+        clients, force = Clients(world), "?force=true"
+        for _ in range(10):
+            assert clients.topic_by_http(1) == clients.topic_by_http(2) == ""
+            assert "there are 3 topics" in clients.topic_by_http(3)
+            for number in (1, 2):
+                assert clients.ask("DELETE", f"persistent/public/default/h{number}{force}")[0] == 204
+
+
 def many_at_once_are_counted_exactly() -> None:
     """Requests on their way count; those that fail, or find what they want, do not."""
     with CostWorld(limits=Limits(topics=10)) as world:

@@ -50,6 +50,10 @@ def test_who_watches_the_same_is_told_the_same() -> None:
     checks.who_watches_the_same_is_told_the_same()
 
 
+def test_a_reader_that_is_refused_leaves_nothing() -> None:
+    checks.a_reader_that_is_refused_leaves_nothing()
+
+
 def test_a_closed_connection_holds_no_half_frame() -> None:
     checks.a_closed_connection_holds_no_half_frame()
 
