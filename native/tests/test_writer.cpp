@@ -159,7 +159,7 @@ static void test_removed_journal() {
     world.wait_durable(world.publish(1, "before"));
     CHECK(::unlink((world.directory.path() + "/journal1").c_str()) == 0);
     const u64 d = world.publish(1, "after");
-    const WriterReport report = world.wait_failure();
+    const WriterReport report = world.wait_either(d);
     CHECK(report.failure.op == IoOp::journal_write && report.failure.error == ENOENT);
     CHECK(report.durable_d == d - 1);
     world.use_journal("journal2");
@@ -179,8 +179,8 @@ static void test_removed_ledger() {
                   static_cast<unsigned long long>(ledger));
     const std::string path = world.directory.path() + name, old = read_file(path);
     CHECK(::unlink(path.c_str()) == 0);
-    world.publish(1, "after");
-    const WriterReport report = world.wait_failure();
+    const u64 d = world.publish(1, "after");
+    const WriterReport report = world.wait_either(d);
     CHECK(report.failure.op == IoOp::ledger_write && report.failure.error == ENOENT &&
           report.failure.what == path);
     CHECK(world.writer->ledgers().open_data(ledger + 1000) == -1);
@@ -206,7 +206,7 @@ static void test_numbers_of_others(const std::string& name, IoOp op) {
     }
     CHECK(!numbers.empty());
     const u64 d = world.publish(1, "after");
-    const WriterReport report = world.wait_failure();
+    const WriterReport report = world.wait_either(d);
     CHECK(report.failure.op == op && report.failure.error == EBADF);
     if (op == IoOp::journal_write) world.use_journal("journal2");
     world.writer->resume();

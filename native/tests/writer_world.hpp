@@ -105,6 +105,11 @@ class World {
         return report;
     }
 
+    // Until the writer fails, or has made `d` durable although it should fail.
+    WriterReport wait_either(u64 d) {
+        return wait([d](const WriterReport& each) { return each.durable_d >= d; });
+    }
+
     WriterReport wait_failure() {
         return wait([](const WriterReport&) { return false; });
     }

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -170,14 +171,15 @@ class SystemFile:
 class SystemLock:
     """A lock of the kernel's on open files: it is gone with the last process that has them open.
 
-    A process that this one forks has them open too, until it ends or calls exec. There are two: the lock
-    file, which names the holder, and the directory itself. Other code may remove or replace the file, and
-    then its lock keeps no process away.
+    There are two: the lock file, which names the holder, and the directory itself. Other code may remove or
+    replace the file, and then its lock keeps no process away. A process that this one forks closes both, so
+    that it does not hold them for a parent that is gone.
     """
 
     def __init__(self, descriptors: list[int]) -> None:
         self._descriptors = descriptors
         self._files = [_identity(os.fstat(each)) for each in descriptors]
+        _held_locks.add(self)
 
     @classmethod
     def take(cls, path: Path) -> SystemLock:
@@ -229,11 +231,24 @@ class SystemLock:
         self.drop()
 
     def drop(self) -> None:
+        _held_locks.discard(self)
         descriptors, self._descriptors = self._descriptors, []
         for each, file in zip(descriptors, self._files, strict=True):
             if _is_open(each, file):  # else the number may be another file's by now
                 os.close(each)
         self._files = []
+
+
+_held_locks: weakref.WeakSet[SystemLock] = weakref.WeakSet()
+
+
+def _drop_in_child() -> None:
+    """Close, never unlock: the lock is the parent's."""
+    for lock in list(_held_locks):
+        lock.drop()
+
+
+os.register_at_fork(after_in_child=_drop_in_child)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -114,6 +114,18 @@ def put_file(path: Path, data: bytes) -> None:
         raise NoSpace(f"{path} cannot be written: {error.strerror}; is there room, and may you?") from error
 
 
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file from one that has its name later."""
+    return status.st_dev, status.st_ino
+
+
+def names_file(path: Path, file: tuple[int, int]) -> bool:
+    """Return whether this path still names that file."""
+    with contextlib.suppress(OSError):
+        return identity(path.lstat()) == file
+    return False
+
+
 # -- the descriptor -----------------------------------------------------------------------------------
 
 
@@ -145,19 +157,23 @@ class Announcement:
         """Raises Locked: another process holds it, with the same data (a copy of the directory?)."""
         self.path = names.directory / f"{DESCRIPTOR}{names.incarnation}"
         self._text = json.dumps({"pid": os.getpid(), "incarnation": names.incarnation, "data": data}).encode()
-        self._fd = self._locked()
+        self._fd, self._file = self._locked()
 
-    def _locked(self) -> int:
+    def _locked(self) -> tuple[int, tuple[int, int]]:
         while True:
             fd = self._lock()
-            if self._is_there(fd):
-                return fd
+            file = identity(os.fstat(fd))
+            if names_file(self.path, file):
+                return fd, file
             os.close(fd)  # a broker that stopped removed it under us
 
-    def _is_there(self, fd: int) -> bool:
-        """Does the path still lead to this file?"""
-        with contextlib.suppress(FileNotFoundError):
-            return self.path.stat().st_ino == os.fstat(fd).st_ino
+    def is_there(self) -> bool:
+        """False: other code has removed or replaced the file, or closed the descriptor that holds it."""
+        return self._is_open() and names_file(self.path, self._file)
+
+    def _is_open(self) -> bool:
+        with contextlib.suppress(OSError):
+            return identity(os.fstat(self._fd)) == self._file
         return False
 
     def _lock(self) -> int:
@@ -184,24 +200,26 @@ class Announcement:
         os.pwrite(self._fd, self._text, 0)
 
     def renew(self) -> bool:
-        """Write the descriptor anew if it was removed; answers whether it was.
+        """Write the descriptor anew if it was removed or replaced; answers whether it was.
 
         Raises:
             Locked, Denied: another process has the path now.
         """
-        if self._is_there(self._fd):
+        if self.is_there():
             return False
-        fd = self._locked()
-        os.close(self._fd)
-        self._fd = fd
+        old = [self._fd] if self._is_open() else []  # else the number may be the new one's
+        self._fd, self._file = self._locked()
+        for fd in old:
+            os.close(fd)
         self.show()
         return True
 
     def close(self) -> None:
-        """Take it away."""
-        if self._is_there(self._fd):
+        """Take it away, unless it is another's by now."""
+        if self.is_there():
             self.path.unlink(missing_ok=True)
-        os.close(self._fd)
+        if self._is_open():
+            os.close(self._fd)
 
 
 def _held(fd: int) -> bool:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
@@ -32,7 +33,7 @@ from holdfast.errors import (
     Timeout,
 )
 from holdfast.ingest.account import Account
-from holdfast.ingest.place import NAME
+from holdfast.ingest.place import NAME, identity, names_file
 from holdfast.memory.queue import Queue
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Segment:
         self.account: Account | None = None
         self._session = 0
         self._epoch = 0
+        self._files: dict[Path, tuple[int, int]] = {}
+        """Its files, and which they were."""
         self._taken = -1
         """The highest position that was taken in this life of the broker."""
         self._task: asyncio.Task[None] | None = None
@@ -110,6 +113,12 @@ class Segment:
         except BaseException:
             await self._remove()
             raise
+        self._note_files()
+
+    def _note_files(self) -> None:
+        names = self._ingest.names
+        paths = (names.account(self.identity), names.file(self.queue_name))
+        self._files = {path: identity(path.lstat()) for path in paths}
 
     def adopt(self) -> None:
         """Take over what an earlier broker has left.
@@ -126,6 +135,7 @@ class Segment:
         self._largest = min(MESSAGE_BYTES, int(self.account.info["message_bytes_max"]))
         self.queue = Queue.open(self.queue_name, directory=str(names.directory))
         self.closing = self.queue.stats().closed
+        self._note_files()
 
     def start(self, left_behind: bool) -> None:
         self._bell = self._ingest.lend()
@@ -172,9 +182,8 @@ class Segment:
         return not (others or stats.ready or stats.returned or stats.taken or stats.writing)
 
     def is_there(self) -> bool:
-        """Can a producer that comes now find its files?"""
-        names = self._ingest.names
-        return names.file(self.queue_name).exists() and names.account(self.identity).exists()
+        """Can a producer that comes now find its files? Other code may have removed or replaced them."""
+        return all(names_file(path, file) for path, file in self._files.items())
 
     async def _halt(self) -> None:
         self._stopping = True

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -32,5 +35,34 @@ def hold_lock(directory: str) -> None:
 
     lock = asyncio.run(SystemDisk(directory).lock("lock"))
     tell("held")
+    hear()
+    del lock
+
+
+def test_a_forked_child_does_not_hold_the_lock_of_a_dead_parent(tmp_path: Path, start: Start) -> None:
+    async def take() -> None:
+        await (await SystemDisk(tmp_path).lock("lock")).release()
+
+    parent = start(hold_lock_and_fork, str(tmp_path))
+    child = parent.hear()
+    with pytest.raises(Locked):
+        asyncio.run(take())  # the child has closed it, and it is the parent's all the same
+    parent.kill()
+    asyncio.run(take())
+    assert Path(f"/proc/{child}").exists(), "it lives"
+    os.kill(child, signal.SIGKILL)
+
+
+def hold_lock_and_fork(directory: str) -> None:
+    import asyncio
+
+    from holdfast.group import SystemDisk
+
+    lock = asyncio.run(SystemDisk(directory).lock("lock"))
+    child = os.fork()
+    if child == 0:
+        while True:
+            time.sleep(1)
+    tell(child)
     hear()
     del lock

@@ -1,0 +1,116 @@
+"""Other code removes and replaces the files of local ingest, and closes descriptors: they are made anew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import NotFound, Timeout
+from holdfast.ingest.place import Announcement
+from holdfast.wire.segment import Segment
+from tests.kit.processes import until
+from tests.kit.server.ingest_world import World, serving
+
+FILES = {
+    "account": "holdfast.ingest.*.account",
+    "queue": "holdfast.queue.ingest.*.[0-9a-f]*",
+    "descriptor": "holdfast.broker.*",
+}
+WAIT_S = 20.0
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def replace(path: Path) -> None:
+    new = path.with_name("new")
+    new.write_bytes(b"not the broker's. " * 500)
+    new.replace(path)
+
+
+def close(path: Path) -> None:
+    """Close all descriptors of this file that this process has."""
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            if each.readlink() == path:
+                os.close(int(each.name))
+        except OSError:  # the one that lists them
+            continue
+
+
+@pytest.fixture
+def busy(data: Path) -> Iterator[World]:
+    """A broker that looks after its files often."""
+    with serving(data, {"idle_s": 0.2}) as world:
+        yield world
+
+
+def of(directory: Path, name: str) -> list[Path]:
+    return [path for path in directory.glob(FILES[name]) if not path.name.endswith(".door")]
+
+
+def publish(topic: str, payload: bytes) -> None:
+    with holdfast.Producer(topic, timeout=WAIT_S) as p:
+        p.put(payload)
+
+
+def goes_on(world: World, directory: Path, name: str, way: Callable[[Path], None]) -> None:
+    """Those that are attached go on, and those that come find the broker and its queues."""
+    with holdfast.Producer("orders") as p:
+        p.put(b"before")
+        p.flush(WAIT_S)
+        files = of(directory, name)
+        assert len(files) == 1
+        way(files[0])
+        p.put(b"after")
+        p.flush(WAIT_S)
+        if name == "descriptor":
+            until(lambda: files[0].exists() and world.ingest._announcement.is_there())  # type: ignore[union-attr]
+        publish("orders", b"new")
+        publish("others", b"other")
+    assert world.stored("orders") == [b"before", b"after", b"new"]
+    assert world.stored("others") == [b"other"]
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [(name, way) for name in FILES for way in (remove, replace)] + [("descriptor", close)]
+)
+def test_ingest_goes_on(busy: World, runtime_directory: Path, name: str, way: Callable[[Path], None]) -> None:
+    goes_on(busy, runtime_directory, name, way)
+    files = ("account", "queue")  # nobody uses them any more: they are taken away
+    until(lambda: not any(path for each in files for path in of(runtime_directory, each)))
+    assert not busy.ingest._aside
+
+
+def test_what_is_another_file_by_then_is_not_taken_away(data: Path, runtime_directory: Path) -> None:
+    with serving(data):
+        (path,) = runtime_directory.glob(FILES["descriptor"])
+        replace(path)
+    assert path.exists()
+
+
+# -- the faults, brought back ---------------------------------------------------------------------------
+
+
+def test_a_broker_that_does_not_look_after_its_queues_is_noticed(
+    busy: World, runtime_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Segment, "is_there", lambda self: True)
+    monkeypatch.setitem(globals(), "WAIT_S", 0.4)
+    with pytest.raises(Timeout, match="taken away again and again"):
+        goes_on(busy, runtime_directory, "queue", remove)
+
+
+def test_a_broker_that_is_not_found_is_noticed(
+    busy: World, runtime_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Announcement, "is_there", lambda self: True)
+    monkeypatch.setitem(globals(), "until", lambda condition: None)
+    monkeypatch.setitem(globals(), "WAIT_S", 0.4)
+    with pytest.raises(NotFound, match="no broker serves"):
+        goes_on(busy, runtime_directory, "descriptor", remove)
