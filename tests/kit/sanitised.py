@@ -99,11 +99,14 @@ def run(words: Sequence[str], folder: Path) -> None:
 
 
 def runtime(name: str) -> str:
-    """Return the path of a sanitizer's library, to be loaded before CPython."""
-    found = subprocess.run(
-        [compiler(), f"-print-file-name=lib{name}.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    return str(Path(found).resolve())
+    """Return the libraries of a sanitizer, to be loaded before CPython, which has no C++ of its own."""
+
+    def library(each: str) -> str:
+        words = [compiler(), f"-print-file-name=lib{each}.so"]
+        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        return str(Path(found).resolve())
+
+    return f"{library(name)} {library('stdc++')}"
 
 
 def python(
