@@ -9,11 +9,14 @@ its seed is in the note of that process (kit/running.py).
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import sys
 from collections.abc import Generator, Iterable
+from typing import Any
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from tests.kit import kept, running, slices
 from tests.kit.slices import NIGHTLY, Seed, tried
@@ -63,6 +66,20 @@ def pytest_configure(config: pytest.Config) -> None:
         kept.load()
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """End a process that hangs in native code: pytest-timeout waits for the interpreter's lock."""
+    later = 1.1 * settings.timeout + 2.0
+    faulthandler.dump_traceback_later(
+        later, exit=True, file=item.config.stash.get(fault_handler_stderr_fd_key, 2)
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
+    faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

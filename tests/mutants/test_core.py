@@ -19,7 +19,7 @@ import pytest
 from tests.kit import native
 from tests.kit.native import CHOICE, Mutant
 from tests.kit.native_mutants import MUTANTS as ALL
-from tests.kit.server.fuzz_wire import write_corpus
+from tests.kit.server.fuzz_wire import keep_stream, write_corpus
 
 FLAGS = ("-O0", "-w", "-include", "holdfast/mutant_switch.hpp")
 X86 = platform.machine() == "x86_64"
@@ -97,6 +97,22 @@ def test_mutant_is_caught(mutant: Mutant, builds: Builds) -> None:
     said = builds.verdict(mutant)
     assert said, f"nothing noticed that {mutant.breaks}"
     print(said)
+
+
+@pytest.mark.timeout(600)
+def test_the_stream_that_showed_a_mutant_is_kept(builds: Builds, tmp_path: Path) -> None:
+    """As a night keeps it: this stream alone, with few changes of it, shows the mutant again."""
+    [mutant] = [each for each in MUTANTS if each.name == "rest-forgotten"]
+    binary = builds.units[native.unit_of(mutant.program)].result()
+
+    def judged(number: int, corpus: Path) -> int:
+        note = {"HOLDFAST_CORPUS_FOUND": str(tmp_path / "note"), CHOICE: str(number), CORPUS: str(corpus)}
+        return native.execute(binary, mutant.program, **note).returncode
+
+    assert judged(builds.numbers[mutant.name], builds.corpus) == 1
+    keep_stream(tmp_path / "note", tmp_path / "streams")
+    assert judged(builds.numbers[mutant.name], tmp_path / "streams") == 1
+    assert judged(0, tmp_path / "streams") == 0
 
 
 def test_how_many(counts: Callable[[str], None]) -> None:

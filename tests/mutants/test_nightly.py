@@ -126,7 +126,7 @@ def test_a_seed_in_a_loop_is_kept_too(runs: Runs) -> None:
 
 
 HANGS = """
-import os, time
+import ctypes, os
 import pytest
 from tests.kit.slices import seeds
 @pytest.mark.parametrize("seed", seeds("crash", test=1, nightly=4))
@@ -134,12 +134,12 @@ def test_crashes(seed):
     assert seed != 7_000_002 or os.abort()
 def test_hangs():
     for seed in seeds("hang", test=1, nightly=4):
-        assert seed != 7_000_003 or time.sleep(60)
+        assert seed != 7_000_003 or ctypes.PyDLL(None).sleep(60)
 """
 
 
 def test_a_test_that_hangs_or_crashes_is_kept_too(runs: Runs) -> None:
-    """pytest-timeout ends the process: the seed is in the note of that process, not in a report."""
+    """The process ends, also if it holds the interpreter's lock: the seed is in its note, not in a report."""
     test = runs.folder / "test_hangs.py"
     test.write_text(HANGS)
     where = ["--rootdir", str(runs.folder), "-p", "tests.kit.keeping", str(test)]

@@ -11,6 +11,7 @@ much larger than a frame, all of it together 512 MB, and one stream may take fiv
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
 import shutil
 import struct
@@ -107,10 +108,26 @@ def write_corpus(folder: Path) -> Path:
     return folder
 
 
+def stream_of(note: Path) -> bytes:
+    """Return the stream that native/tests/test_wire_corpus.cpp was judging: its size, and its bytes."""
+    data = note.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    return data[8 : 8 + size]
+
+
+def keep_stream(note: Path, to: Path = KEPT) -> str:
+    """Keep the stream on which the native test has failed; return its name."""
+    stream = stream_of(note)
+    name = f"random-{hashlib.sha256(stream).hexdigest()[:16]}"
+    to.mkdir(exist_ok=True)
+    (to / name).write_bytes(stream)
+    return name
+
+
 def keep_findings(folder: Path, binary: Path) -> list[str]:
     """Copy what the fuzzer has found, as short as it can make it, to where every run replays it."""
     names = []
-    for found in [*folder.glob("crash-*"), *folder.glob("oom-*"), *folder.glob("timeout-*")]:
+    for found in [path for kind in ("crash", "leak", "oom", "timeout") for path in folder.glob(f"{kind}-*")]:
         short = found.with_name(f"short-{found.name}")
         subprocess.run(
             [

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit import native
-from tests.kit.server.fuzz_wire import write_corpus
-from tests.kit.slices import base, pick
+from tests.kit.server.fuzz_wire import keep_stream, write_corpus
+from tests.kit.slices import NIGHTLY, base, pick
 
 FLAGS = (
     "-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
@@ -40,10 +40,18 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(600)  # the first one waits for compilers that others may keep busy
 @pytest.mark.parametrize("program", native.PROGRAMS)
 def test_native(
-    program: str, units: dict[str, Future[Path]], corpus: Path, counts: Callable[[str], None]
+    program: str, units: dict[str, Future[Path]], corpus: Path, tmp_path: Path, counts: Callable[[str], None]
 ) -> None:
     binary = units[native.unit_of(program)].result()
-    done = native.execute(binary, program, HOLDFAST_CORPUS=str(corpus), HOLDFAST_CORPUS_SEED=SEED)
+    found = tmp_path / "stream"
+    given = {
+        "HOLDFAST_CORPUS": str(corpus),
+        "HOLDFAST_CORPUS_SEED": SEED,
+        "HOLDFAST_CORPUS_FOUND": str(found),
+    }
+    done = native.execute(binary, program, **given)
+    if NIGHTLY and done.returncode not in (0, SKIPPED) and found.exists():
+        print("kept:", keep_stream(found))
     if done.returncode == SKIPPED:
         pytest.skip(done.stdout.strip().splitlines()[-1])
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
