@@ -144,7 +144,7 @@ class ArchiveDirectory:
             Corrupt: a run's file is damaged or missing.
             Misuse: it is a directory of another kind.
         """
-        found = [self._read(path) for path in sorted(self._runs.glob("*.json"))]
+        found = [self._read(path) for path in sorted(self._runs.glob("*.json"), key=_place)]
         for before, after in pairwise(found):
             if after.number != before.number + 1:
                 raise Corrupt(f"{self._runs} has run {after.number} behind {before.number}: one is missing")
@@ -343,6 +343,11 @@ class ArchiveDirectory:
 
 def _name(number: int) -> str:
     return f"{number:08}.json"
+
+
+def _place(path: Path) -> tuple[int, str]:
+    """Order runs by number: a name has 8 digits, and one more behind 99,999,999."""
+    return len(path.name), path.name
 
 
 def _sync(path: Path) -> None:
