@@ -80,12 +80,17 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def frame(message: msgspec.Struct) -> bytes:
+    """Encode a message. Raises Misuse if the other end would not take it: the link would end with it."""
     data = msgspec.msgpack.encode(message)
-    return HEAD.pack(len(data)) + data
+    return HEAD.pack(_checked(len(data))) + data
 
 
 def frame_size(head: bytes) -> int:
-    size: int = HEAD.unpack(head)[0]
+    """Read the size of a message. Raises Misuse if it is too large."""
+    return _checked(HEAD.unpack(head)[0])
+
+
+def _checked(size: int) -> int:
     if size > FRAME_BYTES_MAX:
         raise Misuse(f"a frame of {size} bytes between the server and its Flight process")
     return size
