@@ -382,6 +382,73 @@ def requirement_rows(tree: Tree) -> Iterator[str]:
                 yield f"{page}:{number + 1}: {path} has no {function}"
 
 
+LIMITS = "docs/reference/limits.md"
+PACKED = re.compile(r"\bstruct\.(?:Struct|(?:iter_)?(?:un)?pack(?:_from|_into)?|calcsize)\(\s*f?\"([^\"]+)\"")
+SIZED = re.compile(r"static_assert\(sizeof\((\w+)\) ==")
+WIRED = re.compile(r"^\s*(?:required|optional|repeated)\s+[us]?(?:int|fixed)\d+\s+(\w+)\s*=", re.MULTILINE)
+
+
+def limit_rows(tree: Tree) -> Iterator[str]:
+    """A row of the limits without a test that exists; a packed field that the page does not name."""
+    if not tree.has(LIMITS):
+        return
+    lines = tree.text(LIMITS).splitlines()
+    code = set(re.findall(r"`([^`\n]+)`", tree.text(LIMITS)))
+    configs = "".join(tree.text(path) for path in tree.matching("native/model/*.cpp"))
+    spaces = set(re.findall(r'\.name = "([\w-]+)"', configs))
+    rulers = {at for at, line in enumerate(lines) if line.startswith("|") and set(line) <= set("|-: ")}
+    for at, line in enumerate(lines):
+        if not line.startswith("|") or {at, at + 1} & rulers:
+            continue
+        proofs, last = line.strip().removesuffix("|").rpartition("|")[2].strip(), ""
+        if proofs == "the same":
+            continue
+        if not proofs:
+            yield f"{LIMITS}:{at + 1}: the row names no test"
+        for name in re.findall(r"`([^`]+)`", proofs):
+            path, _, function = name.partition("::")
+            path = path or last
+            last = path if "/" in path else last
+            if "/" not in path and name not in spaces:
+                yield f"{LIMITS}:{at + 1}: the explorer has no space {name}"
+            elif "/" in path and not tree.has(path):
+                yield f"{LIMITS}:{at + 1}: {path} does not exist"
+            elif function and not re.search(rf"\bdef {function}\b", tree.text(path)):
+                yield f"{LIMITS}:{at + 1}: {path} has no {function}"
+    for path, field in packed_fields(tree):
+        if field not in code:
+            yield f"{path}: {LIMITS} does not name `{field}`: its width, and what happens at its end"
+
+
+def packed_fields(tree: Tree) -> Iterator[tuple[str, str]]:
+    """Formats of Python's struct, layouts of the core, numbers of the wire and of records on disk."""
+    for path in tree.matching("src/**.py"):
+        if "/bench/" in path:  # the formats of others
+            continue
+        for found in PACKED.findall(tree.text(path)):
+            if "{" not in found:
+                yield path, found
+        for node in ast.walk(ast.parse(tree.text(path))):
+            if isinstance(node, ast.ClassDef) and "/events/" not in path and has_numbers(node):
+                yield path, node.name
+    for path in tree.matching("native/holdfast/*.hpp"):
+        for found in SIZED.findall(tree.text(path)):
+            yield path, found
+    for path in tree.matching("src/holdfast/wire/proto/*.proto"):
+        for found in WIRED.findall(tree.text(path)):
+            yield path, found
+
+
+def has_numbers(node: ast.ClassDef) -> bool:
+    """A record that is written somewhere, with a number in it."""
+    return any("Struct" in ast.unparse(base) for base in node.bases) and any(
+        isinstance(each, ast.AnnAssign)
+        and re.search(r"\bint\b", ast.unparse(each.annotation))
+        and "ClassVar" not in ast.unparse(each.annotation)
+        for each in node.body
+    )
+
+
 def unknown_commands(tree: Tree) -> Iterator[str]:
     """A `make` command on a page that the Makefile does not know."""
     targets = set(
@@ -432,6 +499,7 @@ RULES: list[Callable[[Tree], Iterator[str]]] = [
     unpaired_orders,
     uncited_invariants,
     requirement_rows,
+    limit_rows,
     unknown_commands,
     forbidden_words,
 ]

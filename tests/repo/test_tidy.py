@@ -119,6 +119,29 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
         },
         "has no test_b",
     ),
+    (tidy.limit_rows, {tidy.LIMITS: TABLE + "| a field | |\n"}, "no test"),
+    (tidy.limit_rows, {tidy.LIMITS: TABLE + "| a field | `tests/unit/test_a.py` |\n"}, "does not exist"),
+    (tidy.limit_rows, {tidy.LIMITS: TABLE + "| a field | spaces `last-lap` |\n"}, "no space last-lap"),
+    (
+        tidy.limit_rows,
+        {
+            tidy.LIMITS: TABLE + "| a field | `tests/test_a.py::test_c`, `::test_b` |\n",
+            "tests/test_a.py": "def test_c()",
+        },
+        "has no test_b",
+    ),
+    (tidy.limit_rows, {tidy.LIMITS: "", "src/holdfast/a.py": 'struct.Struct("<QI")'}, "`<QI`"),
+    (tidy.limit_rows, {tidy.LIMITS: "", "src/holdfast/a.py": "class R(Struct):\n    n: int"}, "`R`"),
+    (
+        tidy.limit_rows,
+        {tidy.LIMITS: "", "native/holdfast/a.hpp": "static_assert(sizeof(Row) == 8);"},
+        "`Row`",
+    ),
+    (
+        tidy.limit_rows,
+        {tidy.LIMITS: "", "src/holdfast/wire/proto/a.proto": "  required uint64 number = 1;\n"},
+        "`number`",
+    ),
     (tidy.unknown_commands, {"Makefile": "test: x\n", "README.md": "```\nmake test fly\n```\n"}, "make fly"),
     (tidy.unknown_commands, {"Makefile": "test: x\n", "docs/a.md": "Say `make tea`."}, "make tea"),
     (tidy.forbidden_words, {"a.txt": f"see {SOMEBODYS_PATH}"}, "machine"),
@@ -161,6 +184,16 @@ ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
         {
             "docs/requirements.md": TABLE + "| 1 | `tests/test_a.py::test_b` |\n| 2 | not yet |\n",
             "tests/test_a.py": "def test_b()",
+        },
+    ),
+    (
+        tidy.limit_rows,
+        {
+            tidy.LIMITS: TABLE
+            + "| `<Q` and `R` | `tests/test_a.py::test_b`; space `last-lap` |\n| x | the same |\n",
+            "tests/test_a.py": "def test_b()",
+            "native/model/a.cpp": '{.name = "last-lap",',
+            "src/holdfast/a.py": 'struct.pack("<Q", 1)\nclass R(Struct):\n    n: int\nclass S(Struct): ...',
         },
     ),
     (tidy.unknown_commands, {"Makefile": "test: x\n", "README.md": "`make test` and make sure"}),

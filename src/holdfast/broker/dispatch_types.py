@@ -22,7 +22,7 @@ Submit: TypeAlias = Callable[[Event], "asyncio.Future[Any]"]
 
 ACK_TIMEOUT_MOST_S = SECONDS_MOST
 """The longest: it is counted in ns."""
-DELAY_MOST_S = 1e9
+DELAY_MOST_S = SECONDS_MOST
 """The longest of a negative acknowledgement: it is counted in ns, too."""
 PRIORITY_MOST = (1 << 31) - 1
 """The tables keep 32 bits of it."""
@@ -149,10 +149,9 @@ class DispatchOptions:
         Raises:
             Misuse: a delay that cannot be counted.
         """
+        require_delay(delay_s)
         if delay_s is None:
             return self.nack_first_s, self.nack_factor, self.nack_most_s
-        if not 0 <= delay_s <= SECONDS_MOST:
-            raise Misuse(f"a delay of {delay_s} s; use 0 to {SECONDS_MOST:.0f}, or None for a growing one")
         return delay_s, 1.0, delay_s
 
 

@@ -42,8 +42,6 @@ from holdfast.ledger.layout import (
 )
 
 CHUNK = 1 << 20
-PART_BYTES_MAX = 1 << 30
-
 
 _ROW = struct.Struct("<4Q")
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import HoldfastError, Misuse, Terminated
+from holdfast import HoldfastError, Misuse
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.events import (
     Ack,
@@ -28,67 +28,26 @@ from holdfast.broker.events import (
     kinds,
 )
 from holdfast.broker.events.stage_append import SPILL_BYTES, stage_digest
-from holdfast.broker.log_time import LAST_NS, SECOND, LogClock
 from holdfast.broker.machine import Machine
 from holdfast.broker.producer import SEQUENCE_MAX
 from holdfast.group import Member
 from holdfast.ledger.acks import AckState
 from holdfast.ledger.ids import NUMBER_MAX, MessageId
+from tests.kit.broker import limit_checks as checks
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.events import ME, Publish, Rig, refused
+from tests.kit.broker.limit_checks import SMALL, passes
 from tests.kit.broker.old import Age
 
 LEFT = 1 << 32
 WORD = (1 << 64) - 1
-SMALL: dict[str, Any] = {"sync": "os", "journal_bytes": 1 << 16, "reserve_bytes": 1 << 16, "snapshot_s": 1e9}
 
 
 # -- a broker of 29,000 years --------------------------------------------------------------------------
 
 
-async def passes(broker: Broker, count: int = 1, ids: list[MessageId] | None = None) -> None:
-    """Messages go through: published, delivered, acknowledged. `ids` gets those that are confirmed."""
-    ids = [] if ids is None else ids
-    async with (
-        broker.consumer("orders", "s", type="shared", start="earliest") as consumer,
-        broker.producer("orders", name="p") as producer,
-    ):
-        for number in range(count):
-            ids.append(await producer.send(b"%d" % number))
-            message = await consumer.receive(5)
-            assert message.id == ids[-1]
-            await consumer.ack(message, receipt=True)
-
-
 def test_the_last_positions_of_a_topic(tmp_path: Path) -> None:
-    """What is there is delivered, sought and acknowledged; one more is refused, also after a restart."""
-    path = Age(ordinal=NUMBER_MAX - 3).make(tmp_path / "data")
-
-    async def first(broker: Broker) -> None:
-        await broker.admin.create_subscription("orders", "late")
-        await passes(broker, 3)
-        async with broker.producer("orders") as producer:
-            with pytest.raises(
-                Terminated, match="has used up its 63 bits of positions; nothing was published"
-            ):
-                await producer.send(b"one more")
-        async with broker.producer("others") as producer:
-            await producer.send(b"others go on")
-
-    async def again(broker: Broker) -> None:
-        async with broker.consumer("orders", "late", type="shared") as consumer:
-            got = await consumer.receive_many(10, 5)
-            assert [message.ordinal for message in got] == [NUMBER_MAX - 3, NUMBER_MAX - 2, NUMBER_MAX - 1]
-            await consumer.ack_many([got[0], got[2]], receipt=True)
-            assert broker.admin.subscription_stats("orders", "late").backlog == 1
-            await consumer.seek(got[1].id)
-            assert (await consumer.receive(5)).id == got[1].id
-        async with broker.producer("orders") as producer:
-            with pytest.raises(Terminated, match="63 bits of positions"):
-                await producer.send(b"one more")
-
-    on_broker(path, first, **SMALL)
-    on_broker(path, again, **SMALL)
+    checks.the_last_positions_of_a_topic(tmp_path / "data")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -114,22 +73,7 @@ def test_the_last_event_and_the_last_ledger(tmp_path: Path, age: Age, words: str
 
 
 def test_the_last_ids(tmp_path: Path) -> None:
-    """Of topics, subscriptions and sessions: those that exist go on."""
-    path = Age(ids=NUMBER_MAX - 1).make(tmp_path / "data")
-
-    async def work(broker: Broker) -> None:
-        await passes(broker, 3)
-        with pytest.raises(HoldfastError, match="63 bits of ids of sessions; go on in a new directory"):
-            await broker.producer("orders").open()
-        await broker.admin.create_topic("last")
-        with pytest.raises(HoldfastError, match="63 bits of ids of topics"):
-            await broker.admin.create_topic("others")
-        await broker.admin.create_subscription("orders", "last")
-        with pytest.raises(HoldfastError, match="63 bits of ids of subscriptions"):
-            await broker.admin.create_subscription("orders", "one more")
-
-    on_broker(path, work, **SMALL)
-    on_broker(path, lambda broker: broker.admin.reset("orders", "last", "earliest"), **SMALL)
+    checks.the_last_ids(tmp_path / "data")
 
 
 def test_the_last_sequence_of_a_producer(tmp_path: Path) -> None:
@@ -156,33 +100,8 @@ def test_the_last_year(tmp_path: Path) -> None:
         on_broker(path, passes, **SMALL)
 
 
-class Wall:
-    """A clock that is where a test puts it."""
-
-    def __init__(self, now_ns: int) -> None:
-        self.now, self.monotonic = now_ns, 0
-
-    def now_ns(self) -> int:
-        return self.now
-
-    def monotonic_ns(self) -> int:
-        return self.monotonic
-
-    async def sleep(self, delay_s: float) -> None:
-        raise NotImplementedError
-
-
 def test_log_time_stands_still_where_clocks_end() -> None:
-    wall = Wall(LAST_NS - 3 * SECOND)
-    clock = LogClock(wall)
-    stamps = []
-    for _ in range(6):
-        wall.now += SECOND
-        wall.monotonic += SECOND
-        stamps.append(clock.now_ns())
-    assert stamps == [LAST_NS - 2 * SECOND, LAST_NS - SECOND, *[LAST_NS] * 4]
-    wall.now = -5
-    assert clock.now_ns() == 0
+    checks.log_time_stands_still_where_clocks_end()
 
 
 # -- numbers of users ----------------------------------------------------------------------------------
@@ -211,19 +130,7 @@ def test_what_no_message_carries_is_misuse(tmp_path: Path, fields: dict[str, Any
 
 @pytest.mark.parametrize("delay", [-1.0, 1.1e9, 1.9e10, 1e300, float("inf"), float("nan")])
 def test_a_delay_that_cannot_be_counted_is_misuse(tmp_path: Path, delay: float) -> None:
-    async def work(broker: Broker) -> None:
-        async with (
-            broker.consumer("orders", "s", type="shared") as consumer,
-            broker.producer("orders") as producer,
-        ):
-            await producer.send(b"x")
-            message = await consumer.receive(5)
-            with pytest.raises(Misuse, match=r"a delay of .* s; use 0 to 1000000000"):
-                consumer.nack(message, delay)
-            consumer.nack(message, 0.0)
-            assert (await consumer.receive(5)).redelivery_count == 1
-
-    on_broker(tmp_path, work, **SMALL)
+    checks.a_delay_that_cannot_be_counted_is_misuse(tmp_path, delay)
 
 
 @pytest.mark.parametrize("size", [0, -1, 1 << 32, 1 << 64, 1 << 80])
@@ -254,18 +161,15 @@ COUNTS = [
 @pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize("value", [-2.0, 1.1e9, float("inf"), float("nan")])
 def test_an_option_in_seconds_beyond_its_range_is_misuse(name: str, value: Any) -> None:
-    """Else housekeeping would fail with it, again and again, in the background."""
     assert len(FLOATS) > 8
-    with pytest.raises(Misuse, match=f"the option {name} is {value}; use 0 to 1000000000"):
-        BrokerOptions(**{name: value}).require_sound()
+    checks.an_option_beyond_its_range_is_misuse(name, value)
 
 
 @pytest.mark.parametrize("name", COUNTS)
 @pytest.mark.parametrize("value", [-2, (1 << 62) + 1, 1 << 80])
 def test_an_option_that_counts_beyond_its_range_is_misuse(name: str, value: Any) -> None:
     assert len(COUNTS) > 6
-    with pytest.raises(Misuse, match=f"the option {name} is {value}"):
-        BrokerOptions(**{name: value}).require_sound()
+    checks.an_option_beyond_its_range_is_misuse(name, value)
 
 
 def test_the_largest_options_do_their_work(tmp_path: Path) -> None:
@@ -485,10 +389,4 @@ def test_a_place_of_any_number_is_a_place(tmp_path: Path, to: Any, more: bool) -
 
 
 def test_a_broker_is_not_opened_with_options_beyond_their_range(tmp_path: Path) -> None:
-    async def opened() -> None:
-        async with holdfast.Broker.open(tmp_path / "data", retention_s=1e12):
-            raise AssertionError("it is open")
-
-    with pytest.raises(Misuse, match="the option retention_s is"):
-        asyncio.run(opened())
-    assert not (tmp_path / "data").exists()
+    checks.a_broker_is_not_opened_with_options_beyond_their_range(tmp_path / "data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 
 from holdfast import HoldfastError, Misuse, _core
 from holdfast._core import Dispatch, Frame, Log, TopicView, TopicViewReader, WireReader, crc32c
+from holdfast.ingest.account import Account
 from holdfast.ledger.ids import NUMBER_MAX
+from holdfast.wire.flight.link import FRAME_BYTES_MAX, HEAD, Ask, frame, frame_size
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.ledger.entry_bytes import ledger
 from tests.kit.server.pulsar_recorder import frame_of
@@ -167,6 +170,11 @@ def test_an_entry_is_never_larger_than_its_readers_take() -> None:
     log.finish()
 
 
+def test_a_block_has_32_bits_for_its_size() -> None:
+    with mmap.mmap(-1, 1 << 32) as memory, pytest.raises(Misuse, match="cut it in pieces below 4 GiB"):
+        _core.seal_block(6, 0, 0, memory)
+
+
 def test_log_time_of_64_bits() -> None:
     """The last nanosecond, in the year 2554: a journal of it is read, and time stands still."""
     log = log_with(time=WORD - 1)
@@ -314,3 +322,34 @@ def test_the_number_of_a_topics_view_wraps(tmp_path: Path) -> None:
     for first in range(4, 9):
         view.publish(bytes(16), first, 9, 1)
         assert reader.read()[1] == first
+
+
+# -- between processes of one machine ------------------------------------------------------------------
+
+
+def test_the_account_of_the_last_positions(tmp_path: Path) -> None:
+    """A queue's positions have 52 bits, the words of its account 64; what is said is cut to its place."""
+    info = {"topic": "t", "incarnation": "", "identity": "1", "message_bytes_max": 9}
+    kept = Account.create(tmp_path / "page", info)
+    seen = Account.open(kept.path)
+    for position in ((1 << 52) - 2, (1 << 52) - 1, WORD):
+        kept.confirm(position)
+        assert seen.confirmed == position
+    kept.say("é" * 5000)
+    assert seen.trouble == "é" * 220
+    kept.say("")
+    assert seen.trouble == ""
+    with pytest.raises(Misuse, match="do not fit into the account"):
+        Account.create(tmp_path / "other", info | {"topic": "t" * 4000})
+    seen.close()
+    kept.close()
+
+
+def test_messages_between_the_server_and_flight_have_a_largest_size() -> None:
+    assert frame_size(HEAD.pack(FRAME_BYTES_MAX)) == FRAME_BYTES_MAX
+    for size in (FRAME_BYTES_MAX + 1, (1 << 32) - 1):
+        with pytest.raises(Misuse, match=f"a frame of {size} bytes"):
+            frame_size(HEAD.pack(size))
+    with pytest.raises(Misuse, match="a frame of"):
+        frame(Ask(WORD, "x" * FRAME_BYTES_MAX, []))
+    assert len(frame(Ask(WORD, None, []))) > HEAD.size

@@ -5,11 +5,14 @@ Some of these go round by themselves; the others begin just before the end, by `
 
 from __future__ import annotations
 
+import os
+import struct
+
 import pytest
 
 from holdfast import Closed, Empty, HoldfastError, Queue
 from tests.kit.queue.queues import aged, drain, fill
-from tests.kit.queue.segments import BELLS, CONTROLS, patch, write_mark
+from tests.kit.queue.segments import BELLS, CONTROLS, patch, segment, write_mark
 
 POSITION_MAX = (1 << 52) - 1
 DELIVERIES_MAX = 1023
@@ -128,3 +131,19 @@ def test_a_queue_of_any_age_works(lap: int) -> None:
                 assert len(drain(q)) == count
             assert q.check() == []
         Queue.unlink("aged")
+
+
+def test_counters_of_a_slot_wrap(q: Queue) -> None:
+    """They are for people: nothing is decided by them, and a sum of many slots has no width."""
+    data = segment("q").read_bytes()
+    mine = struct.pack("<I", os.getpid())
+    at = next(
+        at for at in range(CONTROLS + 1024, 8192, 128) if data[at : at + 4] == mine and data[at + 7] & 0x80
+    )
+    patch("q", at + 32, (2**64 - 1).to_bytes(8, "little") * 12)
+    for _ in range(3):
+        q.put(b"x")
+        assert q.get_bytes(timeout=0) == b"x"
+    stats = q.stats()
+    assert stats.put == 2
+    assert q.check() == []

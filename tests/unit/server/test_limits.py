@@ -233,6 +233,27 @@ def test_every_priority_is_taken(raw: Raw, topic: str, priority: int) -> None:
     raw.subscribe(topic, sub_type=1, priority_level=priority)
 
 
+@pytest.mark.parametrize("number", [NUMBER_MAX, NUMBER_MAX + 1, WORD])
+def test_every_number_of_a_stage_is_taken_or_refused(raw: Raw, topic: str, number: int) -> None:
+    raw.publish(topic, 1)
+    raw.subscribe(topic)
+    stage = struct.pack(">QQ", number, number)
+    raw.ask(Type.STAGE_OPEN, stage=stage)
+    appended = raw.ask(
+        Type.STAGE_APPEND, Type.STAGE_APPENDED, stage=stage, topic=full(topic), at=0, entries=[entry()]
+    )
+    raw.ask(Type.STAGE_APPEND, Type.ERROR, stage=stage, topic=full(topic), at=number, entries=[entry()])
+    part = {"stage": stage, "topic_id": appended.topic_id, "count": 1, "digest": appended.digest}
+    for name in ("topic_id", "count", "digest"):
+        raw.ask(Type.SINK_COMMIT, Type.ERROR, key=topic, batch=1, parts=[{**part, name: number}])
+    done = raw.ask(Type.SINK_COMMIT, Type.SINK_COMMITTED, key=topic, batch=number, parts=[part])
+    assert (done.committed, done.batch) == (True, number)
+    told = raw.ask(Type.PROGRESS, Type.PROGRESS_RESPONSE, topic=full(topic), subscription="s")
+    advance = {"topic": full(topic), "subscription": "s", "incarnation": told.incarnation}
+    raw.ask(Type.PROGRESS_ADVANCE, Type.ERROR, **advance, reset_number=told.reset_number, to=number)
+    raw.ask(Type.PROGRESS_ADVANCE, Type.ERROR, **advance, reset_number=number, to=told.first)
+
+
 # -- HTTP ----------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,141 @@
+"""What must hold at the end of a broker's numbers: for its tests, and for mutants that they must notice."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import HoldfastError, Misuse, Terminated
+from holdfast.broker import Broker, BrokerOptions
+from holdfast.broker.log_time import LAST_NS, SECOND, LogClock
+from holdfast.ledger.ids import NUMBER_MAX, MessageId
+from tests.kit.broker.brokers import on_broker
+from tests.kit.broker.old import Age
+
+SMALL: dict[str, Any] = {"sync": "os", "journal_bytes": 1 << 16, "reserve_bytes": 1 << 16, "snapshot_s": 1e9}
+
+
+async def passes(broker: Broker, count: int = 1, ids: list[MessageId] | None = None) -> None:
+    """Messages go through: published, delivered, acknowledged. `ids` gets those that are confirmed."""
+    ids = [] if ids is None else ids
+    async with (
+        broker.consumer("orders", "s", type="shared", start="earliest") as consumer,
+        broker.producer("orders", name="p") as producer,
+    ):
+        for number in range(count):
+            ids.append(await producer.send(b"%d" % number))
+            message = await consumer.receive(5)
+            assert message.id == ids[-1]
+            await consumer.ack(message, receipt=True)
+
+
+def the_last_positions_of_a_topic(path: Path) -> None:
+    """What is there is delivered, sought and acknowledged; one more is refused, also after a restart."""
+    Age(ordinal=NUMBER_MAX - 3).make(path)
+
+    async def first(broker: Broker) -> None:
+        await broker.admin.create_subscription("orders", "late")
+        await passes(broker, 3)
+        async with broker.producer("orders") as producer:
+            with pytest.raises(Terminated, match="has used up its 63 bits of positions; nothing"):
+                await producer.send(b"one more")
+        async with broker.producer("others") as producer:
+            await producer.send(b"others go on")
+
+    async def again(broker: Broker) -> None:
+        async with broker.consumer("orders", "late", type="shared") as consumer:
+            got = await consumer.receive_many(10, 5)
+            assert [message.ordinal for message in got] == [NUMBER_MAX - 3, NUMBER_MAX - 2, NUMBER_MAX - 1]
+            await consumer.ack_many([got[0], got[2]], receipt=True)
+            assert broker.admin.subscription_stats("orders", "late").backlog == 1
+            await consumer.seek(got[1].id)
+            assert (await consumer.receive(5)).id == got[1].id
+        async with broker.producer("orders") as producer:
+            with pytest.raises(Terminated, match="63 bits of positions"):
+                await producer.send(b"one more")
+
+    on_broker(path, first, **SMALL)
+    on_broker(path, again, **SMALL)
+
+
+def the_last_ids(path: Path) -> None:
+    """Of topics, subscriptions and sessions: those that exist go on."""
+    Age(ids=NUMBER_MAX - 1).make(path)
+
+    async def work(broker: Broker) -> None:
+        await passes(broker, 3)
+        with pytest.raises(HoldfastError, match="63 bits of ids of sessions; go on in a new directory"):
+            await broker.producer("orders").open()
+        await broker.admin.create_topic("last")
+        with pytest.raises(HoldfastError, match="63 bits of ids of topics"):
+            await broker.admin.create_topic("others")
+        await broker.admin.create_subscription("orders", "last")
+        with pytest.raises(HoldfastError, match="63 bits of ids of subscriptions"):
+            await broker.admin.create_subscription("orders", "one more")
+
+    on_broker(path, work, **SMALL)
+    on_broker(path, lambda broker: broker.admin.reset("orders", "last", "earliest"), **SMALL)
+
+
+class Wall:
+    """A clock that is where a test puts it."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.now, self.monotonic = now_ns, 0
+
+    def now_ns(self) -> int:
+        return self.now
+
+    def monotonic_ns(self) -> int:
+        return self.monotonic
+
+    async def sleep(self, delay_s: float) -> None:
+        raise NotImplementedError
+
+
+def log_time_stands_still_where_clocks_end() -> None:
+    wall = Wall(LAST_NS - 3 * SECOND)
+    clock = LogClock(wall)
+    stamps = []
+    for _ in range(6):
+        wall.now += SECOND
+        wall.monotonic += SECOND
+        stamps.append(clock.now_ns())
+    assert stamps == [LAST_NS - 2 * SECOND, LAST_NS - SECOND, *[LAST_NS] * 4]
+    wall.now = -5
+    assert clock.now_ns() == 0
+
+
+def a_delay_that_cannot_be_counted_is_misuse(path: Path, delay: float) -> None:
+    async def work(broker: Broker) -> None:
+        async with (
+            broker.consumer("orders", "s", type="shared") as consumer,
+            broker.producer("orders") as producer,
+        ):
+            await producer.send(b"x")
+            message = await consumer.receive(5)
+            with pytest.raises(Misuse, match=r"a delay of .* s before a message comes again; use 0 to 1"):
+                consumer.nack(message, delay)
+            consumer.nack(message, 0.0)
+            assert (await consumer.receive(5)).redelivery_count == 1
+
+    on_broker(path, work, **SMALL)
+
+
+def an_option_beyond_its_range_is_misuse(name: str, value: Any) -> None:
+    """Else housekeeping would fail with it, again and again, in the background."""
+    with pytest.raises(Misuse, match=f"the option {name} is {value}; use 0 to"):
+        BrokerOptions(**{name: value}).require_sound()
+
+
+def a_broker_is_not_opened_with_options_beyond_their_range(path: Path) -> None:
+    async def opened() -> None:
+        async with Broker.open(path, retention_s=1e12):
+            raise AssertionError("it is open")
+
+    with pytest.raises(Misuse, match="the option retention_s is"):
+        asyncio.run(opened())
+    assert not path.exists()

@@ -1,0 +1,109 @@
+"""Brokers without an end to their numbers: the checks of tests/unit/broker/test_limits.py notice each.
+
+Those of the core are in tests/mutants/test_core.py (kit/native_limit_mutants.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Corrupt
+from holdfast.broker import consumer, dispatch_types, log_time
+from holdfast.broker.events import consumer_join, producer_open, subscription_create, topic_create
+from holdfast.broker.options import BrokerOptions
+from holdfast.ledger import ids
+from holdfast.ledger.acks import AckState
+from holdfast.pipeline import archived
+from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
+from tests.kit.broker import limit_checks as checks
+
+Patch = pytest.MonkeyPatch
+
+
+def endless_ids(patch: Patch) -> None:
+    """A counter gives numbers without end: the core takes 64 bits."""
+    for event in (consumer_join, producer_open, subscription_create, topic_create):
+        patch.setattr(event, "require_left", lambda *_: None)
+
+
+def narrow_acks(patch: Patch) -> None:
+    """Acknowledgements keep 32 bits of an ordinal."""
+    original = AckState.ack_ranges
+
+    def ack_ranges(self: AckState, ranges: Any, end: int) -> None:
+        original(self, [(a & 0xFFFFFFFF, b & 0xFFFFFFFF) for a, b in ranges], end)
+
+    patch.setattr(AckState, "ack_ranges", ack_ranges)
+
+
+def endless_clock(patch: Patch) -> None:
+    """Log time goes on behind the year 2262."""
+    patch.setattr(log_time, "LAST_NS", 1 << 70)
+
+
+def any_delay(patch: Patch) -> None:
+    """A delay goes to the core as it is."""
+    for module in (consumer, dispatch_types):
+        patch.setattr(module, "require_delay", lambda _: None)
+
+
+def any_option(patch: Patch) -> None:
+    """Options are believed."""
+    patch.setattr(BrokerOptions, "conflicts", lambda self: [])
+
+
+def unlooked_options(patch: Patch) -> None:
+    """A broker is opened whatever its options say."""
+    patch.setattr(BrokerOptions, "require_sound", lambda self: None)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], Callable[[Path], None]]] = [
+    (endless_ids, checks.the_last_ids),
+    (narrow_acks, checks.the_last_positions_of_a_topic),
+    (endless_clock, lambda _: checks.log_time_stands_still_where_clocks_end()),
+    (any_delay, lambda path: checks.a_delay_that_cannot_be_counted_is_misuse(path, -1.0)),
+    (any_delay, lambda path: checks.a_delay_that_cannot_be_counted_is_misuse(path, 1.9e10)),
+    (any_option, lambda _: checks.an_option_beyond_its_range_is_misuse("retention_s", 1e12)),
+    (unlooked_options, checks.a_broker_is_not_opened_with_options_beyond_their_range),
+]
+
+
+@pytest.mark.parametrize(("mutant", "check"), MUTANTS, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_number_without_an_end_is_noticed(
+    mutant: Callable[[Patch], None],
+    check: Callable[[Path], None],
+    tmp_path: Path,
+    monkeypatch: Patch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    check(tmp_path / "sound")
+    mutant(monkeypatch)
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        check(tmp_path / "broken")
+
+
+def test_runs_ordered_by_name_are_noticed(tmp_path: Path, monkeypatch: Patch) -> None:
+    def numbers(path: Path) -> list[int]:
+        directory = ArchiveDirectory(path, "compacted")
+        with directory.changing():
+            for number in (99_999_999, 100_000_000):
+                reach = Range("aa", number, number + 1)
+                directory.commit(Run(2, "compacted", number, f"run-{number}", "now", {"t": reach}, []))
+            return [run.number for run in directory.runs()]
+
+    assert numbers(tmp_path / "sound") == [99_999_999, 100_000_000]
+    monkeypatch.setattr(archived, "_place", lambda path: path.name)
+    with pytest.raises(Corrupt, match="one is missing"):
+        numbers(tmp_path / "broken")
+
+
+def test_ids_are_checked_where_they_are_given() -> None:
+    """The mutant above replaces what the events call."""
+    for event in (consumer_join, producer_open, subscription_create, topic_create):
+        assert event.require_left is ids.require_left
