@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from holdfast._core import TopicMessage
 from holdfast.broker.consumer import Consumer, Reader, Receiver, Start, SubscriptionType
 from holdfast.broker.producer import Access, Producer
-from holdfast.errors import Closed
+from holdfast.errors import Closed, Misuse
 from holdfast.ledger.ids import MessageId
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Runner:
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._stopped = False
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="holdfast broker", daemon=True)
         self._thread.start()
 
@@ -54,7 +56,14 @@ class Runner:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def __call__(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        """Run it on the loop and wait. Ctrl-C while waiting cancels it there."""
+        """Run it on the loop and wait. Ctrl-C while waiting cancels it there.
+
+        Raises:
+            Misuse: this is a child of the process that opened the broker.
+        """
+        if self.forked:
+            work.close()
+            raise Misuse("the broker was opened before fork(), and its thread is the parent's; use it there")
         if threading.current_thread() is self._thread:
             work.close()
             raise Closed("the blocking broker was called from inside its own loop; use the async form there")
@@ -70,6 +79,21 @@ class Runner:
         except BaseException:
             future.cancel()
             raise
+
+    @property
+    def forked(self) -> bool:
+        """Is this a child of the process that opened the broker?"""
+        return os.getpid() != self._pid
+
+    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the last work, and stop. In a child there is nothing to end: all of it is the parent's."""
+        if self.forked:
+            work.close()
+            return
+        try:
+            self(work)
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         with self._lock:
@@ -92,11 +116,12 @@ class _Blocking:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._run(_leave(self._manager))
+        self.close()
 
     def close(self) -> None:
         """As leaving the `with` block."""
-        self._run(_leave(self._manager))
+        if not self._run.forked:  # a child has nothing to leave
+            self._run(_leave(self._manager))
 
 
 async def _enter(manager: AbstractAsyncContextManager[Answer]) -> Answer:

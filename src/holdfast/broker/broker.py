@@ -99,10 +99,7 @@ class Opening:
     ) -> None:
         assert self._broker is not None
         assert self._runner is not None
-        try:
-            self._runner(self._broker.close())
-        finally:
-            self._runner.stop()
+        self._runner.finish(self._broker.close())
 
 
 class Broker:

@@ -225,7 +225,8 @@ class SystemLock:
         return error
 
     async def is_held(self) -> bool:
-        return all(map(_is_open, self._descriptors, self._files))
+        """Not after it was dropped, by the holder or in a child."""
+        return bool(self._descriptors) and all(map(_is_open, self._descriptors, self._files))
 
     async def release(self) -> None:
         self.drop()
