@@ -292,6 +292,7 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
     ),
     (counted_when_nothing_comes, quota.what_is_deleted_makes_room_on_a_busy_server, {}),
     (what_is_deleted_counts, quota.names_properties_and_schemas_have_a_limit_in_all, {}),
+    (what_is_deleted_counts, quota.what_is_deleted_is_not_held, {}),
     (masks_are_believed, quota.a_false_mask_is_not_kept, {"size": 100}),
     (long_masks_are_dropped, quota.a_true_mask_of_a_large_batch_is_kept, {}),
     (a_seek_believes_masks, quota.a_seek_with_a_false_mask_keeps_nothing, {}),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 Told = Callable[["asyncio.Future[Any]"], None]
 
+_SETTINGS_PER_TOPIC = ("subscriptions_per_topic", "schemas_per_topic")
 GAUGES_MAX = 1000
 """Gauges of single topics that are kept, but for those with something on its way."""
 
@@ -140,7 +141,7 @@ class Quota:
         self.metadata_bytes = 0
         """Of names, properties and schemas, of topics and subscriptions."""
         self._per_topic: dict[tuple[str, int], Gauge] = {}
-        """By setting and topic, while something is on its way there."""
+        """By setting and topic, of topics that are there."""
         self._of_topics: dict[int, int] = {}
         self._of_subscriptions: dict[int, int] = {}
         self._guards: dict[type[Event], Callable[[Any], Told | None]] = {
@@ -263,6 +264,8 @@ class Quota:
         for notice in applied.notices:
             if isinstance(notice, TopicGone):
                 self.metadata_bytes -= self._of_topics.pop(notice.topic, 0)
+                for setting in _SETTINGS_PER_TOPIC:  # a gauge holds what it counts
+                    self._per_topic.pop((setting, notice.topic), None)
             elif isinstance(notice, SubscriptionGone):
                 self.metadata_bytes -= self._of_subscriptions.pop(notice.subscription, 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import http.client
 import json
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from holdfast.broker.events import SchemaAdd, SubscriptionCreate
 from holdfast.errors import LimitReached
 from holdfast.wire.config import Limits
 from holdfast.wire.proto import pulsar_pb2 as pb
+from tests.kit.growth.allocated import allocated_bytes
 from tests.kit.server.cost_world import CostWorld
 from tests.kit.server.wire_raw import Raw, Type, full
 
@@ -141,6 +143,23 @@ def what_is_deleted_makes_room_on_a_busy_server() -> None:
             assert "there are 3 topics" in clients.topic_by_http(3)
             for number in (1, 2):
                 assert clients.ask("DELETE", f"persistent/public/default/h{number}{force}")[0] == 204
+
+
+def what_is_deleted_is_not_held() -> None:
+    """The count of a topic's schemas kept the schemas, of up to a thousand deleted topics."""
+    with CostWorld(limits=Limits()) as world:
+        clients = Clients(world)
+        held = []
+        for number in range(8):
+            assert clients.topic_by_http(0) == ""
+            schema = pb.Schema(name="t", type=pb.Schema.String, schema_data=bytes([number]) * (300 << 10))
+            answer = Type.GET_OR_CREATE_SCHEMA_RESPONSE
+            assert clients.told(Type.GET_OR_CREATE_SCHEMA, answer, topic=full("h0"), schema=schema) == ""
+            assert clients.ask("DELETE", "persistent/public/default/h0?force=true")[0] == 204
+            del schema
+            gc.collect()
+            held.append(allocated_bytes())
+        assert held[-1] - held[2] < 3 * (300 << 10), [each - held[0] for each in held]
 
 
 def many_at_once_are_counted_exactly() -> None:
