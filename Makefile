@@ -82,7 +82,7 @@ explore: build/model/explore ## exhaust the big model spaces and print their siz
 	    test -z "$$HOLDFAST_NIGHTLY" || $(BIN)/python -m tests.kit.queue.kept_spaces --keep build/model/all.json; \
 	    exit $$status; }
 
-torture: build ## kill storms, as many as you like: ARGS="--kills 100000", --broker, --server, --sink, --source
+torture: build ## kill storms, as many as you like: ARGS="--kills 100000", --broker, --server, --sink, --source, --months
 	@$(BIN)/python -m tests.kit.torture $(ARGS)
 
 # What `spark-pipelines` needs beyond the rest; nothing else does, so it is not in requirements.lock.

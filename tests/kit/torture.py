@@ -6,6 +6,7 @@
     python -m tests.kit.torture --server --minutes 30
     python -m tests.kit.torture --sink --minutes 30
     python -m tests.kit.torture --source --minutes 30
+    python -m tests.kit.torture --months --minutes 30
 
 Prints each storm's account and, at the end, the sum. Ends with status 1 at the first fault.
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from tests.kit import nightly, running
 from tests.kit.broker import kills as broker_kills
+from tests.kit.months import torture_months
 from tests.kit.queue import storm
 from tests.kit.server import kills as server_kills
 from tests.kit.slices import NIGHTLY, base
@@ -57,6 +59,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--server", action="store_true", help="on a server, with clients that come back")
     parser.add_argument("--sink", action="store_true", help="on Spark's driver and workers, and the broker")
     parser.add_argument("--source", action="store_true", help="no kills: Spark reads what the client reads")
+    parser.add_argument("--months", action="store_true", help="all comes and goes, and no figure may grow")
+    parser.add_argument("--rounds", type=int, help="with --months: rounds of each plan (default 100)")
     parser.add_argument(
         "--keep", help="with --broker, --server: copy the directory of a storm with faults there"
     )
@@ -70,6 +74,7 @@ def main() -> int:
         "sink": torture_sink,
         "source": torture_source,
         "broker": torture_broker,
+        "months": torture_months,
     }
     torture = next((kinds[kind] for kind in kinds if getattr(options, kind)), torture_queue)
     try:

@@ -6,22 +6,20 @@ and how many calls an acknowledgement takes.
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Callable, Coroutine, Iterator
-from types import FrameType
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.broker.broker import Broker
 from holdfast.broker.events import Ack, DeduplicationExpire
 from holdfast.broker.housekeeping import Housekeeping
 from tests.kit.broker.events import Publish, Rig
 from tests.kit.broker.worlds import SimWorld
+from tests.kit.growth import simulated
+from tests.kit.growth.simulated import DAY_S, calls, snapshot_bytes
 from tests.kit.slices import pick
 
-DAY_S = 24 * 3600.0
 A_DAY = 6
 """Producers of a day, each under a name of its own."""
 AGE_DAYS = 7
@@ -38,15 +36,6 @@ def world() -> Iterator[SimWorld]:
     made = SimWorld(housekeeping_s=6 * 3600.0, snapshot_s=1e9, deduplication_age_s=AGE_DAYS * DAY_S)
     yield made
     made.close(None)
-
-
-def snapshot_bytes(broker: Broker) -> int:
-    return sum(map(len, broker.machine.capture().parts))
-
-
-def objects() -> int:
-    gc.collect()
-    return len(gc.get_objects())
 
 
 def require_flat(values: list[int], what: str, share: float = 0.02) -> None:
@@ -171,6 +160,23 @@ def test_an_outage_that_counts_is_noticed(busy_world: SimWorld, monkeypatch: pyt
         test_an_outage_makes_nothing_old(busy_world)
 
 
+def test_a_new_directory_has_had_no_outage() -> None:
+    """The time before the first frame was taken for an outage of decades: nothing aged for an hour."""
+    world = SimWorld(housekeeping_s=5.0, deduplication_age_s=60.0)
+    broker = world.run(world.open())
+
+    async def work() -> None:
+        await broker.admin.create_topic("t", deduplication=True)
+        async with broker.producer("t", name="guest") as p:
+            await p.send(b"x")
+        await broker.clock.sleep(200)
+
+    world.run(work())
+    (topic,) = broker.topics
+    assert broker.machine.log.sequences(topic) == []
+    world.close(None)
+
+
 def test_an_expiry_is_decided_when_it_is_applied() -> None:
     rig = Rig()
     topic = rig.topic(deduplication=True)
@@ -194,88 +200,14 @@ def test_an_expiry_is_decided_when_it_is_applied() -> None:
 # -- sessions, subscriptions, topics ---------------------------------------------------------------------
 
 
-async def churn(broker: Broker, number: int) -> None:
-    """All that comes and goes in a day."""
-    name = f"topic-{number % 3}"
-    async with broker.producer(name) as p:
-        await p.send_many([b"x"] * 5)
-    for type_ in ("exclusive", "failover", "shared"):
-        kind: Any = type_
-        subscription = f"{type_}-{number}"
-        async with broker.consumer(name, subscription, type=kind, start="earliest") as c:
-            message = await c.receive(timeout=5)
-            c.nack(message, 0.0)
-            await c.ack(await c.receive(timeout=5), receipt=True)
-            await c.seek("earliest")
-        await broker.admin.delete_subscription(name, subscription)
-    async with broker.consumer(name, f"volatile-{number}", durable=False, start="earliest") as c:
-        await c.receive(timeout=5)
-    async with broker.reader(name) as r:
-        await r.read(timeout=5)
-    stage = await broker.stage()
-    await stage.append(name, [b"staged"])
-    if number % 2:
-        await broker.sink_commit("nightly", number, [await stage.close()])
-    else:
-        await stage.drop()
-    await broker.admin.delete_topic(name, force=True)
-
-
-def held(broker: Broker) -> dict[str, int]:
-    """What the tables hold: all of it belongs to something that is there."""
-    state = broker.machine.state
-    return {
-        "topics": len(broker.topics),
-        "states": len(state.topics) + len(state.subscriptions) + len(state.stages) + len(state.sessions),
-        "dispatchers": sum(len(topic.dispatchers) + len(topic.volatile) for topic in broker.topics.values()),
-        "unshown": len(broker.unshown),
-        "waiting": len(broker._waiting),
-        "holding": len(broker._housekeeping._holding),
-        "under way": len(broker._housekeeping._under_way),
-        "room": len(broker.engine._room),
-        "inflight": len(broker.engine._inflight) + len(broker.engine._unheld) + len(broker.engine._sent),
-    }
-
-
-def test_what_comes_and_goes_leaves_nothing(world: SimWorld) -> None:
-    broker = world.run(world.open())
-    sizes: list[int] = []
-    counts: list[int] = []
-    tables: list[dict[str, int]] = []
-
-    async def day(number: int) -> None:
-        await churn(broker, number)
-        await broker.clock.sleep(DAY_S)
-
-    for number in range(pick(test=20, nightly=200)):
-        world.run(day(number))
-        if number >= 10:
-            sizes.append(snapshot_bytes(broker))
-            counts.append(objects())
-            tables.append(held(broker))
-    require_flat(sizes, "the snapshot", 0.05)
-    require_flat(counts, "the number of objects", 0.01)
-    assert all(each == tables[0] for each in tables), tables
-    broker.machine.check()
+def test_what_comes_and_goes_leaves_nothing(tmp_path: Path) -> None:
+    """Days of `simulated.Days`; as many as you like with `make torture ARGS=--months`."""
+    run = simulated.months(tmp_path, range(pick(test=9, nightly=200)), warm_up=4)
+    run.require_level()
+    assert {"snapshot", "objects", "calls of a day", "files", "sinks", "states"} < {*run.values}
 
 
 # -- cost ------------------------------------------------------------------------------------------------
-
-
-def calls(work: Callable[[], Any]) -> int:
-    """Python calls that it takes, resumed generators included."""
-    count = 0
-
-    def seen(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(seen)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def calls_of_acks(world: SimWorld, idle: int) -> int:

@@ -52,7 +52,7 @@ class Housekeeping:
 
     def start(self) -> None:
         log_time, now_ns = self._broker.machine.log.time, self._broker.engine.log_clock.now_ns()
-        self._outage_ns = max(0, now_ns - log_time)
+        self._outage_ns = max(0, now_ns - log_time) if log_time else 0  # a new directory has had none
         self._grace_ends_ns = self._broker.clock.monotonic_ns() + int(GRACE_S * 1e9)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="housekeeping")
 
