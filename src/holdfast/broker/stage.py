@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast._core import encode_messages
-from holdfast.broker.events import StageAppend, Staged, StageDrop
+from holdfast.broker.events import StageAppend, Staged, StageDrop, stage_digest
 from holdfast.broker.producer import cut_run
-from holdfast.errors import Closed
+from holdfast.errors import Closed, Corrupt
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -70,6 +70,7 @@ class Stage:
 
         Raises:
             NoSpace: the disk is full; the stage is as it was.
+            Corrupt: an earlier append was cancelled, and has happened all the same.
         """
         broker = self._broker
         async with self._order:
@@ -80,13 +81,19 @@ class Stage:
                 run = cut_run(data, start, topic)
                 start += len(run)
                 await broker.admit(sum(map(len, run)))
-                before = self._parts.get(where)
-                at = 0 if before is None else before.count
+                before = self._parts.get(where, Staged(0, 0))
+                at = before.count
                 now_ms = broker.clock.now_ns() // 1_000_000
                 entries = encode_messages(
                     run, "stage", at, now_ms, key=key, properties=properties, batch=batch
                 )
-                self._parts[where] = await broker.engine.submit(StageAppend(self.id, where, at, entries))
+                staged = await broker.engine.submit(StageAppend(self.id, where, at, entries))
+                if staged != Staged(at + len(entries), stage_digest(entries, before.digest)):
+                    raise Corrupt(
+                        f"stage {self.id.hex()} holds entries for {topic} of an append that was cancelled; "
+                        "drop the stage, and stage the batch again"
+                    )
+                self._parts[where] = staged
 
     async def close(self) -> StageReceipt:
         """Nothing more is added. The receipt for `Broker.sink_commit`."""

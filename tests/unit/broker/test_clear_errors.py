@@ -13,7 +13,7 @@ import pytest
 from holdfast.broker import Broker, acking
 from holdfast.broker.engine import Engine
 from holdfast.broker.machine import Machine
-from holdfast.errors import Closed, HoldfastError, Misuse
+from holdfast.errors import Closed, Corrupt, HoldfastError, Misuse
 from holdfast.group import LocalGroup, Position, SystemClock, View
 from tests.kit.broker.brokers import on_broker
 
@@ -33,6 +33,27 @@ def test_a_delay_that_is_none(tmp_path: Path) -> None:
                     c.nack(message, delay)
             c.nack(message, 0)
             await c.ack(await c.receive(timeout=5))
+
+    on_broker(tmp_path, work)
+
+
+def test_an_append_after_one_that_was_cancelled(tmp_path: Path) -> None:
+    """The broker would take it for the same one, asked again, and keep the other's messages."""
+
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("t")
+        stage = await broker.stage()
+        given_up = asyncio.ensure_future(stage.append("t", [b"given up"]))
+        while not broker.engine._futures:  # it is submitted
+            await asyncio.sleep(0)
+        given_up.cancel()
+        with pytest.raises(Corrupt, match="stage the batch again"):
+            await stage.append("t", [b"another"])
+        await stage.drop()
+        again = await broker.stage()
+        await again.append("t", [b"another"])
+        assert await broker.sink_commit("k", 1, [await again.close()])
+        assert [each.data for each in await broker.admin.examine("t", count=9)] == [b"another"]
 
     on_broker(tmp_path, work)
 
