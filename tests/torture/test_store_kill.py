@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import _core
-from holdfast.errors import NotFound
+from holdfast.errors import Locked, NotFound
 from holdfast.ledger.backup import backup, restore
 from holdfast.ledger.doctor import examine
 from holdfast.ledger.layout import JOURNAL, PAGE
@@ -206,6 +206,40 @@ def test_death_in_a_new_directory(start: Start, unused: Prepared, tmp_path: Path
     world = unused.copy(tmp_path / "data")
     assert die(start, world.path, point, 1) == 0
     world.live(close=False)
+    account(world)
+
+
+# -- stopped ------------------------------------------------------------------------------------------
+
+
+def stopping(path: str, point: str) -> None:
+    from holdfast import _core
+    from tests.kit.ledger import store_kill
+
+    _core.arm(point, "stop", 1)
+    store_kill.run(path)
+    tell("survived")
+
+
+@pytest.mark.nightly  # in `make test`: the lock of a living process (tests/process/group/test_disk.py)
+@pytest.mark.parametrize("point", [*WRITER, *STORE, *RECOVER])
+def test_a_stopped_owner_keeps_its_directory(
+    start: Start, used: Prepared, tmp_path: Path, point: str
+) -> None:
+    """Stopped is not dead: nobody else opens, examines or copies it; then it goes on as if nothing was."""
+    world = used.copy(tmp_path / "data")
+    owner = start(stopping, str(world.path), point)
+    owner.wait_stopped()
+    for attempt in (
+        lambda: examine(world.path),
+        lambda: backup(world.path, tmp_path / "copy"),
+        lambda: world.live(check=False),
+    ):
+        with pytest.raises(Locked, match=f"process {owner.pid} "):
+            attempt()
+    owner.go_on()
+    assert owner.hear(timeout=60) == "survived"
+    owner.wait()
     account(world)
 
 

@@ -127,6 +127,21 @@ def test_names_are_judged_the_same_by_every_python() -> None:
     assert verdicts(tenant_name) == verdicts(by_ranges_or_ascii)
 
 
+class Printable:
+    """A mutant's rule: what this Python's tables call printable."""
+
+    @staticmethod
+    def fullmatch(text: str) -> bool:
+        return bool(text) and text.isprintable()
+
+
+def test_names_judged_by_tables_of_python_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault, brought back."""
+    monkeypatch.setattr(names, "_NAME", Printable)
+    with pytest.raises(AssertionError):
+        test_names_are_judged_the_same_by_every_python()
+
+
 def test_names_that_were_taken_before_are_taken() -> None:
     """A journal of before must be accepted again: what could be printed is still a name."""
     for code in CODES:

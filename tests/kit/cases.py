@@ -1,0 +1,348 @@
+"""What a long life found, and the mutants that bring each fault back; docs/testing.md has the table of it.
+
+`tests/repo/test_cases.py` compares the two, and finds every name that is written here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CORE = "tests/kit/native_mutants.py"
+EXPLORED = "tests/kit/queue/mutants.py"
+SANITISED = "tests/process/core/test_bindings_sanitised.py"
+COST = "tests/mutants/test_cost.py"
+WAYS = "tests/mutants/test_ways.py"
+INTERFERENCE = "tests/mutants/test_interference.py"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Mutants of one fault: where they are planted, and what notices them."""
+
+    case: str
+    fault: str
+    mutants: tuple[str, ...]
+    planted: str
+    caught: tuple[str, ...]
+    """Files of tests, and functions in them."""
+
+    def line(self) -> str:
+        names = ", ".join(f"`{each}`" for each in self.mutants)
+        tests = ", ".join(f"`{each.removeprefix('tests/')}`" for each in self.caught)
+        return f"| {self.case} | {self.fault} | {names} | {tests} |"
+
+
+ROWS = (
+    Row(
+        "1",
+        "marks keep a few bits of the lap: the queue dies after 65,536 laps",
+        ("lap-of-8-bits", "lap-of-16-bits", "lap-of-32-bits", "lap-of-48-bits"),
+        EXPLORED,
+        ("tests/mutants/test_queue.py::test_mutant_is_caught",),
+    ),
+    Row(
+        "2",
+        "what a get takes stands in memory that threads share (nightly: the compiler)",
+        ("got-shared",),
+        "tests/mutants/test_queue_bindings.py",
+        ("tests/process/queue/test_threads_buried.py::test_each_message_once",),
+    ),
+    Row(
+        "2",
+        "the same, one layer below (nightly)",
+        ("taken-shared",),
+        SANITISED,
+        ("tests/unit/queue/test_points_threads.py::test_the_same_object",),
+    ),
+    Row(
+        "3",
+        "a lock is believed through a number that is another file's",
+        ("lock-believed", "no-signature", "strangers-closed"),
+        CORE,
+        ("native/tests/test_participants.cpp",),
+    ),
+    Row(
+        "4",
+        "a stopped recoverer, or joiner, keeps what the dead left",
+        ("recoverer-alone", "joiner-alone"),
+        CORE,
+        ("native/tests/test_participants.cpp",),
+    ),
+    Row(
+        "5",
+        "redelivery counts that are too low",
+        ("count-not-kept", "count-aba", "count-given-back"),
+        EXPLORED,
+        ("tests/mutants/test_queue.py::test_mutant_is_caught",),
+    ),
+    Row(
+        "5",
+        "recovery raises a count before the exchange that may fail",
+        ("count-before-the-swap",),
+        CORE,
+        ("native/tests/test_queue_life.cpp",),
+    ),
+    Row(
+        "6",
+        "a change of the layout that the fingerprint misses",
+        ("states-swapped", "mark-without-known", "lap-moved", "side-swapped", "params-moved"),
+        "tests/mutants/test_queue_layout.py",
+        ("tests/mutants/test_queue_layout.py::test_a_change_of_the_layout_changes_the_fingerprint",),
+    ),
+    Row(
+        "6",
+        "contention is called damage, and damage contention",
+        ("contention-is-damage", "damage-is-contention"),
+        CORE,
+        ("native/tests/test_queue_life.cpp",),
+    ),
+    Row(
+        "6",
+        "a stall limit below the time of a copy",
+        ("limit-not-doubled", "limit-forgotten", "fences-are-deliveries"),
+        CORE,
+        ("native/tests/test_queue_life.cpp",),
+    ),
+    Row(
+        "7",
+        "a restart lets an old acknowledgement undo a reset",
+        ("reset_known_in_memory_alone",),
+        "tests/kit/broker/mutants.py",
+        ("tests/mutants/test_broker.py::test_the_model_notices",),
+    ),
+    Row(
+        "8",
+        "later sends pass earlier ones that wait for the disk",
+        ("room_that_lets_newcomers_pass", "wake_all", "Open"),
+        "tests/unit/broker/test_back_pressure.py",
+        ("tests/unit/broker/test_back_pressure.py::test_the_faults_are_noticed",),
+    ),
+    Row(
+        "9",
+        "frames have the time of the wall clock",
+        ("test_without_the_bound_it_is_noticed",),
+        "tests/simulation/test_clocks.py",
+        ("tests/simulation/test_clocks.py::test_a_frame_of_a_clock_a_year_ahead_stops_nothing",),
+    ),
+    Row(
+        "10",
+        "a consumer that failed to open leaves a ghost",
+        ("open_without_undoing", "add_without_undoing"),
+        "tests/unit/broker/test_opening.py",
+        ("tests/unit/broker/test_opening.py::test_a_failure_behind_the_join_leaves_no_ghost",),
+    ),
+    Row(
+        "11",
+        "log time moves with frames that the journal does not keep",
+        ("time-of-every-frame",),
+        CORE,
+        ("native/tests/test_log.cpp",),
+    ),
+    Row(
+        "11",
+        "names are judged by tables of the Python version",
+        ("Printable",),
+        "tests/unit/broker/test_apply_alone.py",
+        ("tests/unit/broker/test_apply_alone.py::test_names_are_judged_the_same_by_every_python",),
+    ),
+    Row(
+        "12",
+        "consumers wait at a damaged entry without a word, or are not told where it is",
+        ("silent", "nameless"),
+        "tests/unit/broker/test_damage.py",
+        ("tests/unit/broker/test_damage.py::test_a_consumer_gets_the_error",),
+    ),
+    Row(
+        "12",
+        "a skip that is not counted, or keeps the cursor",
+        ("skip_uncounted", "skip_that_stays"),
+        "tests/unit/broker/test_damage.py",
+        ("tests/unit/broker/test_damage.py::test_by_choice_it_is_left_out_and_counted",),
+    ),
+    Row(
+        "12",
+        "an index that a batch does not have is believed",
+        ("test_a_broker_that_believes_an_index_is_noticed",),
+        "tests/unit/broker/test_clear_errors.py",
+        ("tests/unit/broker/test_clear_errors.py::test_an_index_that_a_batch_does_not_have",),
+    ),
+    Row(
+        "12",
+        "a state transfer that fails without a word",
+        ("catch_up_without_a_word",),
+        "tests/unit/broker/test_clear_errors.py",
+        ("tests/unit/broker/test_clear_errors.py::test_a_state_transfer_that_fails_ends_the_member",),
+    ),
+    Row(
+        "12",
+        "half of a surrogate pair is Python's error (nightly: the compiler)",
+        ("half-a-pair-as-python-says",),
+        "tests/mutants/test_queue_bindings.py",
+        ("tests/unit/broker/test_clear_errors.py::test_text_that_is_none",),
+    ),
+    Row(
+        "12",
+        "names of producers stay for ever",
+        ("test_names_that_stay_are_noticed",),
+        "tests/simulation/test_growth.py",
+        ("tests/simulation/test_growth.py::test_names_of_producers_are_forgotten_by_age",),
+    ),
+    Row(
+        "12",
+        "each acknowledgement looks at all subscriptions",
+        ("test_a_look_at_all_subscriptions_is_noticed",),
+        "tests/simulation/test_growth.py",
+        (
+            "tests/simulation/test_growth.py::test_an_acknowledgement_costs_the_same_beside_idle_subscriptions",
+        ),
+    ),
+    Row(
+        "13",
+        "the simulated writer has an order of its own",
+        ("test_a_writer_of_another_order_is_noticed",),
+        "tests/conformance/test_write_order.py",
+        ("tests/conformance/test_write_order.py::test_both_writers_leave_the_same",),
+    ),
+    Row(
+        "14",
+        "requests run at once, and look at everything",
+        ("all_at_once", "lists_of_old", "readers_are_looked_for", "in_one_go"),
+        COST,
+        (f"{COST}::test_it_is_noticed",),
+    ),
+    Row(
+        "14",
+        "half frames stay, have no limit, or all the time",
+        ("half_frames_stay", "nobody_is_refused", "any_pace_will_do"),
+        COST,
+        (f"{COST}::test_it_is_noticed",),
+    ),
+    Row(
+        "14",
+        "durable state has no quota, and masks are believed",
+        ("no_quota", "masks_are_believed", "any_number_of_parts"),
+        COST,
+        (f"{COST}::test_it_is_noticed",),
+    ),
+    Row(
+        "14",
+        "a page of metrics for each, bodies that take all places",
+        ("a_page_each", "a_page_in_one_go", "bodies_take_places", "health_waits_in_line"),
+        "tests/mutants/test_http_cost.py",
+        ("tests/mutants/test_http_cost.py::test_it_is_noticed",),
+    ),
+    Row(
+        "15",
+        "a command that costs more than its bytes allow",
+        ("parts_one_by_one", "stats_look_for_readers", "reasons_repeat_names"),
+        "tests/mutants/test_asymmetry.py",
+        ("tests/mutants/test_asymmetry.py::test_it_is_noticed",),
+    ),
+    Row(
+        "16",
+        "offline consumers are called stuck",
+        ("offline_is_stuck", "nothing_is_stuck"),
+        "tests/mutants/test_stuck.py",
+        ("tests/mutants/test_stuck.py::test_it_is_noticed",),
+    ),
+    Row(
+        "17",
+        "latency by the producer's clock, clamped",
+        ("producers_clock", "clamped", "unsaid"),
+        "tests/spark/test_latency_mutants.py",
+        ("tests/spark/test_latency_mutants.py::test_each_is_noticed",),
+    ),
+    Row(
+        "18",
+        "payloads that repeat; options of tables; workers too small; ids that are not unique",
+        ("payloads_repeat", "properties_are_options", "never_a_word", "ids_of_entries"),
+        WAYS,
+        (f"{WAYS}::test_each_is_noticed",),
+    ),
+    Row(
+        "18",
+        "each side takes one scheme of addresses",
+        ("test_a_source_that_takes_one_scheme_is_noticed", "test_a_sink_that_takes_one_scheme_is_noticed"),
+        WAYS,
+        ("tests/kit/spark/ways.py::check_one_address",),
+    ),
+    Row(
+        "18",
+        "positions are counted as messages",
+        ("test_positions_counted_as_messages_are_noticed",),
+        "tests/spark/test_compact_counts.py",
+        ("tests/spark/test_compact_counts.py::test_messages_of_batches_are_counted",),
+    ),
+    Row(
+        "ends",
+        "fields that end, or wrap",
+        ("positions-without-end", "returns-in-order"),
+        EXPLORED,
+        ("tests/mutants/test_queue.py::test_mutant_is_caught",),
+    ),
+    Row(
+        "files",
+        "a lock that `rm` takes away, or that is believed",
+        ("a_lock_of_its_file_alone", "a_lock_is_believed"),
+        INTERFERENCE,
+        ("tests/unit/broker/test_interference.py",),
+    ),
+    Row(
+        "files",
+        "a journal that is gone is written to",
+        ("a_journal_is_believed", "no_snapshot_follows", "the_old_place_is_kept", "names_are_believed"),
+        INTERFERENCE,
+        ("tests/unit/broker/test_interference.py",),
+    ),
+    Row(
+        "files",
+        "a ledger that is gone",
+        ("nothing_is_rescued", "what_is_gone_is_not_told"),
+        INTERFERENCE,
+        ("tests/unit/broker/test_interference.py",),
+    ),
+    Row(
+        "files",
+        "the core's writer does not look",
+        ("removed-unseen", "number-believed"),
+        CORE,
+        ("native/tests/test_writer.cpp",),
+    ),
+    Row(
+        "files",
+        "local ingest does not look",
+        (
+            "test_a_broker_that_does_not_look_after_its_queues_is_noticed",
+            "test_a_broker_that_is_not_found_is_noticed",
+        ),
+        "tests/process/ingest/test_interference.py",
+        ("tests/process/ingest/test_interference.py::test_ingest_goes_on",),
+    ),
+    Row(
+        "forks",
+        "a child shares the mapping, or uses its parent's writer",
+        ("child-shares", "thread-in-child"),
+        CORE,
+        ("native/tests/test_participants.cpp", "native/tests/test_writer_ledgers.cpp"),
+    ),
+    Row(
+        "threads",
+        "an order that is too weak",
+        ("commit-relaxed", "settle-relaxed"),
+        "tests/process/core/test_thread_sanitizer.py",
+        ("tests/process/core/test_thread_sanitizer.py::test_a_weakened_order_is_seen",),
+    ),
+    Row(
+        "threads",
+        "a plain access, the GIL or a lock forgotten (nightly: the compiler)",
+        ("spin-plain", "put-without-gil", "push-unlocked", "poll-unlocked"),
+        SANITISED,
+        (f"{SANITISED}::test_a_race_is_seen",),
+    ),
+)
+
+
+def table() -> str:
+    """Return the rows as docs/testing.md has them."""
+    head = ["| case | the fault | mutants that bring it back | caught by |", "|---|---|---|---|"]
+    return "\n".join([*head, *(row.line() for row in ROWS)])
