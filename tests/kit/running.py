@@ -75,3 +75,7 @@ def left(wanted: Callable[[Note], bool]) -> list[Note]:
 def forget() -> None:
     """Remove what an earlier night left."""
     left(lambda note: True)
+    for path in folder().glob("*"):
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()  # of a process that ended between two storms
