@@ -49,7 +49,8 @@ test: ## a slice of everything: environment, build, linters, explorer, all folde
 	@.ci/stages venv build lint explore-slice pytest
 
 nightly: ## everything, at any length, with other seeds every night; installs the tools that it needs
-	@.ci/nightly
+	@mkdir -p build; flock --nonblock --close --conflict-exit-code 75 build/nightly.lock .ci/nightly; status=$$?; \
+	    test $$status != 75 || echo "make nightly: another one is at work in this checkout; wait for its end" >&2; exit $$status
 
 pytest: build/.built
 	@$(PYTEST) $(ARGS)
@@ -68,10 +69,12 @@ format: venv ## rewrite the sources as the linters want them
 	$(BIN)/ruff format
 	$(if $(NATIVE),$(BIN)/clang-format -i $(NATIVE))
 
+# One at a time, also beside the tests that build it (tests/kit/queue/mutants.py).
 build/model/explore: $(VENV)/.locked FORCE
-	@test -f build/model/build.ninja || \
+	@mkdir -p build/model
+	@test -f build/model/build.ninja || flock build/model/lock \
 	    $(CMAKE) -S . -B build/model -G Ninja -DHOLDFAST_MODEL=ON -DCMAKE_BUILD_TYPE=Release > /dev/null
-	@$(CMAKE) --build build/model
+	@flock build/model/lock $(CMAKE) --build build/model
 
 explore-slice: build/model/explore
 	@also=$$($(BIN)/python -m tests.kit.queue.kept_spaces) && \

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 import re
 import signal
@@ -125,3 +127,16 @@ def test_a_night_that_is_no_number(variable: str, given: str, monkeypatch: pytes
     if variable == "HOLDFAST_NIGHT":
         with pytest.raises(ValueError, match="HOLDFAST_NIGHT="):
             slices.base()
+
+
+def test_a_second_night_in_one_checkout_is_refused() -> None:
+    """Both would build and fuzz in the same folders."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build/nightly.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = os.environ | {
+            "HOLDFAST_MINUTES": "x"
+        }  # would end it at once, should the lock be overlooked
+        done = subprocess.run(["make", "nightly"], cwd=ROOT, env=refused, capture_output=True, text=True)
+    assert "another one is at work in this checkout" in done.stderr, done.stderr
+    assert done.returncode != 0
