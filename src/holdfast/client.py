@@ -153,7 +153,7 @@ class Client:
 
     def sink_commit_at(self, key: str, batch: int, receipts: Sequence[StageReceipt]) -> tuple[bool, int]:
         """The same, and the newest batch that the sink has published."""
-        command = pb.CommandSinkCommit(key=key, batch=batch)
+        command = pb.CommandSinkCommit(key=key, batch=_counted(batch, "batch"))
         for receipt in receipts:
             for stage, topic, count, digest in receipt.encode():
                 command.parts.add(stage=stage, topic_id=topic, count=count, digest=digest)
@@ -200,8 +200,8 @@ class Client:
         command = pb.CommandProgressAdvance(
             topic=topic,
             subscription=subscription,
-            to=to,
-            reset_number=reset_number,
+            to=_counted(to, "to"),
+            reset_number=_counted(reset_number, "reset_number"),
             incarnation=incarnation,
         )
         return _progress(self._call("progress_advance", command))
@@ -428,6 +428,17 @@ def _pieces(data: Iterable[bytes], batch: int, most: int | None = None) -> Itera
         size += len(each)
     if piece:
         yield piece
+
+
+def _counted(number: int, name: str) -> int:
+    """Check a number that a command carries in 64 bits.
+
+    Raises:
+        Misuse: it does not fit.
+    """
+    if not 0 <= number < 1 << 64:
+        raise Misuse(f"{name} is {number}; a command carries 0 to 2^64-1")
+    return number
 
 
 def _progress(answer: pb.BaseCommand) -> Progress:

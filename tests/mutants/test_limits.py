@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import Corrupt
+from holdfast._core import encode_deliveries
 from holdfast.broker import consumer, dispatch_types, log_time
 from holdfast.broker.events import consumer_join, producer_open, subscription_create, topic_create
 from holdfast.broker.options import BrokerOptions
@@ -20,7 +22,12 @@ from holdfast.ledger import ids
 from holdfast.ledger.acks import AckState
 from holdfast.pipeline import archived
 from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
+from holdfast.wire import sink
+from holdfast.wire.http import messages
 from tests.kit.broker import limit_checks as checks
+from tests.kit.server import limit_checks as server_checks
+from tests.kit.server.cost_world import CostWorld
+from tests.kit.server.limit_checks import NUMBER_MAX, WORD, topics
 
 Patch = pytest.MonkeyPatch
 
@@ -107,3 +114,43 @@ def test_ids_are_checked_where_they_are_given() -> None:
     """The mutant above replaces what the events call."""
     for event in (consumer_join, producer_open, subscription_create, topic_create):
         assert event.require_left is ids.require_left
+
+
+# -- the server ----------------------------------------------------------------------------------------
+
+
+def narrow_epoch(patch: Patch) -> None:
+    """An epoch of a consumer has 63 bits."""
+
+    def encode(consumer_id: int, batch: Any, epoch: int | None = None) -> bytes:
+        if epoch is not None and epoch > NUMBER_MAX:
+            raise TypeError("incompatible function arguments")
+        return encode_deliveries(consumer_id, batch, epoch)
+
+    patch.setattr(sink, "encode_deliveries", encode)
+
+
+def any_date(patch: Patch) -> None:
+    """Every time is a date."""
+    patch.setattr(messages, "moment", lambda time_ns: datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat())
+
+
+@pytest.mark.parametrize("mutant", [narrow_epoch, any_date])
+def test_a_server_that_takes_fewer_bits_is_noticed(
+    mutant: Callable[[Patch], None], monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    def check(world: CostWorld, patience_s: float) -> None:
+        with world.raw() as raw:
+            server_checks.an_epoch_of_a_consumer_comes_back(raw, next(topics), WORD, patience_s)
+        with world.raw() as raw:
+            server_checks.a_number_of_a_message_is_delivered_and_shown(
+                world, raw, next(topics), "event_time", WORD
+            )
+
+    with CostWorld() as world:
+        check(world, 10.0)
+        mutant(monkeypatch)
+        with pytest.raises((AssertionError, TimeoutError)):
+            check(world, 0.3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,7 @@ from holdfast.broker.machine import Machine
 from holdfast.broker.producer import SEQUENCE_MAX
 from holdfast.group import Member
 from holdfast.ledger.acks import AckState
+from holdfast.ledger.doctor import examine
 from holdfast.ledger.ids import NUMBER_MAX, MessageId
 from tests.kit.broker import limit_checks as checks
 from tests.kit.broker.brokers import on_broker
@@ -74,6 +76,42 @@ def test_the_last_event_and_the_last_ledger(tmp_path: Path, age: Age, words: str
 
 def test_the_last_ids(tmp_path: Path) -> None:
     checks.the_last_ids(tmp_path / "data")
+
+
+@pytest.mark.parametrize("bits", [16, 31, 32, 53, 62])
+def test_a_broker_passes_the_end_of_narrower_numbers(tmp_path: Path, bits: int) -> None:
+    """Whatever is kept in fewer bits would be seen: messages go through, over a crash and a restart."""
+    edge = (1 << bits) - 4
+    age = Age(edge - 8, edge + 3, edge, edge + 1, edge + 3, view=edge + 3, sequence=edge)
+    path, crashed = age.make(tmp_path / "data"), tmp_path / "crashed"
+    sent: list[MessageId] = []
+
+    async def first(broker: Broker) -> None:
+        await broker.admin.create_subscription("orders", "all", "earliest")
+        await passes(broker, 8, sent)
+        await broker.admin.roll("orders")
+        await passes(broker, 2, sent)
+        # As a kill would leave it: the journal first, ledgers that are ahead of it are cut.
+        shutil.copytree(path, crashed, ignore=shutil.ignore_patterns("ledgers", "lock", "spare*"))
+        shutil.copytree(path / "ledgers", crashed / "ledgers")
+
+    async def again(broker: Broker) -> None:
+        async with broker.consumer("orders", "all", type="shared") as consumer:
+            got = await consumer.receive_many(100, 5)
+            while len(got) < len(sent):
+                got += await consumer.receive_many(100, 5)
+            assert [message.id for message in got] == sent
+            assert [message.ordinal for message in got] == list(range(edge, edge + len(sent)))
+            await consumer.ack_many(got[1::2], receipt=True)
+            await consumer.seek(got[5].id)
+            assert (await consumer.receive(5)).id == sent[5]
+        await passes(broker, 4)
+
+    on_broker(path, first, **SMALL)
+    for where in (crashed, path):
+        on_broker(where, again, **SMALL)
+        on_broker(where, passes, **SMALL)
+        assert examine(where).faults == []
 
 
 def test_the_last_sequence_of_a_producer(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import HoldfastError, Misuse, _core
 from holdfast._core import Dispatch, Frame, Log, TopicView, TopicViewReader, WireReader, crc32c
+from holdfast.client import Client
 from holdfast.ingest.account import Account
 from holdfast.ledger.ids import NUMBER_MAX
 from holdfast.wire.flight.link import FRAME_BYTES_MAX, HEAD, Ask, frame, frame_size
@@ -353,3 +354,14 @@ def test_messages_between_the_server_and_flight_have_a_largest_size() -> None:
     with pytest.raises(Misuse, match="a frame of"):
         frame(Ask(WORD, "x" * FRAME_BYTES_MAX, []))
     assert len(frame(Ask(WORD, None, []))) > HEAD.size
+
+
+@pytest.mark.parametrize("number", [-1, WORD + 1])
+def test_numbers_that_no_command_carries_are_named(number: int) -> None:
+    with Client("holdfast://127.0.0.1:1") as client:
+        with pytest.raises(Misuse, match=f"batch is {number}; a command carries 0 to"):
+            client.sink_commit("k", number, [])
+        with pytest.raises(Misuse, match=f"to is {number}"):
+            client.advance("t", "s", number, 0)
+        with pytest.raises(Misuse, match=f"reset_number is {number}"):
+            client.advance("t", "s", 0, number)

@@ -6,32 +6,27 @@ docs/reference/limits.md names the fields. Whatever a client sends, it is answer
 from __future__ import annotations
 
 import http.client
-import itertools
 import json
 import logging
 import struct
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from holdfast import BadConfiguration, _core
+from holdfast import BadConfiguration
 from holdfast.wire.config import ServedBroker
 from holdfast.wire.http.stats import moment
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.settings import load
+from tests.kit.server import limit_checks as checks
 from tests.kit.server.cost_world import CostWorld
+from tests.kit.server.limit_checks import NUMBER_MAX, SEQUENCE_MAX, WORD, asked, entry, topics
 from tests.kit.server.wire_raw import Raw, Type, full, id_of
 
-NUMBER_MAX = (1 << 63) - 1
-SEQUENCE_MAX = NUMBER_MAX - 1
-WORD = (1 << 64) - 1
 EXTREMES = ((1 << 32) - 1, SEQUENCE_MAX, NUMBER_MAX, NUMBER_MAX + 1, WORD)
 """Of a field of 64 bits."""
-
-topics = (f"topic-{number}" for number in itertools.count())
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +53,6 @@ def raw(world: CostWorld) -> Raw:
 @pytest.fixture
 def topic() -> str:
     return next(topics)
-
-
-def entry(count: int = 0, **fields: Any) -> bytes:
-    """One message, or a batch of that many, with these fields in its metadata."""
-    one = pb.SingleMessageMetadata(payload_size=1).SerializeToString()
-    payload = (struct.pack(">I", len(one)) + one + b"x") * count or b"x"
-    known: dict[str, Any] = {"producer_name": "p", "sequence_id": 1, "publish_time": 1}
-    if count:
-        known["num_messages_in_batch"] = count
-    metadata = pb.MessageMetadata(**{**known, **fields}).SerializeToString()
-    rest = struct.pack(">I", len(metadata)) + metadata + payload
-    return struct.pack(">HI", 0x0E01, _core.crc32c(rest)) + rest
 
 
 # -- SEND ----------------------------------------------------------------------------------------------
@@ -115,20 +98,7 @@ METADATA = [
 def test_every_number_of_a_message_is_delivered_and_shown(
     world: CostWorld, raw: Raw, topic: str, field: str, value: int
 ) -> None:
-    """To consumers, and to administrators: a time beyond the year 9999 has no date."""
-    raw.produce(topic)
-    raw.tell(Type.SEND, entry(**{field: value}), producer_id=1, sequence_id=1)
-    raw.expect(Type.SEND_RECEIPT)
-    raw.subscribe(topic)
-    raw.flow(1)
-    raw.messages(1)
-    status, headers, _ = asked(world, "GET", f"/persistent/public/default/{topic}/ledger/1/entry/0")
-    assert status in (200, 404)  # ledgers are counted over all topics
-    for path in (f"{topic}/subscription/s/position/1", f"{topic}/examinemessage?messagePosition=1"):
-        status, headers, _ = asked(world, "GET", f"/persistent/public/default/{path}")
-        assert status == 200, path
-        if field in ("publish_time", "event_time"):
-            assert headers[f"X-Pulsar-{field.replace('_', '-')}"] == str(WORD)
+    checks.a_number_of_a_message_is_delivered_and_shown(world, raw, topic, field, value)
 
 
 def test_times_are_dates_up_to_the_year_9999() -> None:
@@ -187,14 +157,7 @@ def test_every_time_can_be_sought(raw: Raw, topic: str, time_ms: int) -> None:
 
 @pytest.mark.parametrize("epoch", EXTREMES)
 def test_every_epoch_of_a_consumer_comes_back(raw: Raw, topic: str, epoch: int) -> None:
-    """A consumer with an epoch of more than 63 bits was sent nothing, and not told why."""
-    raw.publish(topic, 1)
-    raw.subscribe(topic, consumer_epoch=epoch)
-    raw.flow(1)
-    assert raw.expect(Type.MESSAGE).consumer_epoch == epoch
-    raw.tell(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1, consumer_epoch=WORD)
-    raw.flow(1)
-    assert raw.expect(Type.MESSAGE).consumer_epoch == WORD
+    checks.an_epoch_of_a_consumer_comes_back(raw, topic, epoch)
 
 
 def test_permits_of_32_bits_again_and_again(raw: Raw, topic: str) -> None:
@@ -255,18 +218,6 @@ def test_every_number_of_a_stage_is_taken_or_refused(raw: Raw, topic: str, numbe
 
 
 # -- HTTP ----------------------------------------------------------------------------------------------
-
-
-def asked(world: CostWorld, method: str, path: str, body: Any = None) -> tuple[int, Any, bytes]:
-    """(status, headers, body) of a request to the administration."""
-    channel = http.client.HTTPConnection("127.0.0.1", world.http.port or 0, timeout=10)
-    data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-    try:
-        channel.request(method, f"/admin/v2{path}", data, {"Content-Type": "application/json"})
-        answer = channel.getresponse()
-        return answer.status, answer.headers, answer.read()
-    finally:
-        channel.close()
 
 
 BEYOND = (NUMBER_MAX, NUMBER_MAX + 1, 1 << 80)
