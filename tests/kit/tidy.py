@@ -6,9 +6,11 @@ tests/repo/test_tidy.py runs every rule over the repository, and over a small ba
 from __future__ import annotations
 
 import ast
+import io
 import re
 import shutil
 import subprocess
+import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -199,6 +201,63 @@ def reads_clock(node: ast.AST) -> bool:
     """Tell whether an expression is a call like `time.monotonic()`."""
     called = node.func if isinstance(node, ast.Call) else None
     return isinstance(called, ast.Attribute) and called.attr.removesuffix("_ns") in CLOCKS
+
+
+def comments_at(tree: Tree, path: str) -> dict[int, str]:
+    """Return the comments of a Python file by line; lines of nothing but comment are joined downwards."""
+    found: dict[int, str] = {}
+    for token in tokenize.generate_tokens(io.StringIO(tree.text(path)).readline):
+        if token.type == tokenize.COMMENT:
+            whole = token.line.lstrip().startswith("#")
+            line = token.start[0]
+            found[line] = (found.get(line - 1, "") + " " if whole else "") + token.string.lstrip("# ")
+    return found
+
+
+def nightly_without_another(tree: Tree) -> Iterator[str]:
+    """A `mark.nightly` beside which no test is named that finds the same fault in `make test`."""
+    for path in tree.matching("tests/**.py"):
+        if "mark.nightly" not in tree.text(path):
+            continue
+        comments, lines = comments_at(tree, path), tree.text(path).splitlines()
+        for node in ast.walk(tree.parsed(path)):
+            if not (isinstance(node, ast.Attribute) and ast.unparse(node) == "pytest.mark.nightly"):
+                continue
+            above = node.lineno - 1  # past the other decorators of the test
+            while above and lines[above - 1].startswith("@"):
+                above -= 1
+            said = comments.get(node.lineno) or comments.get(above, "")
+            if not re.search(r"\btests?[_/]\w", said):
+                yield f"{path}:{node.lineno}: say beside it which test of `make test` finds the same"
+            for named in re.findall(r"(?<![/\w])tests/[\w/]+\.\w+", said):
+                if not tree.has(named):
+                    yield f"{path}:{node.lineno}: {named} does not exist"
+            for named in re.findall(r"(?<!/)\btest_\w+\b(?!\.)", said):
+                if f"def {named}(" not in tree.text(path):
+                    yield f"{path}:{node.lineno}: there is no {named} in this file"
+
+
+SKIPPING = ("skip", "skipif", "skipIf", "importorskip", "xfail")
+SKIPS = {
+    "tests/process/queue/test_bad_cases.py": 2,  # root, to mount a small disk and to become another user
+    "tests/process/cli/test_doctor.py": 1,  # root, to become another user
+    "tests/process/ingest/test_ingest.py": 1,  # root, to make files for another user
+    "tests/process/core/test_native.py": 1,  # root, a mount, futex_waitv of the kernel: native/tests say so
+}
+"""How many tests may be skipped, by file: only for what no package brings."""
+
+
+def unlisted_skips(tree: Tree) -> Iterator[str]:
+    """A test that may be skipped, and is not listed: install what it needs, or move it to the night."""
+    for path in tree.matching("tests/**.py"):
+        named = [
+            (node.lineno, ast.unparse(node))
+            for node in ast.walk(tree.parsed(path))
+            if isinstance(node, ast.Attribute) and node.attr in SKIPPING
+        ]
+        found = [line for line, name in named if name.startswith(("pytest.", "mark.", "unittest."))]
+        if len(found) != SKIPS.get(path, 0) and (found or path in SKIPS):
+            yield f"{path}: skips at {found}, listed are {SKIPS.get(path, 0)} (tests/kit/tidy.py)"
 
 
 def dead_examples(tree: Tree) -> Iterator[str]:
@@ -492,6 +551,8 @@ RULES: list[Callable[[Tree], Iterator[str]]] = [
     tests_import_tests,
     tests_not_collected,
     asserted_durations,
+    nightly_without_another,
+    unlisted_skips,
     dead_examples,
     site_navigation,
     long_files,

@@ -54,7 +54,9 @@ HALF_A_PAIR = Mutant(
 )
 
 
-@pytest.mark.nightly  # compiles and links the extension anew
+# Compiles and links the extension anew. In `make test` the test that it is about runs; that it can fail for
+# other errors is shown there by tests/mutants/test_core.py.
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_half_of_a_pair_is_a_clear_error(tmp_path: Path) -> None:
     done = pytest_with(core_with(HALF_A_PAIR, tmp_path), HALF_A_PAIR.program)
@@ -62,7 +64,9 @@ def test_half_of_a_pair_is_a_clear_error(tmp_path: Path) -> None:
     assert "test_text_that_is_none" in done.stdout
 
 
-@pytest.mark.nightly  # compiles and links the extension anew
+# Compiles and links the extension anew. In `make test` the test that it is about runs; that tests of threads
+# can fail is shown there by tests/mutants/test_core.py and tests/process/core/test_thread_sanitizer.py.
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_threads_see_memory_that_they_share(tmp_path: Path) -> None:
     done = pytest_with(core_with(SHARED, tmp_path), TEST)

@@ -26,6 +26,7 @@ NOTICED = {
     "commit-blind": "stall limit",
     "no-padding": "large messages",
 }
+# In `make test`: the explorer notices each of these mutants (tests/mutants/test_queue.py).
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 

@@ -83,8 +83,13 @@ def has_more(server: ServerProcess, topic: str, count: int) -> bool:
     return entries(server, topic) > count
 
 
+# In `make test`: `deduplicated` finds what is lost; clients without deduplication, what is lost or changed in
+# order, are killed in tests/torture/test_server_kill.py.
+PLAIN = pytest.param(plain, marks=pytest.mark.nightly)
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("what", [pytest.param(plain, marks=pytest.mark.nightly), deduplicated])
+@pytest.mark.parametrize("what", [PLAIN, deduplicated])
 def test_the_server_comes_back(how: signal.Signals, what: Any) -> None:
     server = ServerProcess({"deduplication": what is deduplicated, "retention_bytes": -1})
     try:

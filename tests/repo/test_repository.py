@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import holdfast
 from tests.kit import ROOT
+from tests.kit.server import fuzz_wire
 from tests.kit.tidy import Tree
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -142,3 +144,43 @@ def test_a_checkout_without_git_installed(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "a.py").write_text("")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "a.py" in Tree(tmp_path).paths()
+
+
+# -- .ci/nightly and what it needs --------------------------------------------------------------------
+
+
+def script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_a_night_goes_on_after_a_failure_and_tells_of_it(tmp_path: Path) -> None:
+    """Here every command is noted, and not done."""
+    for each in (".ci/nightly-tools", ".venv/bin/python"):
+        script(tmp_path / each, "true")
+    failing = 'case "$*" in *lint|*--broker*) false;; esac'
+    script(tmp_path / "make", f'echo "$@" >> {tmp_path}/made; {failing}')
+    shutil.copy(ROOT / ".ci/nightly", tmp_path / ".ci")
+    named = {"HOLDFAST_MINUTES": "2", "MAKE": str(tmp_path / "make")}
+    done = subprocess.run([tmp_path / ".ci/nightly"], env=os.environ | named, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.endswith("== failed\n  lint\n  torture --broker\n")
+    made = (tmp_path / "made").read_text()
+    assert made.count("--minutes 2\n") == 5
+    assert "fuzz ARGS=--random 40000 --scribble 2\n" in made
+    assert "fuzz-wire ARGS=--seconds 120\n" in made
+    assert made.endswith(" declarative\n")
+
+
+def test_any_clang_with_libfuzzer_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest that has it, however new; the script that installs one sees it, too."""
+    script(tmp_path / "clang++", "false")
+    script(tmp_path / "clang++-9", "true")
+    script(tmp_path / "clang++-57", "true")
+    for tool in ("promtool", "systemd-analyze", "apt-get"):
+        script(tmp_path / tool, "true" if tool != "apt-get" else f"touch {tmp_path}/installed")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert fuzz_wire.compiler() == str(tmp_path / "clang++-57")
+    subprocess.run([ROOT / ".ci/nightly-tools"], check=True)
+    assert not (tmp_path / "installed").exists()

@@ -43,6 +43,9 @@ MANY_SHORT = "namespace n {\n" + "int f() {\n    if (x) {\n        g();\n    }\n
 TABLE = "| id | where |\n|---|---|\n"
 ACQUIRE = "x.load(w, std::memory_order_acquire);"
 
+LATE = "@pytest.mark.timeout(9)\n@pytest.mark.nightly\ndef test_late(): ...\n"
+LISTED = next(iter(tidy.SKIPS))
+
 # rule, a tree that it must reject, a word of the complaint
 REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     (tidy.dead_headers, {"native/holdfast/a.hpp": "#pragma once\n"}, "a.hpp"),
@@ -91,6 +94,16 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
         {"tests/a.py": "assert clock.monotonic_ns() - since >= 9"},
         "asserts a duration",
     ),
+    (tidy.nightly_without_another, {"tests/a.py": LATE}, "tests/a.py:2: say beside it which test"),
+    (tidy.nightly_without_another, {"tests/a.py": f"# slow\n{LATE}"}, "tests/a.py:3: say beside it"),
+    (tidy.nightly_without_another, {"tests/a.py": f"# tests/b.py finds it\n{LATE}"}, "tests/b.py does not"),
+    (tidy.nightly_without_another, {"tests/a.py": f"# test_b finds it\n{LATE}"}, "there is no test_b"),
+    (tidy.nightly_without_another, {"tests/a.py": "p = param(1, marks=pytest.mark.nightly)\n"}, "a.py:1"),
+    (tidy.unlisted_skips, {"tests/a.py": "pytest.skip('not here')\n"}, "tests/a.py: skips at [1]"),
+    (tidy.unlisted_skips, {"tests/a.py": "@pytest.mark.skipif(True, reason='')\ndef f(): ...\n"}, "a.py"),
+    (tidy.unlisted_skips, {"tests/a.py": "clang = pytest.importorskip('clang')\n"}, "a.py"),
+    (tidy.unlisted_skips, {LISTED: "pytest.skip('root')\n" * (tidy.SKIPS[LISTED] + 1)}, LISTED),
+    (tidy.unlisted_skips, {LISTED: ""}, "skips at []"),
     (tidy.dead_examples, {"examples/forgotten.py": "", "README.md": "nothing"}, "forgotten.py"),
     (tidy.site_navigation, {"mkdocs.yml": "nav:\n  - A: a.md\n", "docs/a.md": "", "docs/b.md": ""}, "b.md"),
     (tidy.site_navigation, {"mkdocs.yml": "nav:\n  - A: a.md\n  - gone.md\n", "docs/a.md": ""}, "gone.md"),
@@ -171,6 +184,19 @@ ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
     (tidy.sessions_elsewhere, {"tests/spark/test_x.py": "def test_it(spark):\n    pass\n"}),
     (tidy.asserted_durations, {"tests/a.py": "assert time.monotonic() < limit, 'it hangs'"}),
     (tidy.asserted_durations, {"tests/a.py": "assert exp(time.time() - 30)"}),
+    (
+        tidy.nightly_without_another,
+        {
+            "tests/a.py": f"# In `make test`:\n# tests/b.py\n{LATE}",
+            "tests/b.py": "LATE = 'pytest.mark.nightly'",
+        },
+    ),
+    (
+        tidy.nightly_without_another,
+        {"tests/a.py": "a = [pytest.mark.nightly]  # test_b finds it\ndef test_b(): ...\n"},
+    ),
+    (tidy.unlisted_skips, {"tests/a.py": "skip = 1  # pytest.skip\n"}),
+    (tidy.unlisted_skips, {LISTED: "pytest.skip('root')\n" * tidy.SKIPS[LISTED]}),
     (tidy.long_functions, {"native/holdfast/a.hpp": MANY_SHORT}),
     (tidy.long_functions, {"native/holdfast/a.hpp": LONG_MACRO}),
     (tidy.long_functions, {"src/a.py": DOCUMENTED}),

@@ -18,6 +18,7 @@ from holdfast.group.sim import SimDisk
 from holdfast.ledger.doctor import Examination, examine_disk
 from tests.kit.broker.clocks import SECOND, YEAR, WrongClock
 from tests.kit.broker.worlds import SimWorld
+from tests.kit.slices import seeds
 
 HOUSE = {"housekeeping_s": 5.0}
 
@@ -168,7 +169,7 @@ def test_a_clock_that_is_behind_or_stands_still_moves_nothing_back(sky: Sky) -> 
     assert abs(sky.error_s()) < 1.0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds("clocks", test=8))
 def test_clocks_that_jump(seed: int) -> None:
     """Log time never goes back, and never runs ahead of the largest offset that lasted."""
     chance = random.Random(seed)

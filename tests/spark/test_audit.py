@@ -22,7 +22,7 @@ from holdfast.pipeline.compact import compact
 from holdfast.pipeline.inputs import Extent, Origin
 from holdfast.pipeline.numbered import decoded, encode, encode_json
 from holdfast.pipeline.report import page, write_report
-from tests.kit.slices import pick
+from tests.kit.slices import pick, seeds
 from tests.kit.spark.audit_world import Case, case
 from tests.kit.spark.pipeline_world import Fed, publish
 
@@ -43,9 +43,10 @@ def numbered(*numbers: int, producer: str = "a") -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("said", [True, False])
-def test_as_a_plain_count_has_it(spark: SparkSession, tmp_path: Path, said: bool) -> None:
+@pytest.mark.parametrize("seed", seeds("audit", test=1, nightly=2))
+def test_as_a_plain_count_has_it(spark: SparkSession, tmp_path: Path, said: bool, seed: int) -> None:
     """Many topics at once, each with faults of its own; a part of each archived by two runs, a part live."""
-    chance = random.Random(said)
+    chance = random.Random(2 * seed + said)
     cases = [case(f"{FULL}t{number:02}", chance) for number in range(pick(test=12, nightly=40))]
     for share in (0.3, 0.6):
         part = {each.topic: each.rows()[: int(share * len(each.sent))] for each in cases}

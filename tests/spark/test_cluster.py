@@ -12,7 +12,9 @@ from tests.kit import KIT, module_command
 from tests.kit.served import served
 from tests.kit.spark.cluster_program import ROWS
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]  # a Java for each executor
+# A Java for each executor. In `make test`: tests/spark/test_flight.py reads by address while Flight dies,
+# and tests/spark/test_sink.py kills a task's process; both find what is lost or doubled.
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 
 
 def test_executors_of_their_own_and_one_is_killed(tmp_path: Path) -> None:

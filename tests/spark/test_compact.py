@@ -11,7 +11,7 @@ import pytest
 from holdfast.errors import Corrupt, Misuse
 from holdfast.pipeline.archive import archive, read_archive, verify_archive
 from holdfast.pipeline.compact import compact
-from tests.kit.slices import pick
+from tests.kit.slices import pick, seeds
 from tests.kit.spark.pipeline_world import Fed, publish
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ def found(spark: SparkSession, to: Path) -> dict[tuple[str, bytes | None], bytes
     return pairs
 
 
-def test_the_last_of_each_key_run_after_run(spark: SparkSession, tmp_path: Path) -> None:
-    chance = random.Random(5)
+@pytest.mark.parametrize("seed", seeds("compact", test=1, nightly=3))
+def test_the_last_of_each_key_run_after_run(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
     rows: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
     last: dict[tuple[str, bytes | None], bytes] = {}
     for number in range(pick(test=2, nightly=5)):

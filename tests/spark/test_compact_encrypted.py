@@ -12,6 +12,7 @@ from holdfast.pipeline.archive import read_archive
 from holdfast.pipeline.compact import compact, header
 from holdfast.pipeline.rows import _entry
 from holdfast.wire.proto import pulsar_pb2 as pb
+from tests.kit.slices import seeds
 from tests.kit.spark.pipeline_world import Fed, append_entries
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def found(spark: SparkSession, to: Path) -> dict[str, set[int]]:
 
 def test_as_a_plain_computation_has_it_run_after_run(spark: SparkSession, tmp_path: Path) -> None:
     """I188. Each run sees a part of them."""
-    topics = {f"t{n}": random_rows(random.Random(n), 200) for n in range(3)}
+    topics = {f"t{n}": random_rows(random.Random(n), 200) for n in seeds("compact encrypted", test=3)}
     for upto in (70, 200):
         seen = {name: rows[:upto] for name, rows in topics.items()}
         compact(spark, topics=list(topics), to=tmp_path, source=Fed(seen))

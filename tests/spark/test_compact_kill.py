@@ -41,7 +41,7 @@ def test_what_is_killed_is_as_if_it_had_not_been_or_whole(spark: SparkSession, t
         drivers.close()
 
 
-@pytest.mark.nightly  # two Javas of their own
+@pytest.mark.nightly  # two Javas; in `make test` test_what_is_killed_is_as_if_it_had_not_been_or_whole
 def test_the_command_is_killed_with_its_java(spark: SparkSession, tmp_path: Path) -> None:
     """I180: nothing of it goes on, as when its machine goes."""
 

@@ -52,6 +52,8 @@ def test_its_job_goes_on_when_the_broker_was_killed(spark: SparkSession, tmp_pat
     assert len(places.said.read_text().splitlines()) == 3
 
 
+# In `make test`: tests/process/demo/test_rig.py kills the same parts, with a stand-in for Spark's job; the
+# test above runs that job over a killed broker.
 @pytest.mark.nightly
 @pytest.mark.timeout(1500)
 def test_everything_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from holdfast.pipeline.numbered import encode_json
 from tests.kit.processes import process_state, until
 from tests.kit.spark.pipeline_world import publish
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]  # each has a Java of its own
+# Each has a Java of its own. In `make test`: tests/spark/test_cli.py interrupts a stream,
+# tests/unit/pipeline/test_cli.py a batch, and tests/process/pipeline/test_java.py has a Java that dies.
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 COMMAND = str(Path(sys.executable).parent / "holdfast")
 
 

@@ -37,7 +37,7 @@ def test_its_own_test_passes_here(
             del sys.modules[name]
 
 
-@pytest.mark.nightly  # a Java of its own
+@pytest.mark.nightly  # a Java of its own; in `make test` test_its_own_test_passes_here
 def test_its_own_test_passes(tmp_path: Path) -> None:
     """As a user runs it."""
     project = tmp_path / "project"

@@ -6,7 +6,10 @@ import json
 import random
 from typing import TYPE_CHECKING
 
+import pytest
+
 from holdfast.pipeline.json_values import decode_values
+from tests.kit.slices import seeds
 from tests.kit.spark.json_documents import DOCUMENTS, as_column, norm
 
 if TYPE_CHECKING:
@@ -59,14 +62,15 @@ def breaks_off(value: bytes) -> bool:
     return False
 
 
-def test_every_value_is_what_from_json_makes_of_it(spark: SparkSession) -> None:
+@pytest.mark.parametrize("seed", seeds("json", test=1, nightly=5))
+def test_every_value_is_what_from_json_makes_of_it(spark: SparkSession, seed: int) -> None:
     """I159, with the differences that the page tells."""
     from pyspark.sql import functions
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import StructType
 
     times = [json.dumps(dict.fromkeys("tu" if each.isdigit() else "tuw", each)).encode() for each in TIMES]
-    values = [*DOCUMENTS, *times, b'{"t":5,"u":5,"w":5}', b'{"t":-5}', b'{"t":true}', *hostile(1, 1500)]
+    values = [*DOCUMENTS, *times, b'{"t":5,"u":5,"w":5}', b'{"t":-5}', b'{"t":true}', *hostile(seed, 1500)]
     frame = spark.createDataFrame(list(enumerate(map(bytearray, values))), "i int, v binary")
     parsed = functions.from_json(functions.col("v").cast("string"), DDL)
     expected = frame.select("i", parsed.alias("x")).orderBy("i").toArrow().column("x").to_pylist()

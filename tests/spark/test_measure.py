@@ -27,6 +27,7 @@ from holdfast.pipeline.measure import (
 )
 from holdfast.pipeline.numbered import encode_json
 from tests.kit.pipeline.streams import until
+from tests.kit.slices import seeds
 from tests.kit.spark.archive_kill import Drivers
 from tests.kit.spark.pipeline_kill import killed
 from tests.kit.spark.pipeline_world import Fed, publish
@@ -128,7 +129,7 @@ def test_a_run_that_is_killed_leaves_the_old_figures(spark: SparkSession, tmp_pa
         drivers.close()
 
 
-@pytest.mark.nightly  # a Java of its own
+@pytest.mark.nightly  # a Java of its own; in `make test` test_a_run_that_is_killed_leaves_the_old_figures
 def test_the_command_is_killed_with_its_java(spark: SparkSession, tmp_path: Path) -> None:
     def kill(data: Path, to: Path) -> None:
         command = ["measure", "m", "--data", str(data), "--to", str(to)]
@@ -202,9 +203,12 @@ def test_what_spark_has_forgotten_is_not_counted_and_that_is_told(
     assert stream_report(spark, tmp_path, query, 0.0).note == ""
 
 
-def test_stream_and_batch_as_a_plain_computation_has_it(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", seeds("measure", test=1, nightly=3))
+def test_stream_and_batch_as_a_plain_computation_has_it(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     """Random readings, out of order by up to 15 s and some of them twice: nothing is too late for 20 s."""
-    chance = random.Random(7)
+    chance = random.Random(seed)
     sent = [(number, round(chance.uniform(0, 200), 3), f"k{number % 3}") for number in range(300)]
     values = {number: round(chance.gauss(20, 5), 3) for number, _, _ in sent}
     arrivals = [(second + chance.uniform(0, 15), each) for each in sent for second in [each[1]]]

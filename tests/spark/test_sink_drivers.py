@@ -10,6 +10,8 @@ import pytest
 from tests.kit.spark.sink_kill import FEW, sequence, spark_driver
 
 
+# In `make test`: tests/process/pipeline/test_sink_kill.py kills a driver at every step without Spark, and
+# tests/spark/test_sink.py the processes in which Spark runs tasks and commits.
 @pytest.mark.nightly
 @pytest.mark.timeout(2000)  # five drivers, each of which has LIFE_S
 def test_drivers_of_spark_are_killed(tmp_path: Path, counts: Callable[[str], None]) -> None:

@@ -16,7 +16,9 @@ from holdfast.pipeline.java import ensure_java
 from tests.kit.processes import until
 from tests.kit.spark.pipeline_world import publish
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]  # three Javas
+# Three Javas. In `make test`: tests/unit/pipeline/test_starved.py has the words and the end with a played
+# session, and tests/mutants/test_ways.py breaks them.
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture

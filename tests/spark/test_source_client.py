@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.slices import pick
+from tests.kit.slices import Seed, pick, seeds
 from tests.kit.spark import source_storm
 from tests.kit.spark.source_storm import WithSpark
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.mark.parametrize(("seed", "by"), pick(test=[(302, "url")], nightly=[(301, "path"), (302, "url")]))
+@pytest.mark.parametrize("by", pick(test=["url"], nightly=["path", "url"]))
+@pytest.mark.parametrize("seed", seeds("source rows in Spark", test=1, nightly=2))
 def test_the_same_rows_in_spark(
-    spark: SparkSession, tmp_path: Path, seed: int, by: str, counts: Callable[[str], None]
+    spark: SparkSession, tmp_path: Path, seed: Seed, by: str, counts: Callable[[str], None]
 ) -> None:
     """I150, I153, I155, I156: with Spark, whose stream runs while it all happens."""
     reading = WithSpark(spark, tmp_path / "checkpoint")

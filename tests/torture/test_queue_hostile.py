@@ -109,7 +109,7 @@ def test_random_bytes_as_a_file(start: Start, runtime_directory: Path, length: i
 def test_random_bytes_behind_a_good_header(start: Start, runtime_directory: Path) -> None:
     """The header is right, all the rest is noise: told at the latest by the first operation."""
     path = runtime_directory / "holdfast.queue.q"
-    for seed in range(5):
+    for seed in seeds("queue noise", test=5):
         Queue.create("q", capacity=2048, participants=6).detach()
         whole = path.read_bytes()
         path.write_bytes(whole[:4096] + random.Random(seed).randbytes(len(whole) - 4096))

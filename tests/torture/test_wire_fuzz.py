@@ -14,6 +14,7 @@ import pytest
 from holdfast import _core
 from tests.kit import ROOT
 from tests.kit.server import fuzz_wire
+from tests.kit.slices import Seed, seeds
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -26,14 +27,17 @@ def clang() -> str:
     return found
 
 
+# In `make test`: native/tests/test_wire_corpus.cpp judges the same corpus and random changes of it.
 @pytest.mark.nightly
-def test_some_thousand_streams_find_nothing(tmp_path: Path, clang: str) -> None:
-    report = fuzz_wire.fuzz(tmp_path, clang, seconds=120, seed=1, runs=5000)
+@pytest.mark.parametrize("seed", seeds("wire streams", test=1, nightly=1))
+def test_some_thousand_streams_find_nothing(tmp_path: Path, clang: str, seed: Seed) -> None:
+    report = fuzz_wire.fuzz(tmp_path, clang, seconds=120, seed=seed % (1 << 31), runs=5000)
     assert report.failure == ""
     assert report.runs > 1000
     assert report.covered > 300
 
 
+# In `make test`: tests/mutants/test_core.py breaks the same check, and the programs of native/tests notice.
 @pytest.mark.nightly
 def test_it_finds_what_is_wrong(tmp_path: Path, clang: str) -> None:
     """A size that is believed although the frame is shorter."""
@@ -47,6 +51,25 @@ def test_it_finds_what_is_wrong(tmp_path: Path, clang: str) -> None:
     header.write_text(text.replace(check, "if (size > frame.size() + 4)"))
     report = fuzz_wire.fuzz(tmp_path, clang, seconds=60, seed=1, native=native)
     assert report.failure
+
+
+def test_what_was_found_is_kept_and_nothing_else_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a leak; in the shorter form, where the fuzzer has made one."""
+    monkeypatch.setattr(fuzz_wire, "KEPT", tmp_path / "kept")
+    found = tmp_path / "found"
+    found.mkdir()
+    names = [f"{kind}-{'0' * 8}" for kind in ("crash", "leak", "oom", "timeout")]
+    for name in names:
+        (found / name).write_text("long")
+    fuzzer = tmp_path / "fuzzer"
+    fuzzer.write_text("#!/bin/sh\ncase $4 in *oom*) ;; *) echo short > ${3#*=} ;; esac\n")
+    fuzzer.chmod(0o755)
+    assert fuzz_wire.keep_findings(found, fuzzer) == names
+    kept = {each.name: each.read_text().strip() for each in (tmp_path / "kept").iterdir()}
+    assert kept == {name: "long" if "oom" in name else "short" for name in names}
+    assert list(found.iterdir()) == []
 
 
 def test_the_seeds_are_sound() -> None:

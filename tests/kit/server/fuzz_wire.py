@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import re
 import shutil
 import struct
@@ -30,7 +31,9 @@ from tests.kit.server.pulsar_recorder import frame_of
 FLAGS = ["-std=c++20", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
 KEPT = KIT / "server" / "streams"
 """Findings of earlier nights; native/tests/test_wire_corpus.cpp replays them in every run."""
-WANTED = "clang with libFuzzer is not installed (Debian: clang-14 libfuzzer-14-dev libclang-rt-14-dev)"
+WANTED = "no clang++ here has libFuzzer and its sanitizers; .ci/nightly-tools installs them"
+FINDINGS = ("crash-*", "leak-*", "oom-*", "timeout-*")
+"""What libFuzzer calls the streams that it has found."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,10 @@ class Report:
 
 def compiler() -> str | None:
     """A clang++ that has libFuzzer, or None."""
-    for name in ("clang++", *(f"clang++-{version}" for version in range(22, 13, -1))):
+    folders = [Path(folder) for folder in os.get_exec_path()]
+    numbered = {path.name for folder in folders for path in folder.glob("clang++-[0-9]*")}
+    newest_first = sorted(numbered, key=lambda name: -int(re.sub(r"\D", "", name)))
+    for name in ("clang++", *newest_first):
         found = shutil.which(name)
         if found is None:
             continue
@@ -127,7 +133,7 @@ def keep_stream(note: Path, to: Path = KEPT) -> str:
 def keep_findings(folder: Path, binary: Path) -> list[str]:
     """Copy what the fuzzer has found, as short as it can make it, to where every run replays it."""
     names = []
-    for found in [path for kind in ("crash", "leak", "oom", "timeout") for path in folder.glob(f"{kind}-*")]:
+    for found in sorted(path for pattern in FINDINGS for path in folder.glob(pattern)):
         short = found.with_name(f"short-{found.name}")
         subprocess.run(
             [
@@ -143,6 +149,7 @@ def keep_findings(folder: Path, binary: Path) -> list[str]:
         shutil.copy(short if short.exists() else found, KEPT / found.name)
         names.append(found.name)
         found.unlink()
+        short.unlink(missing_ok=True)
     return names
 
 

@@ -65,6 +65,8 @@ def test_a_tiny_run_of_publish_and_consume(
     assert any("of the plain program" in goal["text"] for goal in content["goals"])
 
 
+# In `make test`: test_a_tiny_run_at_scale runs the same program and its report over other parts; what a crowd
+# costs the broker is counted by tests/process/server/test_asymmetry.py.
 @pytest.mark.nightly
 def test_a_tiny_run_beside_crowds(
     tmp_path: Path, runtime_directory: Path, capsys: pytest.CaptureFixture[str]

@@ -17,6 +17,7 @@ import pytest
 from tests.kit import sanitised
 from tests.kit.native import CHOICE, Mutant
 
+# In `make test`: tests/process/core/test_thread_sanitizer.py, tests/unit/queue/test_threads.py; see above.
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
 
 RACES = (

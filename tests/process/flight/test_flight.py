@@ -57,6 +57,7 @@ from tests.kit.server.flight_world import (
     table,
 )
 from tests.kit.server.http_world import HttpWorld
+from tests.kit.slices import seeds
 
 ROOT = token("root")
 
@@ -94,9 +95,10 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the same as by path ------------------------------------------------------------------------------
 
 
-def test_the_same_rows_by_url_as_by_path(server: Served, data: Path) -> None:
+@pytest.mark.parametrize("seed", seeds("flight rows", test=1))
+def test_the_same_rows_by_url_as_by_path(server: Served, data: Path, seed: int) -> None:
     """I160, of all kinds of entries, over ledgers, in ranges cut anywhere."""
-    choose = random.Random(1)
+    choose = random.Random(seed)
     place = RemotePlace(server.http_url, ROOT)
     assert place.topics() == FilePlace(str(data)).topics()
     for name in ("orders", "open-news", "kinds"):
@@ -436,7 +438,7 @@ def test_a_read_that_nobody_wants_any_more_gives_its_place_back(server: Served) 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize(
     "way",
-    # "port" finds the same faults in `make test`: HTTP is asked anew there, too
+    # in `make test` test_server_killed_and_restarted_in_the_middle with "port" asks HTTP anew, too
     [pytest.param("http_port", marks=pytest.mark.nightly), "port"],
 )
 def test_server_killed_and_restarted_in_the_middle(filled: Path, tmp_path: Path, way: str) -> None:

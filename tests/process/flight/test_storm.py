@@ -28,7 +28,7 @@ from holdfast.pipeline.reading import FilePlace
 from tests.kit.processes import until
 from tests.kit.served import Served
 from tests.kit.server.flight_world import PREFIX, children, gone, narrow
-from tests.kit.slices import pick
+from tests.kit.slices import pick, seeds
 
 ORDERS = f"{PREFIX}/orders"
 KEPT = 12_000
@@ -195,12 +195,13 @@ class Storm:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("seed", seeds("flight storm", test=1, nightly=5))
 def test_batches_by_url_in_a_storm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: Callable[[str], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: Callable[[str], None], seed: int
 ) -> None:
     """I160, I164."""
     narrow(monkeypatch)
-    storm = Storm(tmp_path / "data", 7)
+    storm = Storm(tmp_path / "data", seed)
     storm.ask("PUT", "")
     storm.ask("PUT", "/subscription/s")
     with storm.blowing():

@@ -31,6 +31,7 @@ from holdfast.wire import ingest as ingesting
 from holdfast.wire import segment as draining
 from tests.kit.processes import PATIENCE_S, until
 from tests.kit.server.ingest_world import World, serving
+from tests.kit.slices import seeds
 
 
 def works(world: World, topic: str = "others") -> None:
@@ -277,9 +278,10 @@ def test_an_entry_that_is_larger_than_allowed_is_damage(data: Path) -> None:
         assert world.stored("orders") == [bytes(900)]
 
 
-def test_any_page_of_a_queue_may_be_overwritten(data: Path, runtime_directory: Path) -> None:
+@pytest.mark.parametrize("seed", seeds("ingest pages", test=1))
+def test_any_page_of_a_queue_may_be_overwritten(data: Path, runtime_directory: Path, seed: int) -> None:
     """Nobody hangs or dies: what is not confirmed is refused by name, and everybody else goes on."""
-    chance = random.Random(11)
+    chance = random.Random(seed)
     refused, pages = list[str](), 24
     with serving(data, {"capacity": 1 << 15, "topics_max": 1000}) as world:
         bystander = holdfast.Producer("bystander")

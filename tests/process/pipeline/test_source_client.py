@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.slices import Seed, seeds
 from tests.kit.spark import source_storm
 from tests.kit.spark.source_storm import Plain
 
 
-@pytest.mark.parametrize(("seed", "by"), [(2, "path"), (108, "url")])
+@pytest.mark.parametrize("by", ["path", "url"])
+@pytest.mark.parametrize("seed", seeds("source rows", test=1, nightly=5))
 def test_the_same_rows_as_the_client(
-    tmp_path: Path, seed: int, by: str, counts: Callable[[str], None]
+    tmp_path: Path, seed: Seed, by: str, counts: Callable[[str], None]
 ) -> None:
     """I150, I153, I155, I156: random ranges, and a stream that is reset and trimmed; by path and by URL."""
     account = source_storm.run(tmp_path, seed, by, Plain(), rounds=5, messages=50)

@@ -133,13 +133,13 @@ def test_metrics_are_found_in_expressions() -> None:
 # -- what Prometheus says ------------------------------------------------------------------------------
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # needs promtool; in `make test` test_an_alert_is_whole looks at the same rules
 def test_prometheus_takes_the_alerts() -> None:
     status, told = run_tool("promtool", "check", "rules", FILE)
     assert (status, f"SUCCESS: {len(RULES)} rules found" in told) == (0, True), told
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # needs promtool; in `make test` test_each_alert_has_its_case, and the test below it
 def test_each_alert_is_heard_when_it_should_be_and_only_then(tmp_path: Path) -> None:
     cases: list[dict[str, Any]] = []
     for alert, changed in {"": {}, **ILL}.items():
@@ -157,7 +157,7 @@ def test_each_alert_is_heard_when_it_should_be_and_only_then(tmp_path: Path) -> 
     assert status == 0, told
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # needs promtool; in `make test` tests/mutants/test_stuck.py breaks what it looks at
 @pytest.mark.parametrize("attached", [False, True])
 def test_consumers_that_are_offline_raise_no_alert(attached: bool, tmp_path: Path) -> None:
     """The page of a real broker, for two hours: a backlog, and nothing has moved."""
@@ -174,7 +174,7 @@ def test_consumers_that_are_offline_raise_no_alert(attached: bool, tmp_path: Pat
     assert status == 0, told
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # needs promtool; in `make test` test_an_alert_names_metrics_that_there_are
 def test_prometheus_takes_the_metrics(page: str) -> None:
     """It has something to say of Pulsar's names, which are as they are, and nothing of ours."""
     status, told = run_tool("promtool", "check", "metrics", text=page)

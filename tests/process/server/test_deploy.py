@@ -58,12 +58,12 @@ def test_the_unit_waits_longer_than_the_server() -> None:
     assert unit()["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # needs systemd; in `make test` test_the_unit_starts_the_server runs what the unit says
 def test_systemd_takes_the_unit() -> None:
     assert run_tool("systemd-analyze", "verify", DEPLOY / "holdfast.service") == (0, "")
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # needs systemd; in `make test` test_the_unit_leaves_the_server_what_it_needs
 def test_systemd_finds_it_well_guarded() -> None:
     """Of 100; what is left is the network, its own user and the kernel's ordinary calls."""
     limit = ["security", "--offline=true", "--no-pager", "--threshold=15"]

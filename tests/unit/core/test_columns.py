@@ -21,6 +21,7 @@ from holdfast.pipeline.decoding import Decoding, Wish
 from holdfast.pipeline.packing import Unpackable, unpack, zstd_size
 from tests.kit.ledger.entry_bytes import METADATA, SINGLE, Fields, batch_payload, crc32c, encode, entry, pair
 from tests.kit.ledger.topic_bytes import FIRST, Maker, MemoryTopic, compress
+from tests.kit.slices import seeds
 
 EVERY = [*COLUMNS, "encryption"]
 
@@ -35,7 +36,7 @@ def rows_of(topic: MemoryTopic, start: int, stop: int, wish: Wish | None = None)
     return out
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds("columns", test=20))
 def test_random_entries_are_the_rows_that_were_sent(seed: int) -> None:
     made = Maker(seed)
     made.any(150)
@@ -43,7 +44,7 @@ def test_random_entries_are_the_rows_that_were_sent(seed: int) -> None:
     assert rows_of(topic, *topic.plan()) == made.rows
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds("column ranges", test=10))
 def test_ranges_cut_anywhere_are_the_same_rows(seed: int) -> None:
     """I150: a message belongs to one range, also one whose parts stand in several."""
     made = Maker(100 + seed)
@@ -55,7 +56,7 @@ def test_ranges_cut_anywhere_are_the_same_rows(seed: int) -> None:
     assert found == made.rows
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds("column names", test=5))
 def test_columns_by_name_in_any_order(seed: int) -> None:
     made = Maker(200 + seed)
     made.any(60)
@@ -185,7 +186,7 @@ def reseal(data: bytes) -> bytes:
     return data[:2] + crc32c(data[6:]).to_bytes(4, "big") + data[6:] if len(data) > 6 else data
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds("hostile entries", test=6))
 def test_hostile_entries_hold_up_nothing(seed: int) -> None:
     """I151: an entry is refused by its position, or is rows; those behind it are right."""
     made = Maker(400 + seed)
@@ -535,8 +536,9 @@ def zstd_without_size(data: bytes) -> bytes:
     return bytes(sink.getvalue())
 
 
-def test_lz4_size_of_any_bytes() -> None:
-    choose = random.Random(5)
+@pytest.mark.parametrize("seed", seeds("lz4", test=1))
+def test_lz4_size_of_any_bytes(seed: int) -> None:
+    choose = random.Random(seed)
     for _ in range(2000):
         data = choose.randbytes(choose.randrange(40))
         size = lz4_size(data)

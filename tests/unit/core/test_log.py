@@ -21,6 +21,7 @@ from tests.kit.ledger.log_bytes import (
     publish,
     rounds_of,
 )
+from tests.kit.slices import seeds
 
 DURABLE, PASSING, APPENDING = 20, 21, 22
 """Kinds of events: one that is accepted, one that is not, one that appends its body to topic 1."""
@@ -356,7 +357,7 @@ def with_topics(topics: Iterable[int]) -> Log:
     return log
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds("redo", test=5))
 def test_a_redo_gives_the_same_bytes(seed: int) -> None:
     """Ledgers, Ds, log time, ledger ids and sequences; and of the journal nothing is written twice."""
     chance = random.Random(seed)

@@ -12,6 +12,7 @@ from holdfast._core import Columns, parse_run
 from holdfast.pipeline.decoding import Decoding, Wish
 from tests.kit.ledger.entry_bytes import METADATA, Fields, entry, ledger
 from tests.kit.ledger.topic_bytes import FIRST, LEDGER, Maker, MemoryTopic, stored
+from tests.kit.slices import seeds
 
 FIELDS: Fields = [
     (METADATA["producer_name"], b"p"),
@@ -26,7 +27,7 @@ def rows_of(topic: Any, columns: list[str], permissive: bool = False) -> list[di
     return [row for batch in ranged.batches() for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds("stored time", test=3))
 def test_each_message_has_the_time_of_its_block(seed: int) -> None:
     """All of a batch the same one; a chunked message that of its last part."""
     made = Maker(seed)

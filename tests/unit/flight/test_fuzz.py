@@ -18,6 +18,7 @@ from holdfast.pipeline.remote import RemotePlace, RemoteTopic
 from holdfast.wire.flight import service
 from holdfast.wire.flight.asking import AMONG_MAX, BODY_BYTES_MAX, Opened
 from holdfast.wire.flight.link import Setup, Told
+from tests.kit.slices import seeds
 
 COUNT = 40
 MINE = ["persistent://public/default/open-news", "persistent://public/default/open-partition-0"]
@@ -184,7 +185,7 @@ FIELDS = (
 )
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds("flight requests", test=8))
 def test_requests_with_anything_in_them(reads: service.Reads, seed: int) -> None:
     """I163: refused by a kind of error that is known, or answered; within the numbers that there are."""
     choose = random.Random(seed)

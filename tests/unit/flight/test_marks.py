@@ -22,6 +22,7 @@ from holdfast.wire.flight import service
 from holdfast.wire.flight.asking import Mark, Read
 from holdfast.wire.flight.link import Setup, Told
 from tests.kit.ledger.topic_bytes import Maker, MemoryTopic
+from tests.kit.slices import seeds
 
 
 class Everybody:
@@ -93,7 +94,7 @@ def differs(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> bool
     return (found, far.damaged) != (expected, near.damaged)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds("flight cuts", test=16))
 def test_rows_go_on_where_they_were_cut(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """I164: within a client's batch, too, and between the parts of a chunked message."""
     assert not differs(directory, monkeypatch, seed)

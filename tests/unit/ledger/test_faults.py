@@ -24,7 +24,7 @@ from tests.kit.ledger.checks import (
     the_nth_call_fails,
 )
 from tests.kit.ledger.store_world import Life, SystemWorld, World
-from tests.kit.slices import pick
+from tests.kit.slices import pick, seeds
 
 OPERATIONS = (
     *("write", "sync", "open", "rename", "preallocate"),
@@ -53,7 +53,7 @@ def test_the_nth_write_is_short() -> None:
     assert set(seen) == {"worked"}, "a short write goes on where it stopped"
 
 
-@pytest.mark.parametrize("seed", range(pick(test=4, nightly=40)))
+@pytest.mark.parametrize("seed", seeds("failed sync", test=4, nightly=40))
 def test_a_power_cut_after_a_failed_sync_of_the_journal(seed: int) -> None:
     """I34: the round is in the next file; what a later sync of the old one says counts for nothing."""
     a_power_cut_after_a_failed_sync_of_the_journal(seed)

@@ -28,7 +28,7 @@ from tests.kit.ledger.checks import (
     work,
 )
 from tests.kit.ledger.store_world import SMALL, Life, SystemWorld, simulated
-from tests.kit.slices import pick
+from tests.kit.slices import seeds
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again() -> None:
         world.live()
 
 
-@pytest.mark.parametrize("seed", range(pick(test=4, nightly=40)))
+@pytest.mark.parametrize("seed", seeds("sync before restart", test=4, nightly=40))
 def test_a_sync_that_failed_before_a_restart(seed: int) -> None:
     """I31, I33: the kernel tells of it once; what recovery reads from its cache it writes again."""
     a_sync_that_failed_before_a_restart(seed)

@@ -20,7 +20,7 @@ from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.decoding import Wish
 from holdfast.pipeline.reading import FilePlace
 from tests.kit.ledger.topic_bytes import FIRST, Maker
-from tests.kit.slices import pick
+from tests.kit.slices import pick, seeds
 
 ORDERS = "persistent://public/default/orders"
 EVERY = [*COLUMNS, "encryption", "corrupt"]
@@ -119,12 +119,13 @@ def move(content: bytearray, choose: random.Random) -> None:
 
 @pytest.mark.parametrize("damage", [flip, cut, blank, move])
 @pytest.mark.parametrize("kind", ["data", "index"])
+@pytest.mark.parametrize("seed", seeds("damaged ledgers", test=1, nightly=5))
 def test_ledgers_damaged_anywhere(
-    made: tuple[Path, Rows, dict[int, list[int]]], damage: Callable[..., None], kind: str
+    made: tuple[Path, Rows, dict[int, list[int]]], damage: Callable[..., None], kind: str, seed: int
 ) -> None:
     """I152."""
     data, sound, parts = made
-    choose = random.Random(f"{damage.__name__} {kind}")
+    choose = random.Random(f"{damage.__name__} {kind} {seed}")
     files = sorted((data / "ledgers").glob(f"*.{kind}"))
     left_out = 0
     for _ in range(TRIALS):
@@ -141,12 +142,13 @@ def test_ledgers_damaged_anywhere(
 
 
 @pytest.mark.parametrize("pattern", ["topics/*.table", "topics/*.view", "ledgers/*.data"])
+@pytest.mark.parametrize("seed", seeds("damaged tables", test=1, nightly=5))
 def test_what_leads_to_the_ledgers_is_right_or_an_error(
-    made: tuple[Path, Rows, dict[int, list[int]]], pattern: str
+    made: tuple[Path, Rows, dict[int, list[int]]], pattern: str, seed: int
 ) -> None:
     """A table or a view, or the head of a ledger: there are no other rows for it."""
     data, sound, _ = made
-    choose = random.Random(pattern)
+    choose = random.Random(f"{pattern} {seed}")
     files = sorted(data.glob(pattern))
     assert files
     refused = 0

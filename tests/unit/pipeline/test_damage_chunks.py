@@ -16,6 +16,7 @@ from holdfast.pipeline.options import parse
 from holdfast.pipeline.reading import FilePlace
 from tests.kit.ledger.entry_bytes import METADATA, entry
 from tests.kit.ledger.topic_bytes import FIRST, MemoryTopic
+from tests.kit.slices import seeds
 from tests.kit.spark.pipeline_world import append_entries
 
 ORDERS = "persistent://public/default/orders"
@@ -99,7 +100,7 @@ def test_what_was_trimmed_is_a_loss_first() -> None:
     assert rows(topic, 1) == [(2, None, True)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds("damaged chunks", test=20))
 def test_rows_do_not_depend_on_where_a_range_begins(seed: int) -> None:
     """I150, I152: with parts that are damaged, missing, sent again, and out of order."""
     choose = random.Random(seed)

@@ -11,6 +11,7 @@ from holdfast import Broker
 from holdfast.pipeline.batch import BatchReader
 from holdfast.pipeline.options import parse
 from holdfast.pipeline.reading import STEPS_OF_ONE, FilePlace, FileTopic
+from tests.kit.slices import seeds
 
 ORDERS = "persistent://public/default/orders"
 
@@ -44,7 +45,7 @@ def damage(times: list[int], choose: random.Random) -> tuple[list[int | None], b
     return out, True
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds("damaged times", test=40))
 def test_every_pattern_of_damage(seed: int) -> None:
     choose = random.Random(seed)
     times = sorted(choose.randrange(1, 500) for _ in range(choose.choice([1, 70, 500, 5000])))

@@ -16,6 +16,7 @@ from holdfast.pipeline.open_chunks import OPEN_MAX, Floor, OpenChunks, digest, s
 from holdfast.wire.flight.asking import Chunks, parsed
 from tests.kit.ledger.entry_bytes import METADATA, Fields, entry
 from tests.kit.ledger.topic_bytes import FIRST, MemoryTopic
+from tests.kit.slices import seeds
 
 
 def part(uuid: str, chunk: int, chunks: int, size: int = 10) -> bytes:
@@ -85,7 +86,7 @@ def random_topic(seed: int) -> tuple[Topic, list[tuple[int, int]]]:
     return Topic(entries), spans
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds("open chunks", test=20))
 def test_nothing_that_is_open_is_let_go(seed: int) -> None:
     """Against the definition: the oldest beginning below a position whose end is not; in steps, and anew."""
     topic, spans = random_topic(seed)
@@ -176,7 +177,7 @@ def test_names_and_numbers_that_are_large(monkeypatch: pytest.MonkeyPatch) -> No
     assert Floor().below(busy, FIRST, FIRST + 5) == FIRST
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds("open chunks slowly", test=5))
 def test_looked_through_a_little_at_a_time(seed: int) -> None:
     """However little time there is for a question: each gets on, and together they are one."""
     topic: Any = random_topic(seed)[0]

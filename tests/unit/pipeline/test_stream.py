@@ -17,6 +17,7 @@ from holdfast.pipeline import behind_latest
 from holdfast.pipeline.offsets import DataLoss
 from holdfast.pipeline.stream import in_turn, reach, share
 from tests.kit.pipeline.streams import NAMED, ORDERS, Stream, Told, send
+from tests.kit.slices import seeds
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_limit_below_the_number_of_topics_goes_round(data: str, broker: Blocki
     assert reached[13] == [7, 6, 6, 6, 6, 5, 6], "who has nothing more is passed over"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds("stream limits", test=20))
 def test_a_limit_is_used_up_and_never_exceeded(seed: int) -> None:
     choose = random.Random(seed)
     last, waited = "", 0

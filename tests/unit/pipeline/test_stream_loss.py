@@ -30,6 +30,7 @@ from tests.kit.pipeline.streams import (
     read_in_lives,
     send,
 )
+from tests.kit.slices import seeds
 
 pytestmark = pytest.mark.usefixtures("at_once")
 
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("at_once")
 # -- chunked messages ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds("chunks over batches", test=3))
 def test_a_chunked_message_over_batches_is_read_whole(data: str, broker: BlockingBroker, seed: int) -> None:
     """I157: whatever the stream lets the broker trim, no beginning of a message is among it."""
     found, wanted = read_in_lives(data, broker, seed)

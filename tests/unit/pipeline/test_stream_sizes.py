@@ -21,6 +21,7 @@ from holdfast.pipeline.batch import Planned, cut
 from holdfast.pipeline.reading import FilePlace, FileTopic
 from holdfast.pipeline.stream import reach
 from tests.kit.pipeline.streams import ORDERS, Stream
+from tests.kit.slices import seeds
 
 LARGE, SMALL = 100 << 10, 100
 COUNTS = (20, 2000)
@@ -113,7 +114,7 @@ def made(directory: Path, sizes: list[int]) -> tuple[FileTopic, TableEntry, list
     return topic, entry, offsets
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds("points", test=12))
 def test_points_within_a_ledger(tmp_path: Path, seed: int) -> None:
     """As many as are needed, none that is not, and each is right."""
     choose = random.Random(seed)

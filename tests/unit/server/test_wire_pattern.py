@@ -10,6 +10,7 @@ import pytest
 from holdfast import HoldfastError, Misuse, Unsupported
 from holdfast._core import NamePattern
 from holdfast.wire.patterns import TopicPattern
+from tests.kit.slices import seeds
 
 ATOMS = [
     *("a", "b", "-", "\\.", "é", ".", "\\d", "\\w", "\\W", "\\S", "_", "]", "}"),
@@ -36,8 +37,9 @@ def made(rnd: random.Random, depth: int = 0) -> str:
     return f"({made(rnd, depth + 1)}){rnd.choice(REPEATS)}"
 
 
-def test_it_is_as_re() -> None:
-    rnd = random.Random(5)
+@pytest.mark.parametrize("seed", seeds("patterns", test=1))
+def test_it_is_as_re(seed: int) -> None:
+    rnd = random.Random(seed)
     for _ in range(4000):
         text = made(rnd)
         same = re.sub(r"\\Q(.*?)\\E", lambda found: re.escape(found[1]), text)
@@ -86,9 +88,10 @@ def test_too_many_ways() -> None:
         pattern.select(["a" * 1000])
 
 
-def test_noise() -> None:
+@pytest.mark.parametrize("seed", seeds("pattern noise", test=1))
+def test_noise(seed: int) -> None:
     """Whatever it is: a pattern, or an error that says why not."""
-    rnd = random.Random(9)
+    rnd = random.Random(seed)
     reasons = []
     for _ in range(20_000):
         text = "".join(rnd.choices("ab(|)[]{}*+?.^$\\-,:&dwQE019é", k=rnd.randrange(20)))
