@@ -27,7 +27,7 @@ def test_leaks_of_a_server_are_noticed(tmp_path: Path) -> None:
         run.require_level()
 
 
-@pytest.mark.nightly  # together they are noticed by the test above
+@pytest.mark.nightly  # together they are noticed by test_leaks_of_a_server_are_noticed
 @pytest.mark.parametrize("leak", watched.LEAKS)
 def test_a_leak_of_a_server_is_noticed(leak: str, tmp_path: Path) -> None:
     run = server.months(tmp_path, range(16), 4, (leak,))
