@@ -174,7 +174,7 @@ class Broker:
         """What stands beside the broker, and has figures of its own for the page of metrics."""
         self._waiting: dict[int, asyncio.Future[ProducerReady]] = {}
         """Producers that wait for exclusive access, by session."""
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     # -- its life --------------------------------------------------------------------------------------
 
@@ -238,10 +238,12 @@ class Broker:
         return broker
 
     async def close(self) -> None:
-        """Tell consumers and producers, write a snapshot, and let the directory go."""
-        if self._closed:
-            return
-        self._closed = True
+        """Tell consumers and producers, write a snapshot, and let the directory go, also if cancelled."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name="close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         await self._housekeeping.stop()
         reason = Closed("the broker was closed")
         for topic in self.topics.values():

@@ -220,3 +220,19 @@ def test_a_producer_whose_turn_comes_when_it_has_given_up(tmp_path: Path) -> Non
         holder._session = 0
 
     on_broker(tmp_path, work)
+
+
+def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
+    """Whenever its caller gives up, the next call waits for its end, and the directory is free."""
+
+    async def main() -> None:
+        for turns in (1, 2, 5):
+            broker = await Broker.open(tmp_path).__aenter__()
+            closing = asyncio.ensure_future(broker.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+            await broker.close()
+
+    asyncio.run(main())
