@@ -13,6 +13,8 @@ SANITISED = "tests/process/core/test_bindings_sanitised.py"
 COST = "tests/mutants/test_cost.py"
 WAYS = "tests/mutants/test_ways.py"
 INTERFERENCE = "tests/mutants/test_interference.py"
+LIMITS = "tests/mutants/test_limits.py"
+NATIVE_LIMITS = "tests/kit/native_limit_mutants.py"
 
 
 @dataclass(frozen=True)
@@ -338,6 +340,41 @@ ROWS = (
         ("spin-plain", "put-without-gil", "push-unlocked", "poll-unlocked"),
         SANITISED,
         (f"{SANITISED}::test_a_race_is_seen",),
+    ),
+    Row(
+        "limits",
+        "a batch beyond the last sequence number stops the broker",
+        ("batch-over-the-end", "written-and-not-read"),
+        NATIVE_LIMITS,
+        ("native/tests/test_wire.cpp", "tests/unit/server/test_limits.py::test_the_last_sequence_of_a_batch"),
+    ),
+    Row(
+        "limits",
+        "counts of deliveries, delays and back-offs wrap, or are no numbers",
+        ("redeliveries-wrap", "due-wraps", "nothing-times-infinity"),
+        NATIVE_LIMITS,
+        ("native/tests/test_dispatch.cpp",),
+    ),
+    Row(
+        "limits",
+        "numbers of a topic's view, of events and of positions have no end",
+        ("views-by-size", "events-without-end", "ordinals-without-end"),
+        NATIVE_LIMITS,
+        ("native/tests/test_publication.cpp", "native/tests/test_log.cpp"),
+    ),
+    Row(
+        "limits",
+        "ids, acknowledgements, clocks, delays and options of a broker have no end, or another",
+        ("endless_ids", "narrow_acks", "endless_clock", "any_delay", "any_option", "unlooked_options"),
+        LIMITS,
+        (f"{LIMITS}::test_a_number_without_an_end_is_noticed",),
+    ),
+    Row(
+        "limits",
+        "an epoch of 64 bits, a time beyond all years, a digit more in a name",
+        ("narrow_epoch", "any_date", "test_runs_ordered_by_name_are_noticed"),
+        LIMITS,
+        (f"{LIMITS}::test_a_server_that_takes_fewer_bits_is_noticed", "tests/unit/pipeline/test_limits.py"),
     ),
 )
 
