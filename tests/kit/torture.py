@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tests.kit import nightly, running
 from tests.kit.broker import kills as broker_kills
@@ -32,6 +33,7 @@ from tests.kit.server import kills as server_kills
 from tests.kit.slices import NIGHTLY, base
 from tests.kit.spark import sink_kill, source_storm
 
+P = TypeVar("P")
 COUNTS = (
     "kills",
     "stops",
@@ -99,19 +101,23 @@ def begin(storm: str, seed: int) -> None:
         notes[0].write(running.TORTURE, storm, seed)
 
 
-def chosen(names: Sequence[str], options: argparse.Namespace) -> list[str]:
-    """Return the plans of these names, or the one that was asked for."""
+def chosen(plans: Sequence[P], options: argparse.Namespace) -> list[P]:
+    """Return the plans, or the one that was asked for by its name."""
     if options.plan is None:
-        return list(names)
-    if options.plan not in names:
-        raise SystemExit(f"torture: no plan {options.plan!r} here; choose one of {sorted({*names})}")
-    return [options.plan]
+        return list(plans)
+    named: dict[Any, P] = {getattr(plan, "name", plan): plan for plan in plans}
+    if options.plan not in named:
+        raise SystemExit(f"torture: no plan {options.plan!r} here; choose one of {sorted(named)}")
+    return [named[options.plan]]
 
 
-def first_seed(options: argparse.Namespace) -> int:
-    if options.seed is not None:
-        return int(options.seed)
-    return base() if NIGHTLY else random.SystemRandom().getrandbits(20)
+def begun(options: argparse.Namespace) -> tuple[int, float, int]:
+    """Return the first seed, and how long to go on: until a time of the clock, or for this many kills."""
+    chosen_seed = base() if NIGHTLY else random.SystemRandom().getrandbits(20)
+    seed = chosen_seed if options.seed is None else int(options.seed)
+    if options.minutes:
+        return seed, time.monotonic() + options.minutes * 60, sys.maxsize
+    return seed, float("inf"), options.kills
 
 
 def told(storm: str, seed: int, faults: list[str]) -> int:
@@ -126,11 +132,8 @@ def told(storm: str, seed: int, faults: list[str]) -> int:
 
 
 def torture_queue(options: argparse.Namespace) -> int:
-    names = chosen([plan.name for plan in storm.PLANS], options)
-    plans = [plan for plan in storm.PLANS if plan.name in names]
-    seed = first_seed(options)
-    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
-    wanted = sys.maxsize if options.minutes else options.kills
+    plans = chosen(storm.PLANS, options)
+    seed, limit, wanted = begun(options)
     sums = dict.fromkeys(COUNTS, 0)
     storms = 0
     began = time.monotonic()
@@ -156,11 +159,8 @@ def torture_queue(options: argparse.Namespace) -> int:
 
 def torture_broker(options: argparse.Namespace) -> int:
     """Lives of a broker, killed one after another (see kit/broker/kills.py)."""
-    names = chosen([plan.name for plan in broker_kills.PLANS], options)
-    plans = [plan for plan in broker_kills.PLANS if plan.name in names]
-    seed = first_seed(options)
-    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
-    wanted = sys.maxsize if options.minutes else options.kills
+    plans = chosen(broker_kills.PLANS, options)
+    seed, limit, wanted = begun(options)
     kills = storms = confirmed = 0
     while kills < wanted and time.monotonic() < limit:
         plan = replace(
@@ -180,11 +180,8 @@ def torture_broker(options: argparse.Namespace) -> int:
 
 def torture_server(options: argparse.Namespace) -> int:
     """Servers that are killed under load, one after another (see kit/server/kills.py)."""
-    names = chosen([plan.name for plan in server_kills.PLANS], options)
-    plans = [plan for plan in server_kills.PLANS if plan.name in names]
-    seed = first_seed(options)
-    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
-    wanted = sys.maxsize if options.minutes else options.kills
+    plans = chosen(server_kills.PLANS, options)
+    seed, limit, wanted = begun(options)
     sums = dict.fromkeys(("kills", "stops", "confirmed", "receipted", "resent"), 0)
     storms = 0
     while sums["kills"] < wanted and time.monotonic() < limit:
@@ -206,9 +203,7 @@ def torture_server(options: argparse.Namespace) -> int:
 def torture_sink(options: argparse.Namespace) -> int:
     """Everything around the sink is killed, with Spark and with its simulation (sink_kill.py)."""
     plans = chosen([*sink_kill.PLANS], options)
-    seed = first_seed(options)
-    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
-    wanted = sys.maxsize if options.minutes else options.kills
+    seed, limit, wanted = begun(options)
     storms = kills = 0
     while kills < wanted and time.monotonic() < limit:
         plan = plans[storms % len(plans)]
@@ -233,9 +228,7 @@ def torture_source(options: argparse.Namespace) -> int:
     `--kills` counts the rounds of publishing, trimming and resetting.
     """
     plans = chosen(SOURCE_ORDER, options)
-    seed = first_seed(options)
-    limit = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
-    wanted = sys.maxsize if options.minutes else options.kills
+    seed, limit, wanted = begun(options)
     sums: Counter[str] = Counter()
     storms, rounds = 0, nightly.SOURCE_ROUNDS
     while storms * rounds < wanted and time.monotonic() < limit:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +27,17 @@ from holdfast.wire.watching import Subject, Watching
 from tests.kit.server import cost_checks as tests
 from tests.kit.server import cost_commands_checks as singles
 from tests.kit.server import quota_checks as quota
-from tests.kit.server.cost_mutants import a_list_each_time, answers_without_a_reader, stats_of_all
+from tests.kit.server.cost_mutants import (
+    Patch,
+    a_list_each_time,
+    answers_without_a_reader,
+    any_pace_will_do,
+    nobody_is_refused,
+    refusals_are_silent,
+    require_noticed,
+    stats_of_all,
+)
 
-Patch = pytest.MonkeyPatch
 LOOKUP: dict[str, Any] = {"kind": pb.BaseCommand.LOOKUP, "fields": {"topic": "x" * (129 << 10)}}
 PRODUCER: dict[str, Any] = {
     "kind": pb.BaseCommand.PRODUCER,
@@ -98,18 +105,10 @@ def nobody_counts(patch: Patch) -> None:
     patch.setattr(Budget, "hold", lambda self, holder, size, close=None: None)
 
 
-def nobody_is_refused(patch: Patch) -> None:
-    patch.setattr(Budget, "admit", lambda self, size, what: None)
-
-
 def frames_are_all_one(patch: Patch) -> None:
     """A new frame is as old as the first of its connection."""
     real = Connection._note_frame
     patch.setattr(Connection, "_note_frame", lambda self, taken: real(self, False))
-
-
-def any_pace_will_do(patch: Patch) -> None:
-    patch.setattr(Pace, "late", lambda self, now, moved: False)
 
 
 def pauses_count(patch: Patch) -> None:
@@ -126,10 +125,6 @@ def every_refusal_is_said(patch: Patch) -> None:
         return real(self, text, why, **fields)
 
     patch.setattr(Refusals, "say", say)
-
-
-def refusals_are_silent(patch: Patch) -> None:
-    patch.setattr(Refusals, "say", lambda self, text, why, **fields: False)
 
 
 def no_quota(patch: Patch) -> None:
@@ -311,7 +306,4 @@ def test_it_is_noticed(
     monkeypatch.setattr(tests.until, "__defaults__", (1.0,))
     monkeypatch.setattr("tests.kit.server.wire_raw.PATIENCE_S", 1.0)
     mutant(monkeypatch)
-    more = {"monkeypatch": monkeypatch, "caplog": caplog}
-    wanted = inspect.signature(test).parameters
-    with pytest.raises((AssertionError, TimeoutError, LookupError, ValueError)):
-        test(**given, **{name: each for name, each in more.items() if name in wanted})
+    require_noticed(test, given, monkeypatch, caplog)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from holdfast.broker import metrics
-from holdfast.wire.budget import Budget
 from holdfast.wire.http import scraping
 from holdfast.wire.http.routing import Call, Route
 from holdfast.wire.http.scraping import Scrapes
 from holdfast.wire.http.server import HttpServer
-from holdfast.wire.logs import Refusals
-from holdfast.wire.pace import Pace
 from tests.kit.server import http_cost_checks as tests
-
-Patch = pytest.MonkeyPatch
+from tests.kit.server.cost_mutants import (
+    Patch,
+    any_pace_will_do,
+    nobody_is_refused,
+    refusals_are_silent,
+    require_noticed,
+)
 
 
 def bodies_take_places(patch: Patch) -> None:
@@ -59,10 +60,6 @@ def bodies_have_all_the_time(patch: Patch) -> None:
     patch.setattr(Call, "_read", read)
 
 
-def nobody_is_refused(patch: Patch) -> None:
-    patch.setattr(Budget, "admit", lambda self, size, what: None)
-
-
 def a_page_each(patch: Patch) -> None:
     """Every scrape makes its own."""
     patch.setattr(Scrapes, "sheet", lambda self: self._make())
@@ -84,14 +81,6 @@ def a_page_in_one_go(patch: Patch) -> None:
 def answers_at_once(patch: Patch) -> None:
     """A large answer is handed over whole, and is nobody's any more."""
     patch.setattr("holdfast.wire.http.server.PIECE_BYTES", 1 << 40)
-
-
-def any_pace_will_do(patch: Patch) -> None:
-    patch.setattr(Pace, "late", lambda self, now, moved: False)
-
-
-def refusals_are_silent(patch: Patch) -> None:
-    patch.setattr(Refusals, "say", lambda self, text, why, **fields: False)
 
 
 NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
@@ -123,7 +112,4 @@ def test_it_is_noticed(
 ) -> None:
     monkeypatch.setattr(tests, "PATIENCE_S", 1.0)
     mutant(monkeypatch)
-    more = {"monkeypatch": monkeypatch, "caplog": caplog}
-    wanted = inspect.signature(test).parameters
-    with pytest.raises((AssertionError, TimeoutError, LookupError)):
-        test(**given, **{name: each for name, each in more.items() if name in wanted})
+    require_noticed(test, given, monkeypatch, caplog)

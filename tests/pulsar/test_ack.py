@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kit.server.wire_programs import data_of, nothing_comes, numbers, receive, send_all, until
+from tests.kit.server.wire_programs import data_of, fill, nothing_comes, numbers, receive, send_all, until
 from tests.kit.server.wire_world import program, pulsar
 
 
 @program
 def test_individual(client: Any, topic: str, admin: Any) -> None:
     consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
-    producer = client.create_producer(topic)
-    for n in range(100):
-        producer.send(b"%d" % n)
+    fill(client, topic, 100)
     for n, message in enumerate(receive(consumer, 100)):
         if n % 3:
             consumer.acknowledge(message)
@@ -32,9 +30,7 @@ def test_individual(client: Any, topic: str, admin: Any) -> None:
 @program
 def test_cumulative(client: Any, topic: str, admin: Any) -> None:
     consumer = client.subscribe(topic, "s")
-    producer = client.create_producer(topic)
-    for n in range(50):
-        producer.send(b"%d" % n)
+    fill(client, topic, 50)
     messages = receive(consumer, 50)
     consumer.acknowledge_cumulative(messages[29])
     consumer.close()
@@ -117,9 +113,7 @@ def test_negative(client: Any, topic: str) -> None:
     consumer = client.subscribe(
         topic, "s", consumer_type=pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100
     )
-    producer = client.create_producer(topic)
-    for n in range(10):
-        producer.send(b"%d" % n)
+    fill(client, topic, 10)
     for n, message in enumerate(receive(consumer, 10)):
         if n % 2:
             consumer.acknowledge(message)
@@ -137,9 +131,7 @@ def test_negative(client: Any, topic: str) -> None:
 def test_negative_where_order_counts(client: Any, topic: str) -> None:
     """Exclusive: the cursor is rewound, all that is not acknowledged comes again, in order."""
     consumer = client.subscribe(topic, "s", negative_ack_redelivery_delay_ms=100)
-    producer = client.create_producer(topic)
-    for n in range(6):
-        producer.send(b"%d" % n)
+    fill(client, topic, 6)
     messages = receive(consumer, 6)
     consumer.acknowledge(messages[0])
     consumer.acknowledge(messages[3])
@@ -170,9 +162,7 @@ def test_redeliver_all(client: Any, topic: str, admin: Any) -> None:
 def test_permits_survive_redeliveries(client: Any, topic: str) -> None:
     """A consumer with a small queue goes on after many redeliveries: none of its permits is lost."""
     consumer = client.subscribe(topic, "s", receiver_queue_size=3)
-    producer = client.create_producer(topic)
-    for n in range(30):
-        producer.send(b"%d" % n)
+    fill(client, topic, 30)
     for _ in range(10):
         consumer.receive(5000)
         consumer.redeliver_unacknowledged_messages()
@@ -190,9 +180,7 @@ def test_shared_work_goes_to_who_is_left(client: Any, connect: Any, topic: str) 
     other = connect()
     one = other.subscribe(topic, "s", consumer_name="one", **options)
     two = client.subscribe(topic, "s", consumer_name="two", **options)
-    producer = client.create_producer(topic)
-    for n in range(100):
-        producer.send(b"%d" % n)
+    fill(client, topic, 100)
     got: dict[bytes, int] = {}
     for _ in range(10):
         message = one.receive(5000)  # never acknowledged
@@ -252,9 +240,7 @@ def test_batch_receive(client: Any, topic: str) -> None:
     consumer = client.subscribe(
         topic, "s", batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(10, 1 << 20, 2000)
     )
-    producer = client.create_producer(topic)
-    for n in range(10):
-        producer.send(b"%d" % n)
+    fill(client, topic, 10)
     messages = consumer.batch_receive()
     assert data_of(messages) == numbers(0, 10)
 
@@ -263,9 +249,7 @@ def test_batch_receive(client: Any, topic: str) -> None:
 def test_a_queue_of_no_messages(client: Any, topic: str) -> None:
     """A receiver queue of 0: one permit for each call."""
     consumer = client.subscribe(topic, "s", receiver_queue_size=0)
-    producer = client.create_producer(topic)
-    for n in range(5):
-        producer.send(b"%d" % n)
+    fill(client, topic, 5)
     for n in range(5):
         message = consumer.receive()
         assert message.data() == b"%d" % n

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from holdfast.wire.budget import Budget
 from holdfast.wire.listing import Listing, Listings
+from holdfast.wire.logs import Refusals
+from holdfast.wire.pace import Pace
 from holdfast.wire.sink import WireConsumer
 from holdfast.wire.turns import Pending
 
@@ -36,3 +41,25 @@ def stats_of_all(patch: Patch) -> None:
         return next((each for each in every if each.id == self.ticket), None)
 
     patch.setattr(WireConsumer, "stats", stats)
+
+
+def nobody_is_refused(patch: Patch) -> None:
+    patch.setattr(Budget, "admit", lambda self, size, what: None)
+
+
+def any_pace_will_do(patch: Patch) -> None:
+    patch.setattr(Pace, "late", lambda self, now, moved: False)
+
+
+def refusals_are_silent(patch: Patch) -> None:
+    patch.setattr(Refusals, "say", lambda self, text, why, **fields: False)
+
+
+def require_noticed(
+    test: Callable[..., None], given: dict[str, Any], patch: Patch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fail unless the test does: the mistake that is in force must be noticed."""
+    more = {"monkeypatch": patch, "caplog": caplog}
+    wanted = inspect.signature(test).parameters
+    with pytest.raises((AssertionError, TimeoutError, LookupError, ValueError)):
+        test(**given, **{name: each for name, each in more.items() if name in wanted})
