@@ -36,6 +36,7 @@ class Signal:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._identity = _identity(self._read)
 
@@ -67,7 +68,8 @@ class Signal:
 
     def close(self) -> None:
         """Gives the descriptors up."""
-        with self._lock:
+        # In a child of fork() the lock may be held for ever, by a thread that stayed in the parent.
+        with self._lock if os.getpid() == self._pid else contextlib.nullcontext():
             for fd in (self._read, self._write):
                 if self._is_ours(fd):
                     os.close(fd)

@@ -131,6 +131,28 @@ def test_the_descriptor_of_an_event_loop_is_used_again(start: Start, tmp_path: P
         child.wait()
 
 
+def test_a_child_that_was_forked_while_the_waiter_rang(start: Start) -> None:
+    """The waiter's thread has the signal's lock in that moment; in the child nobody gives it back."""
+
+    def body() -> None:
+        q = Queue.open("q")
+        q.fileno()
+        assert q._signal is not None
+        q._signal._lock.acquire()
+        if os.fork() == 0:
+            q.detach()
+            del q
+            tell("left")
+            os._exit(0)
+        os.wait()
+        q._signal._lock.release()
+
+    with Queue.create("q", capacity=CAPACITY):
+        child = start(body)
+        assert child.hear() == "left"
+        child.wait()
+
+
 def test_the_child_of_one_whose_descriptors_were_closed(start: Start) -> None:
     """The handler of fork() does not map a stranger's file over the queue."""
 
