@@ -137,15 +137,14 @@ def test_a_child_that_was_forked_while_the_waiter_rang(start: Start) -> None:
     def body() -> None:
         q = Queue.open("q")
         q.fileno()
-        assert q._signal is not None
-        q._signal._lock.acquire()
-        if os.fork() == 0:
-            q.detach()
-            del q
-            tell("left")
-            os._exit(0)
-        os.wait()
-        q._signal._lock.release()
+        signal = q._signal
+        assert signal is not None
+        with signal._lock:
+            if os.fork() == 0:
+                q.detach()
+                tell("left")
+                os._exit(0)
+            os.wait()
 
     with Queue.create("q", capacity=CAPACITY):
         child = start(body)
