@@ -34,7 +34,7 @@ def test_the_broker_goes_on(tmp_path: Path, point: str) -> None:
             await c.ack(message)
             broker.admin.topic_stats("t")
             broker.store.stats()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # nothing must be confirmed meanwhile
             assert not any(each.done() for each in sends), "nothing is confirmed that is not durable"
             _core.go_on(point)
             async with asyncio.timeout(20):
