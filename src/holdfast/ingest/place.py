@@ -14,6 +14,7 @@ import os
 import secrets
 import stat
 import struct
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,6 +159,7 @@ class Announcement:
         self.path = names.directory / f"{DESCRIPTOR}{names.incarnation}"
         self._text = json.dumps({"pid": os.getpid(), "incarnation": names.incarnation, "data": data}).encode()
         self._fd, self._file = self._locked()
+        _announced.add(self)
 
     def _locked(self) -> tuple[int, tuple[int, int]]:
         while True:
@@ -218,8 +220,25 @@ class Announcement:
         """Take it away, unless it is another's by now."""
         if self.is_there():
             self.path.unlink(missing_ok=True)
+        self.leave()
+
+    def leave(self) -> None:
+        """Let it go as it is."""
+        _announced.discard(self)
         if self._is_open():
             os.close(self._fd)
+
+
+_announced: weakref.WeakSet[Announcement] = weakref.WeakSet()
+
+
+def _leave_in_child() -> None:
+    """A forked child must not make a dead broker look alive."""
+    for announcement in list(_announced):
+        announcement.leave()
+
+
+os.register_at_fork(after_in_child=_leave_in_child)
 
 
 def _held(fd: int) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,9 +12,9 @@ import pytest
 
 import holdfast
 from holdfast import NotFound, Timeout
-from holdfast.ingest.place import Announcement
+from holdfast.ingest.place import Announcement, brokers
 from holdfast.wire.segment import Segment
-from tests.kit.processes import until
+from tests.kit.processes import Start, hear, tell, until
 from tests.kit.server.ingest_world import World, serving
 
 FILES = {
@@ -92,6 +94,34 @@ def test_what_is_another_file_by_then_is_not_taken_away(data: Path, runtime_dire
         (path,) = runtime_directory.glob(FILES["descriptor"])
         replace(path)
     assert path.exists()
+
+
+def serve_and_fork(data: str) -> None:
+    from tests.kit.server.ingest_world import serving
+
+    with serving(Path(data)):
+        child = os.fork()
+        if child == 0:
+            while True:
+                time.sleep(1)
+        tell(child)
+        hear()
+
+
+def test_a_forked_child_does_not_make_a_dead_broker_look_alive(
+    data: Path, runtime_directory: Path, start: Start
+) -> None:
+    broker = start(serve_and_fork, str(data))
+    child = broker.hear()
+    assert [each.pid for each in brokers(runtime_directory)[0]] == [broker.pid]
+    broker.kill()
+    live, stale = brokers(runtime_directory)
+    assert (live, len(stale)) == ([], 1)
+    with serving(data) as world:  # nor does it keep the data directory
+        publish("orders", b"x")
+        assert world.stored("orders") == [b"x"]
+    assert Path(f"/proc/{child}").exists(), "it lives"
+    os.kill(child, signal.SIGKILL)
 
 
 # -- the faults, brought back ---------------------------------------------------------------------------
