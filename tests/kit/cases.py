@@ -214,9 +214,16 @@ ROWS = (
     ),
     Row(
         "14",
-        "half frames stay, have no limit, or all the time",
-        ("half_frames_stay", "nobody_is_refused", "any_pace_will_do"),
+        "half frames of closed connections stay",
+        ("half_frames_stay", "nobody_counts"),
         COST,
+        (f"{COST}::test_it_is_noticed",),
+    ),
+    Row(
+        "14",
+        "half frames have no limit, and all the time",
+        ("nobody_is_refused", "any_pace_will_do"),
+        "tests/kit/server/cost_mutants.py",
         (f"{COST}::test_it_is_noticed",),
     ),
     Row(
