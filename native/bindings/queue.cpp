@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <deque>
+#include <limits>
 
 #include "objects.hpp"
 #include "waiting.hpp"
@@ -22,7 +23,11 @@ bool parse_timeout(PyObject* value, double& seconds) {
         return true;
     }
     seconds = PyFloat_AsDouble(value);
-    if (seconds == -1 && PyErr_Occurred()) return false;
+    if (seconds == -1 && PyErr_Occurred()) {
+        if (!PyLong_Check(value) || !PyErr_ExceptionMatches(PyExc_OverflowError)) return false;
+        PyErr_Clear();
+        seconds = _PyLong_Sign(value) * std::numeric_limits<double>::infinity();
+    }
     if (seconds >= 0) return true;
     raise("Misuse", "timeout must be None or at least 0 seconds");
     return false;
@@ -297,7 +302,7 @@ PyObject* queue_get_many(PyObject* object, PyObject* const* args, Py_ssize_t cou
     double timeout = -1;
     if (!parse("get_many", args, count, kwnames, names, 2, 1, given)) return nullptr;
     if (given[1] != nullptr && !parse_timeout(given[1], timeout)) return nullptr;
-    const Py_ssize_t wanted = PyNumber_AsSsize_t(given[0], PyExc_OverflowError);
+    const Py_ssize_t wanted = PyNumber_AsSsize_t(given[0], nullptr);  // at most all that there are
     if (wanted == -1 && PyErr_Occurred()) return nullptr;
     if (wanted < 1) {
         raise("Misuse", "get_many needs a count of at least 1");

@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 CAPACITY_MAX = 256 << 30
 PARTICIPANTS_MAX = 1023
+GROUP_MAX = (1 << 32) - 2
+"""Of 32 bits; the last number means none."""
 
 
 class Queue(_core.Queue):
@@ -129,6 +131,8 @@ class Queue(_core.Queue):
             raise Misuse(f"queue {name} cannot be its own dead-letter queue")
         if stall_limit is not None and not 0.001 <= stall_limit <= 1e6:
             raise Misuse(f"stall_limit must be 0.001 to 1000000 seconds, not {stall_limit}")
+        if not 0 <= mode <= 0o777:
+            raise Misuse(f"mode must be 0 to 0o777, not {mode:#o}")
         where = directory or _core.default_directory()
         gid = cls._gid(group)
         with contextlib.ExitStack() as undo:
@@ -203,8 +207,12 @@ class Queue(_core.Queue):
 
     @staticmethod
     def _gid(group: str | int | None) -> int:
-        if group is None or isinstance(group, int):
-            return -1 if group is None else group
+        if group is None:
+            return -1
+        if isinstance(group, int):
+            if not 0 <= group <= GROUP_MAX:
+                raise Misuse(f"there is no group {group}: a number is 0 to {GROUP_MAX}")
+            return group
         try:
             return grp.getgrnam(group).gr_gid
         except KeyError:

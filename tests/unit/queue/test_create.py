@@ -303,3 +303,16 @@ def test_a_full_checksum_sees_a_changed_payload() -> None:
 def test_numbers_beyond_every_width_are_misuse(numbers: dict[str, int]) -> None:
     with pytest.raises(Misuse, match="is not possible; use 256 bytes to 256 GiB and 1 to 1023"):
         Queue.create("q", **numbers)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("group", [-1, -5, (1 << 32) - 1, 1 << 32, 1 << 40])
+def test_a_group_that_no_system_has_is_misuse(group: int) -> None:
+    """Cut to 32 bits, 2^32 was the group 0: that of root."""
+    with pytest.raises(Misuse, match=f"there is no group {group}: a number is 0 to 4294967294"):
+        Queue.create("q", group=group)
+
+
+@pytest.mark.parametrize("mode", [-1, 0o1777, 1 << 40])
+def test_a_mode_that_no_file_has_is_misuse(mode: int) -> None:
+    with pytest.raises(Misuse, match="mode must be 0 to 0o777"):
+        Queue.create("q", mode=mode)

@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from holdfast import Closed, Empty, HoldfastError, Queue
+from holdfast import Closed, Empty, HoldfastError, Misuse, Queue
 from tests.kit.queue.queues import aged, drain, fill
 from tests.kit.queue.segments import BELLS, CONTROLS, patch, segment, write_mark
 
@@ -147,3 +147,17 @@ def test_counters_of_a_slot_wrap(q: Queue) -> None:
     stats = q.stats()
     assert stats.put == 2
     assert q.check() == []
+
+
+def test_counts_and_timeouts_beyond_every_width(q: Queue) -> None:
+    """As many as there are; as long as it takes."""
+    for count in (1 << 31, 1 << 32, 1 << 63, 1 << 80):
+        q.put_many([b"a", b"b"])
+        with q.get_many(count, timeout=10**400) as messages:
+            assert len(messages) == 2
+    for count in (0, -1, -(1 << 80)):
+        with pytest.raises(Misuse, match="a count of at least 1"):
+            q.get_many(count, timeout=0)
+    for timeout in (-(10**400), -1, float("nan")):
+        with pytest.raises(Misuse, match="timeout must be None or at least 0 seconds"):
+            q.get(timeout=timeout)
