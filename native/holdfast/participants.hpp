@@ -229,7 +229,7 @@ class Participant : public ForkAware {
 
     // Gives back what take_byte() took.
     void drop_byte(unsigned slot) {
-        if (slot >= slots_ || slot == slot_ || !joined()) return;
+        if (slot >= slots_ || slot == slot_ || !joined() || !still_ours()) return;
         // First the kernel, then the bit: the other way round a thread could take the byte and lose it to us.
         // A failure (no kernel memory) keeps the bit: the byte stays ours until this process ends.
         if (!detail::set_lock(fd(), F_UNLCK, byte_of(slot), 1)) return;
@@ -318,11 +318,18 @@ class Participant : public ForkAware {
     // repaired before, while the byte is shared.
     template <class Recover>
     bool take_alone(int fd, unsigned slot, Recover& recover) {
-        if (marked_active(slot) && detail::set_lock(fd, F_RDLCK, byte_of(slot), 1)) {
-            if (recover(slot)) mark_inactive(slot);
+        bool repaired = true;
+        while (true) {
+            if (marked_active(slot) && detail::set_lock(fd, F_RDLCK, byte_of(slot), 1)) {
+                repaired = recover(slot);
+                if (repaired) mark_inactive(slot);
+                detail::set_lock(fd, F_UNLCK, byte_of(slot), 1);
+            }
+            if (!detail::set_lock(fd, F_WRLCK, byte_of(slot), 1)) return false;
+            if (!repaired || !marked_active(slot)) return true;
+            // Between the two locks another process joined, and died: what it left is repaired first.
             detail::set_lock(fd, F_UNLCK, byte_of(slot), 1);
         }
-        return detail::set_lock(fd, F_WRLCK, byte_of(slot), 1);
     }
 
     bool still_ours() { return segment_->is_signed(fd(), signature_) || lose(); }

@@ -341,6 +341,35 @@ static void test_joining_recovers_first() {
     CHECK(other.slot() == 3 && !me->marked_active(2));
 }
 
+// Another process joins, and dies, between the repair and the exclusive lock: a thread marks the slot as it would have.
+// A thread cannot be told to hit the gap, so it is tried until one does.
+static void test_joining_recovers_again() {
+    make("twice");
+    Attached me("twice");
+    auto* table = participant_table(*me->segment(), kTable, kSlots);
+    const std::atomic_ref<u64> who(table[1].who);
+    bool seen = false;
+    for (int round = 0; round < 20000 && !seen; ++round) {
+        {
+            Attached dead("twice");
+            CHECK(dead->slot() == 1);
+        }
+        const u64 marked = who.load();
+        std::thread other([&] {
+            while (me->marked_active(1)) {
+            }
+            who.store(marked);
+        });
+        Participant next(reach("twice"), kTable, kSlots);
+        int asked = 0;
+        next.join([&](unsigned) { return ++asked > 0; });
+        other.join();
+        seen = asked == 2;
+        CHECK(next.slot() == 1 && asked <= 2);
+    }
+    CHECK(seen);
+}
+
 // P4. The numbers of all descriptors are closed, and used again, by code that does not know them.
 static void test_descriptors_closed_by_others() {
     for (const char* reuse : {"nothing", "a stranger", "the same file"}) {
@@ -424,6 +453,7 @@ int main() {
     test_death_while_attaching();
     test_threads_take_turns();
     test_joining_recovers_first();
+    test_joining_recovers_again();
     test_descriptors_closed_by_others();
     test_new_file_same_name();
     test_inspection_sees_locks();

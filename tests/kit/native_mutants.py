@@ -461,6 +461,14 @@ QUEUE = (
         "test_participants",
     ),
     Mutant(
+        "joined-in-between",
+        "a joiner does not look again at what another left between its two locks",
+        "participants.hpp",
+        "if (!repaired || !marked_active(slot)) return true;",
+        "return true;",
+        "test_participants",
+    ),
+    Mutant(
         "lock-believed",
         "a lock is believed through any number",
         "participants.hpp",
