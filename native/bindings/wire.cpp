@@ -74,12 +74,13 @@ PyObject* item_of(WireItem&& item) {
     return tuple_of(kind, Steal{to_text(item.bytes)});
 }
 
-nb::object feed(WireReader& reader, nb::handle data, nb::handle frame, u64 commands_max) {
+nb::object feed(WireReader& reader, nb::handle data, nb::handle frame, u64 commands_max,
+                u64 items_max) {
     std::vector<WireItem> items;
     {
         FrameWriter& writer = writer_of(frame);
         const Given given(data);
-        items = reader.feed(given.view(), writer, commands_max);
+        items = reader.feed(given.view(), writer, commands_max, items_max);
     }
     PyObject* out = PyList_New(static_cast<Py_ssize_t>(items.size()));
     if (out == nullptr) throw nb::python_error();
@@ -203,7 +204,7 @@ void bind_wire(nb::module_& module) {
              nb::arg("session"), nb::arg("epoch"), nb::arg("name"))
         .def("drop_producer", &WireReader::drop_producer, nb::arg("producer_id"))
         .def("feed", &feed, nb::arg("data"), nb::arg("frame"),
-             nb::arg("commands_max") = WireReader::kAll)
+             nb::arg("commands_max") = WireReader::kAll, nb::arg("items_max") = WireReader::kAll)
         .def_prop_rw("frame_max", &WireReader::frame_max, &WireReader::set_frame_max)
         .def_prop_ro("pending", &WireReader::pending)
         .def_prop_ro("stalled", &WireReader::stalled)

@@ -77,7 +77,7 @@ class WireReader {
         frame_max_ = size;
     }
     std::size_t pending() const { return held_.size(); }  // bytes that wait for the rest of a frame
-    // There was no room in the frame, or for another command: feed() again when there is.
+    // There was no room in the frame, or for another command or item: feed() again when there is.
     bool stalled() const { return stalled_; }
     bool broken() const { return broken_; }
 
@@ -95,12 +95,15 @@ class WireReader {
         last_ = nullptr;
     }
 
-    // Everything that is complete, and of commands that are neither SEND, ACK nor FLOW no more than `commands_max`.
+    // Everything that is complete, and of commands that are neither SEND, ACK nor FLOW no more than `commands_max`,
+    // of items no more than `items_max`. At least one of each is possible, or nothing would ever be read.
     // After `broken`, which is always the last item, nothing is read any more.
     // If it throws there was no memory: events may have been added all the same, and the connection is broken.
-    std::vector<WireItem> feed(std::string_view data, FrameWriter& frame, u64 commands_max = kAll) {
+    std::vector<WireItem> feed(std::string_view data, FrameWriter& frame, u64 commands_max = kAll,
+                               u64 items_max = kAll) {
         if (broken_) return {};
         commands_left_ = commands_max;
+        items_max_ = items_max;
         try {
             read(data, frame);
         } catch (...) {
@@ -222,10 +225,7 @@ class WireReader {
                              std::to_string(entry.size()) + " bytes behind it; only SEND has any");
         if (command.type == wire_type::ack) return take_ack(command.body);
         if (command.type == wire_type::flow) return take_flow(command.body);
-        if (commands_left_ == 0) {
-            stalled_ = true;
-            return false;
-        }
+        if (commands_left_ == 0 || full()) return stall();
         --commands_left_;
         fence();
         WireItem& item = add(WireKind::command, command.type);
@@ -239,6 +239,7 @@ class WireReader {
         SendCommand send;
         if (!read_send(body, send)) return break_off("a SEND without a producer or a sequence");
         Producer* producer = find(send.producer);
+        if ((producer == nullptr || producer->item == kNone) && full()) return stall();
         if (producer == nullptr) return refuse(send, SendFault::producer);
         Entry entry;
         Row row{send.sequence, send.highest, 1, bytes};
@@ -252,10 +253,9 @@ class WireReader {
             refused = SendFault::malformed;
         else if (send.transaction || entry.metadata.has_transaction)
             refused = SendFault::transaction;
-        if (refused == SendFault::none && !has_room(*producer, row.entry.size())) {
-            stalled_ = true;
+        if (refused == SendFault::none ? !has_room(*producer, row.entry.size()) : full()) {
             bare_.resize(bare);
-            return false;
+            return stall();
         }
         if (refused != SendFault::none) {
             refuse(send, refused);
@@ -368,6 +368,7 @@ class WireReader {
             item->ids.add(std::move(ack.ids));
             return true;
         }
+        if (full()) return stall();
         if (plain) note(open_acks_, ack.consumer);
         item = &add(WireKind::acks, ack.consumer);
         item->cumulative = ack.cumulative;
@@ -383,6 +384,7 @@ class WireReader {
         if (!read_flow(body, flow)) return break_off("a FLOW without a consumer or permits");
         WireItem* item = find(open_flows_, flow.consumer);
         if (item == nullptr) {
+            if (full()) return stall();
             note(open_flows_, flow.consumer);
             item = &add(WireKind::flow, flow.consumer);
         }
@@ -409,6 +411,12 @@ class WireReader {
         item.kind = kind;
         item.id = id;
         return item;
+    }
+
+    bool full() const { return items_.size() >= items_max_; }
+    bool stall() {
+        stalled_ = true;
+        return false;
     }
 
     // What comes now comes after all that was before.
@@ -441,6 +449,7 @@ class WireReader {
     // Of the feed() that is under way.
     FrameWriter* frame_ = nullptr;
     u64 commands_left_ = kAll;
+    u64 items_max_ = kAll;
     std::vector<WireItem> items_;
     std::vector<Producer*> open_;  // those whose runs are open
     std::size_t open_bytes_ = 0;   // what their events will take

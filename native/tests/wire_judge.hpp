@@ -46,10 +46,10 @@ class WireJudge {
         for (u64 id = 0; id < 4; ++id) reader_.set_producer(id, id + 10, id + 20, id + 30, "p");
     }
 
-    // In pieces of at most so many commands.
-    void feed(std::string_view data, u64 commands_max) {
-        feed_some(data, commands_max);
-        while (reader_.stalled()) feed_some({}, commands_max);
+    // In pieces of at most so many commands and items.
+    void feed(std::string_view data, u64 commands_max, u64 items_max = WireReader::kAll) {
+        feed_some(data, commands_max, items_max);
+        while (reader_.stalled()) feed_some({}, commands_max, items_max);
         CHECK(reader_.pending() <= 4 + kJudgedFrameMax);
     }
 
@@ -62,12 +62,14 @@ class WireJudge {
     const Heard& heard() const { return heard_; }
 
  private:
-    void feed_some(std::string_view data, u64 commands_max) {
+    void feed_some(std::string_view data, u64 commands_max, u64 items_max = WireReader::kAll) {
         FrameWriter frame;
-        const std::vector<WireItem> items = reader_.feed(data, frame, commands_max);
+        const std::vector<WireItem> items = reader_.feed(data, frame, commands_max, items_max);
         u64 commands = 0;
         for (const WireItem& item : items) commands += item.kind == WireKind::command;
-        CHECK(commands <= commands_max && (!reader_.stalled() || commands == commands_max));
+        const u64 count = items.size() - reader_.broken();
+        CHECK(commands <= commands_max && count <= items_max);
+        CHECK(!reader_.stalled() || commands == commands_max || count == items_max);
         CHECK(heard_.reason.empty() || items.empty());
         const std::string_view built = frame.finish(1);
         FrameReader events({reinterpret_cast<const std::byte*>(built.data()),

@@ -623,10 +623,12 @@ class WireReader:
     def __init__(self, frame_max: int = 5_308_416) -> None: ...
     def set_producer(self, producer_id: int, topic: int, session: int, epoch: int, name: str) -> None: ...
     def drop_producer(self, producer_id: int) -> None: ...
-    def feed(self, data: Buffer, frame: Frame, commands_max: int = ...) -> list[WireItem]:
+    def feed(
+        self, data: Buffer, frame: Frame, commands_max: int = ..., items_max: int = ...
+    ) -> list[WireItem]:
         """Everything that is complete. Each item of kind 1 is one event, added to `frame` in this order.
 
-        Of kind 0 come at most `commands_max`; then it has stalled.
+        Of kind 0 come at most `commands_max`, of all kinds at most `items_max`; then it has stalled.
         """
     frame_max: int
     @property
@@ -634,7 +636,7 @@ class WireReader:
         """Bytes that are kept: the beginning of a frame, or what had no room."""
     @property
     def stalled(self) -> bool:
-        """No room in `frame`, or for a command: feed again, b"" will do, when there is."""
+        """No room in `frame`, or for a command or an item: feed again, b"" will do, when there is."""
     @property
     def broken(self) -> bool: ...
 

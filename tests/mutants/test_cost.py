@@ -66,6 +66,21 @@ def any_bytes_wait(patch: Patch) -> None:
     patch.setattr("holdfast.wire.turns.REQUESTS_BYTES", 1 << 40)
 
 
+def any_number_of_acks(patch: Patch) -> None:
+    """As it was: all ACKs that were read are carried out in one turn."""
+    patch.setattr("holdfast.wire.connection.TURN_ITEMS", 1 << 40)
+
+
+def one_slice_alone(patch: Patch) -> None:
+    """What exceeds a slice is forgotten."""
+    real = WireConsumer._ack_slice
+
+    def whole(self: WireConsumer, at: int, ranges: Any, parts: Any, *more: Any) -> Any:
+        return real(self, at, ranges, parts, *more) if at == 0 else []
+
+    patch.setattr(WireConsumer, "_ack_slice", whole)
+
+
 def lists_of_old(patch: Patch) -> None:
     """What was encoded once is told for ever."""
     real = Listings.of
@@ -268,6 +283,8 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
     (pauses_count, tests.a_slow_client_that_keeps_pace_is_not_closed, {}),
     (every_refusal_is_said, tests.refusals_are_logged_with_their_reason_and_throttled, {}),
     (refusals_are_silent, tests.refusals_are_logged_with_their_reason_and_throttled, {}),
+    (any_number_of_acks, singles.acknowledgements_are_taken_a_few_per_turn, {}),
+    (one_slice_alone, singles.many_entries_are_acknowledged_in_slices, {}),
     (in_one_go, singles.many_ids_are_redelivered_in_slices, {}),
     (any_size, singles.a_command_that_is_too_large_costs_its_connection, LOOKUP),
     (any_number, singles.a_command_that_is_too_large_costs_its_connection, PRODUCER),

@@ -40,6 +40,8 @@ NO_REQUEST = (1 << 64) - 1
 COMMAND_BYTES_MAX = 128 << 10
 """Of most commands."""
 
+_PAIR = pb.KeyValue.DESCRIPTOR.full_name
+
 REPEATED_MAX = 1000
 """Properties, and whatever else with text in it, in one command."""
 
@@ -154,6 +156,12 @@ def require_text(message: Message) -> None:
                     f"{len(value)} times {field.name} in one command; at most {REPEATED_MAX} are possible"
                 )
                 raise Refused(pb.NotAllowedError, reason)
+            if field.message_type.full_name == _PAIR:  # there can be many of these
+                pairs = value if field.is_repeated else (value,)
+                wrong = [text for each in pairs for text in (each.key, each.value) if isinstance(text, bytes)]
+                for each in wrong:
+                    each.decode()
+                continue
             for each in value if field.is_repeated else (value,):
                 require_text(each)
 

@@ -53,6 +53,9 @@ GREETING_BYTES_MAX = 64 << 10
 TURN_COMMANDS = 8
 """Commands of one connection that are taken in one turn of the loop, but for SEND, ACK and FLOW."""
 
+TURN_ITEMS = 8
+"""The same with these: SENDs of a producer, plain ACKs or FLOWs of a consumer count once."""
+
 LINGER_S = 5.0
 """How long a client that was closed may take to read why."""
 
@@ -242,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         items: list[Any] = []
         try:
             room = min(TURN_COMMANDS, self._requests.room)
-            items = list[Any](self.reader.feed(data, frame, room))
+            items = list[Any](self.reader.feed(data, frame, room, TURN_ITEMS))
         finally:  # whatever happens, every event that is in the frame has its future
             added = frame.count - before
             futures = iter(engine.added(added) if added else ())

@@ -68,7 +68,7 @@ class Appetite:
         256
     """
 
-    TURN_S = 0.002
+    TURN_S = 0.001
     LEAST = 2 << 10
 
     __slots__ = ("_most", "bytes")

@@ -50,6 +50,7 @@ LOG = logging.getLogger("holdfast.server")
 _SHORT = (1 << MASK_BITS) - 1
 _Part = tuple[int, int, int, int]
 _Places = dict[int, tuple[int, int]]
+_Ranges = list[tuple[int, int]]
 
 
 class WireConsumer:
@@ -222,24 +223,31 @@ class WireConsumer:
     def _ack_each(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
         places = self._places(ids.ledgers)
         futures = list[asyncio.Future[None] | None]()
-        ranges = ids.ordinals(places)
-        if ranges:
-            futures.append(self.dispatcher.ack_ranges(ranges, self.reset_number, receipt))
-        parts = ids.parts
-        futures += self._ack_parts(parts[:SLICE_IDS], places, receipt)
-        if len(parts) > SLICE_IDS:
+        ranges, parts = ids.ordinals(places), ids.parts
+        futures += self._ack_slice(0, ranges, parts, places, receipt)
+        if max(len(ranges), len(parts)) > SLICE_IDS:
             self.connection.pause(_PAUSE)
-            rest = self.connection.spawn(self._ack_rest(parts, places, receipt))
+            rest = self.connection.spawn(self._ack_rest(ranges, parts, places, receipt))
             rest.add_done_callback(lambda _: self.connection.go_on(_PAUSE))
             futures.append(rest)
         return futures
 
-    async def _ack_rest(self, parts: Sequence[_Part], places: _Places, receipt: bool) -> None:
+    async def _ack_rest(
+        self, ranges: _Ranges, parts: Sequence[_Part], places: _Places, receipt: bool
+    ) -> None:
         """The others have a turn between slices; the client is not read meanwhile."""
-        for at in range(SLICE_IDS, len(parts), SLICE_IDS):
+        for at in range(SLICE_IDS, max(len(ranges), len(parts)), SLICE_IDS):
             await asyncio.sleep(0)
-            waiting = self._ack_parts(parts[at : at + SLICE_IDS], places, receipt)
+            waiting = self._ack_slice(at, ranges, parts, places, receipt)
             await asyncio.gather(*(each for each in waiting if each is not None), return_exceptions=True)
+
+    def _ack_slice(
+        self, at: int, ranges: _Ranges, parts: Sequence[_Part], places: _Places, receipt: bool
+    ) -> list[asyncio.Future[None] | None]:
+        some, futures = ranges[at : at + SLICE_IDS], list[asyncio.Future[None] | None]()
+        if some:
+            futures.append(self.dispatcher.ack_ranges(some, self.reset_number, receipt))
+        return futures + self._ack_parts(parts[at : at + SLICE_IDS], places, receipt)
 
     def _ack_parts(
         self, parts: Sequence[_Part], places: _Places, receipt: bool

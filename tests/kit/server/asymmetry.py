@@ -7,7 +7,7 @@ loop, bytes of answers, and bytes that are held. Then it reads; the steps until 
 from __future__ import annotations
 
 import contextlib
-import re
+import os
 import socket
 import sys
 import threading
@@ -15,12 +15,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast._core import encode_messages
 from holdfast.broker.events import SchemaAdd
 from holdfast.wire.connection import Connection
-from holdfast.wire.http.routing import Route
 from holdfast.wire.proto import pulsar_pb2 as pb
 from tests.kit.server.cost_world import CostWorld, held
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
@@ -169,15 +168,15 @@ def cost_of(population: Population, raw: Raw, frames: list[bytes]) -> Cost:
 
     data = b"".join(frames)
     with Counting(world) as meter:
-        sending = threading.Thread(target=_send, args=(raw.socket, data), daemon=True)
+        sending = threading.Thread(target=send_all, args=(raw.socket, data), daemon=True)
         sending.start()
         quiet(meter, look)
         raw.socket.settimeout(0.05)
         limit = time.monotonic() + PATIENCE_S
         while _busy(connection) or sending.is_alive():
             assert time.monotonic() < limit, "not everything is answered"
-            _read(raw.socket)
-        quiet(meter, lambda: _read(raw.socket))
+            read_some(raw.socket)
+        quiet(meter, lambda: read_some(raw.socket))
     return Cost(len(frames), len(data), meter.steps, answered, most)
 
 
@@ -189,7 +188,7 @@ def _busy(connection: Connection) -> bool:
     )
 
 
-def _send(channel: socket.socket, data: bytes) -> None:
+def send_all(channel: socket.socket, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         try:
@@ -200,7 +199,7 @@ def _send(channel: socket.socket, data: bytes) -> None:
             return
 
 
-def _read(channel: socket.socket) -> int:
+def read_some(channel: socket.socket) -> int:
     try:
         return len(channel.recv(1 << 20, socket.MSG_DONTWAIT))
     except BlockingIOError:
@@ -212,7 +211,15 @@ def _read(channel: socket.socket) -> int:
 
 # -- commands ------------------------------------------------------------------------------------------
 
-Make = Callable[[Population, int], bytes]
+
+class Known(Protocol):
+    """What requests are made from."""
+
+    ids: list[Any]
+    """Of messages in the topic `t`."""
+
+
+Make = Callable[[Known, int], bytes]
 """The frame of the request with this number."""
 
 
@@ -227,6 +234,10 @@ class Row:
     words: str = ""
     per_head: int = 0
     """Steps that it may take for each who has the same topic: it is about all of them."""
+    before: Make | None = None
+    """What makes the request possible once more ..."""
+    after: Make | None = None
+    """... or takes its effect back: for clients that repeat it without end."""
 
     def __str__(self) -> str:
         return f"{Type.Type.Name(self.kind)}{' ' if self.words else ''}{self.words}"
@@ -251,7 +262,7 @@ def producing(raw: Raw) -> None:
 
 def many(raw: Raw) -> None:
     for number in range(PIPELINED):
-        raw.subscribe("t", number, subscription=f"m{number}", durable=False)
+        raw.subscribe("t", number, subscription=f"m{number}-{os.getpid()}-{id(raw)}", durable=False)
         raw.produce("t", number)
 
 
@@ -260,12 +271,42 @@ def sent(number: int, size: int = 10) -> bytes:
     return frame_of(Type.SEND, entry, producer_id=1, sequence_id=number)
 
 
-def acked(at: Population, ids: list[Any], **more: Any) -> bytes:
+def acked(at: Known, ids: list[Any], **more: Any) -> bytes:
     return frame_of(Type.ACK, b"", consumer_id=1, ack_type=0, message_id=ids, **more)
 
 
 def stage(number: int) -> bytes:
     return (1 << 64 | number).to_bytes(16, "big")
+
+
+def produced(at: Known, n: int) -> bytes:
+    return frame_of(Type.PRODUCER, b"", request_id=n, topic=full("t"), producer_id=n)
+
+
+def producer_closed(at: Known, n: int) -> bytes:
+    return frame_of(Type.CLOSE_PRODUCER, b"", request_id=n, producer_id=n)
+
+
+def read(at: Known, n: int) -> bytes:
+    """A reader, as `many` has them."""
+    more: dict[str, Any] = {"subscription": f"m{n}-{os.getpid()}", "subType": 0, "durable": False}
+    return frame_of(Type.SUBSCRIBE, b"", request_id=n, topic=full("t"), consumer_id=n, **more)
+
+
+def consumer_closed(at: Known, n: int) -> bytes:
+    return frame_of(Type.CLOSE_CONSUMER, b"", request_id=n, consumer_id=n)
+
+
+def unwatched(at: Known, n: int) -> bytes:
+    return frame_of(Type.WATCH_TOPIC_LIST_CLOSE, b"", request_id=n, watcher_id=n)
+
+
+def staged(at: Known, n: int) -> bytes:
+    return frame_of(Type.STAGE_OPEN, b"", request_id=n, stage=stage(n))
+
+
+def unstaged(at: Known, n: int) -> bytes:
+    return frame_of(Type.STAGE_DROP, b"", request_id=n, stage=stage(n))
 
 
 NAMESPACE = {"namespace": "public/default"}
@@ -291,12 +332,10 @@ COMMANDS: list[Row] = [
         lambda at, n: frame_of(
             Type.WATCH_TOPIC_LIST, b"", request_id=n, watcher_id=n, topics_pattern=f".*{n}", **NAMESPACE
         ),
+        after=unwatched,
     ),
     plain(Type.WATCH_TOPIC_LIST_CLOSE, watcher_id=1),
-    Row(
-        Type.PRODUCER,
-        lambda at, n: frame_of(Type.PRODUCER, b"", request_id=n, topic=full("t"), producer_id=n),
-    ),
+    Row(Type.PRODUCER, produced, after=producer_closed),
     Row(
         Type.PRODUCER,
         lambda at, n: frame_of(
@@ -305,16 +344,13 @@ COMMANDS: list[Row] = [
         words="that wants it alone",
         per_head=150,
     ),
-    Row(
-        Type.CLOSE_PRODUCER,
-        lambda at, n: frame_of(Type.CLOSE_PRODUCER, b"", request_id=n, producer_id=n),
-        many,
-    ),
+    Row(Type.CLOSE_PRODUCER, producer_closed, many, before=produced),
     Row(
         Type.SUBSCRIBE,
         lambda at, n: frame_of(
             Type.SUBSCRIBE, b"", request_id=n, topic=full("t"), consumer_id=n, subscription="s", subType=1
         ),
+        after=consumer_closed,
     ),
     Row(
         Type.SUBSCRIBE,
@@ -329,21 +365,20 @@ COMMANDS: list[Row] = [
             durable=False,
         ),
         words="of readers",
+        after=consumer_closed,
     ),
-    Row(
-        Type.CLOSE_CONSUMER,
-        lambda at, n: frame_of(Type.CLOSE_CONSUMER, b"", request_id=n, consumer_id=n),
-        many,
-    ),
+    Row(Type.CLOSE_CONSUMER, consumer_closed, many, before=read),
     Row(
         Type.UNSUBSCRIBE,
         lambda at, n: frame_of(Type.UNSUBSCRIBE, b"", request_id=n, consumer_id=n),
         many,
+        before=read,
     ),
     Row(
         Type.SEEK,
         lambda at, n: frame_of(Type.SEEK, b"", request_id=n, consumer_id=n, message_publish_time=1),
         many,
+        before=read,
     ),
     Row(
         Type.GET_LAST_MESSAGE_ID,
@@ -373,15 +408,20 @@ COMMANDS: list[Row] = [
     Row(Type.PONG, lambda at, n: frame_of(Type.PONG)),
     Row(Type.AUTH_RESPONSE, lambda at, n: frame_of(Type.AUTH_RESPONSE, b"", response={})),
     Row(Type.CONNECT, lambda at, n: frame_of(Type.CONNECT, b"", client_version="x")),
-    Row(Type.STAGE_OPEN, lambda at, n: frame_of(Type.STAGE_OPEN, b"", request_id=n, stage=stage(n))),
+    Row(Type.STAGE_OPEN, staged, after=unstaged),
     Row(
         Type.STAGE_APPEND,
         lambda at, n: frame_of(
             Type.STAGE_APPEND, b"", request_id=n, stage=stage(n), topic=full("t"), at=0, entries=[ENTRY]
         ),
+        before=staged,
     ),
-    Row(Type.STAGE_CLOSE, lambda at, n: frame_of(Type.STAGE_CLOSE, b"", request_id=n, stage=stage(n))),
-    Row(Type.STAGE_DROP, lambda at, n: frame_of(Type.STAGE_DROP, b"", request_id=n, stage=stage(n))),
+    Row(
+        Type.STAGE_CLOSE,
+        lambda at, n: frame_of(Type.STAGE_CLOSE, b"", request_id=n, stage=stage(n)),
+        before=staged,
+    ),
+    Row(Type.STAGE_DROP, unstaged, before=staged),
     Row(Type.SINK_COMMIT, lambda at, n: frame_of(Type.SINK_COMMIT, b"", request_id=n, key="k", batch=n)),
     plain(Type.PROGRESS, topic=full("t"), subscription="s"),
     plain(Type.PROGRESS_ADVANCE, topic=full("t"), subscription="s", to=0, reset_number=0),
@@ -411,7 +451,7 @@ def with_long_texts(row: Row) -> Row:
     """The same command with a long text in one of its fields: each request in another, or another text."""
     ways = [(field, text) for field in texts_of(row.kind) for text in LONG_TEXTS]
 
-    def make(at: Population, number: int) -> bytes:
+    def make(at: Known, number: int) -> bytes:
         field, text = ways[number % len(ways)]
         command = pb.BaseCommand.FromString(command_of(row.make(at, number)))
         setattr(getattr(command, BODIES[row.kind].name), field, text)
@@ -440,7 +480,7 @@ def crowded(kind: int, field: str, count: int, **fields: Any) -> Row:
     )
 
 
-def spread(at: Population, count: int) -> list[Any]:
+def spread(at: Known, count: int) -> list[Any]:
     """Ids of entries that are not there, none beside another."""
     ledger = at.ids[0].ledgerId
     return [pb.MessageIdData(ledgerId=ledger, entryId=2 * number) for number in range(count)]
@@ -530,56 +570,3 @@ LARGEST: list[Row] = [
     ),
 ]
 """Commands at the largest size, made to cost as much as they can. Beside them every command is stuffed."""
-
-
-# -- routes --------------------------------------------------------------------------------------------
-
-PARTS = {"tenant": "public", "namespace": "default", "topic": "t", "subscription": "s"}
-PARTS |= {"cluster": "standalone", "ledger": "1", "entry": "1", "timestamp": "1", "seconds": "1"}
-PARTS |= {"count": "1", "position": "1"}
-ROUTES_PIPELINED = 20
-UNTOUCHED = ("DELETE", "/unload", "/terminate", "/truncate")
-"""Of what the other rows need: these are tried on a topic that is not there."""
-
-
-def route_path(route: Route) -> str:
-    """A path that the route serves."""
-    parts = dict(PARTS)
-    if any(word in f"{route.method} {route.path}" for word in UNTOUCHED):
-        parts |= {"topic": "gone", "namespace": "gone", "tenant": "gone"}
-    return re.sub(r"{(\w+)}", lambda found: parts[found[1]], route.path)
-
-
-def route_request(route: Route, body: bytes) -> bytes:
-    head = f"{route.method} {route_path(route)} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
-    return f"{head}\r\n\r\n".encode() + body
-
-
-def cost_of_route(population: Population, request: bytes, count: int) -> Cost:
-    """What so many requests cost, sent at once over one connection, by a client that reads later."""
-    world, answered, most = population.world, 0, 0
-    before = world.budget.held
-
-    def look() -> None:
-        nonlocal most
-        transports = [each._transport for each in list(world.http.connections.values())]
-        waiting = sum(0 if each is None else each.get_write_buffer_size() for each in transports)
-        most = max(most, waiting + world.budget.held - before)
-
-    def read() -> None:
-        nonlocal answered
-        answered += _read(channel)
-
-    with socket.create_connection(("127.0.0.1", world.http.port or 0), timeout=0.05) as channel:
-        population.rest()
-        served = world.http.requests
-        with Counting(world) as meter:
-            sending = threading.Thread(target=_send, args=(channel, request * count), daemon=True)
-            sending.start()
-            quiet(meter, look)
-            limit = time.monotonic() + PATIENCE_S
-            while world.http.requests < served + count and world.http.connections:
-                assert time.monotonic() < limit, "not everything is answered"
-                read()
-            quiet(meter, read)
-    return Cost(count, len(request) * count, meter.steps, answered, most)

@@ -21,10 +21,9 @@ from tests.kit.server.asymmetry import (
     Population,
     Row,
     cost_of,
-    cost_of_route,
-    route_request,
     with_long_texts,
 )
+from tests.kit.server.asymmetry_routes import cost_of_route, route_request
 from tests.kit.server.wire_raw import stuffed
 
 STEPS_PER_REQUEST = 12_000

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.broker import dispatcher as dispatching
-from holdfast.wire import lookup
+from holdfast.wire import lookup, running
 from holdfast.wire.connection import Connection
 from holdfast.wire.logs import Refusals
 from holdfast.wire.proto import pulsar_pb2 as pb
@@ -147,6 +147,17 @@ def requests_that_wait_count_for_what_is_held() -> None:
         world.run(ask(10))
         raw.close()
         until(lambda: not requests.bytes and not budget.held)
+
+
+def the_program_is_left_out_of_garbage_collections() -> None:
+    """What was there is not looked at again; what comes later is."""
+    before = len(gc.get_objects())
+    try:
+        running.keep_for_good()
+        assert gc.get_freeze_count() > before / 2
+        assert len(gc.get_objects()) < before / 2
+    finally:
+        gc.unfreeze()
 
 
 def lookup_requests() -> list[Any]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.dispatcher import Dispatcher
 from holdfast.broker.topic import Topic
 from holdfast.wire import sink
+from holdfast.wire.connection import TURN_ITEMS, Connection
 from holdfast.wire.pace import Appetite
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.sink import WireConsumer
@@ -71,6 +73,58 @@ def many_parts_are_acknowledged_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
         assert not raw.expect(Type.ACK_RESPONSE).HasField("error")
         assert slices == [10, 10, 10, 5]
         assert world.broker.topic(full("t")).state.subscriptions["s"].acks.partial_count == 35
+
+
+def acknowledgements_are_taken_a_few_per_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wants a receipt: of thousands that come at once, some are carried out in each turn of the loop."""
+    count, per_turn = 2000, list[int]()
+    real = Connection._take
+
+    def take(self: Connection, data: Any) -> None:
+        before = acked[0]
+        real(self, data)
+        per_turn.append(acked[0] - before)
+
+    acked = [0]
+    with CostWorld() as world:
+        raw, ids = filled(world, 10)
+        real_acked = WireConsumer.acked
+
+        def counted(self: WireConsumer, *arguments: Any) -> None:
+            acked[0] += 1
+            real_acked(self, *arguments)
+
+        monkeypatch.setattr(WireConsumer, "acked", counted)
+        monkeypatch.setattr(Connection, "_take", take)
+        fields: dict[str, Any] = {"consumer_id": 1, "ack_type": 0, "message_id": ids[:1]}
+        frames = [frame_of(Type.ACK, request_id=number, **fields) for number in range(count)]
+        raw.socket.sendall(b"".join(frames))
+        for number in range(count):
+            assert raw.expect(Type.ACK_RESPONSE).request_id == number
+        assert sum(per_turn) == count
+        assert max(per_turn) == TURN_ITEMS
+
+
+def many_entries_are_acknowledged_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every second of many entries: others have a turn in between."""
+    monkeypatch.setattr(sink, "SLICE_IDS", 10)
+    sizes: list[int] = []
+    real = Dispatcher.ack_ranges
+
+    def noted(self: Dispatcher, ranges: Any, number: int, receipt: bool = False) -> Any:
+        sizes.append(len(ranges))
+        return real(self, ranges, number, receipt)
+
+    monkeypatch.setattr(Dispatcher, "ack_ranges", noted)
+    with CostWorld() as world:
+        raw, ids = filled(world, 90)
+        raw.ack(*ids[::2], request=1)
+        assert not raw.expect(Type.ACK_RESPONSE).HasField("error")
+        assert sizes == [10, 10, 10, 10, 5]
+        raw.tell(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1)
+        raw.flow(100)
+        left = [each.message_id.entryId for each in raw.messages(45)]
+        assert sorted(left) == [each.entryId for each in ids[1::2]]
 
 
 def a_command_that_is_too_large_costs_its_connection(kind: int, fields: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -190,6 +191,19 @@ def large_answers_leave_as_they_are_read(path: str) -> None:
         for channel in channels:
             channel.close()
         world.run(wait_for(lambda: world.budget.held == 0))
+
+
+def who_goes_in_the_middle_of_an_answer_is_no_mistake(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is logged as an error: a client could fill the log by going."""
+    with CostWorld(topics=1000, name_bytes=400) as world:
+        for _ in range(3):
+            with client(world, 4096) as channel:
+                channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                channel.sendall(request("GET", "/admin/v2/persistent/public/default"))
+                assert channel.recv(100)
+        world.run(wait_for(lambda: not world.http.connections))
+        world.idle()
+        assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 def answers_that_are_too_much_for_all_are_refused() -> None:

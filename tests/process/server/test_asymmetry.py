@@ -11,9 +11,10 @@ import pytest
 from holdfast.wire.http.routing import Route
 from holdfast.wire.http.server import ROUTES
 from tests.kit.server import asymmetry_checks as checks
-from tests.kit.server.asymmetry import COMMANDS, LARGEST, ROUTES_PIPELINED, Population, Row, texts_of
+from tests.kit.server.asymmetry import COMMANDS, LARGEST, Population, Row, texts_of
 from tests.kit.server.asymmetry_checks import large as large
 from tests.kit.server.asymmetry_checks import small as small
+from tests.kit.server.asymmetry_routes import ROUTES_PIPELINED
 
 
 def test_every_command_is_in_the_table() -> None:

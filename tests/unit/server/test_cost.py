@@ -24,6 +24,10 @@ def test_requests_that_wait_count_for_what_is_held() -> None:
     checks.requests_that_wait_count_for_what_is_held()
 
 
+def test_the_program_is_left_out_of_garbage_collections() -> None:
+    checks.the_program_is_left_out_of_garbage_collections()
+
+
 def test_a_list_that_is_asked_for_again_costs_no_look_at_the_topics() -> None:
     checks.a_list_that_is_asked_for_again_costs_no_look_at_the_topics()
 

@@ -14,6 +14,14 @@ def test_many_ids_are_redelivered_in_slices(monkeypatch: pytest.MonkeyPatch) -> 
     checks.many_ids_are_redelivered_in_slices(monkeypatch)
 
 
+def test_acknowledgements_are_taken_a_few_per_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.acknowledgements_are_taken_a_few_per_turn(monkeypatch)
+
+
+def test_many_entries_are_acknowledged_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.many_entries_are_acknowledged_in_slices(monkeypatch)
+
+
 def test_many_parts_are_acknowledged_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     checks.many_parts_are_acknowledged_in_slices(monkeypatch)
 

@@ -41,6 +41,10 @@ def test_large_answers_leave_as_they_are_read(path: str) -> None:
     checks.large_answers_leave_as_they_are_read(path)
 
 
+def test_who_goes_in_the_middle_of_an_answer_is_no_mistake(caplog: pytest.LogCaptureFixture) -> None:
+    checks.who_goes_in_the_middle_of_an_answer_is_no_mistake(caplog)
+
+
 def test_answers_that_are_too_much_for_all_are_refused() -> None:
     checks.answers_that_are_too_much_for_all_are_refused()
 

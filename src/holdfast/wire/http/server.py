@@ -371,9 +371,12 @@ class HttpServer:
             found = refusal_of(error)
             assert found is not None
             response = self._refused(request, found)
-        except (ConnectionError, asyncio.CancelledError):  # the client has gone
+        except asyncio.CancelledError:  # the client has gone
             self._roles.pop(id(request), None)
             raise
+        except ConnectionError:  # the same, while it was answered; raised, it would be logged as a mistake
+            self._roles.pop(id(request), None)
+            return web.Response(status=503)
         except Exception as error:
             words = {"method": request.method, "path": request.path}
             logging.getLogger("holdfast.http").error(
