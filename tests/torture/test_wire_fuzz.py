@@ -14,7 +14,7 @@ import pytest
 from holdfast import _core
 from tests.kit import ROOT
 from tests.kit.server import fuzz_wire
-from tests.kit.slices import Seed, seeds
+from tests.kit.slices import NIGHTLY, Seed, seeds
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -32,6 +32,8 @@ def clang() -> str:
 @pytest.mark.parametrize("seed", seeds("wire streams", test=1, nightly=1))
 def test_some_thousand_streams_find_nothing(tmp_path: Path, clang: str, seed: Seed) -> None:
     report = fuzz_wire.fuzz(tmp_path, clang, seconds=120, seed=seed % (1 << 31), runs=5000)
+    if report.failure and NIGHTLY:
+        print("kept:", *fuzz_wire.keep_findings(tmp_path, tmp_path / "fuzz"))
     assert report.failure == ""
     assert report.runs > 1000
     assert report.covered > 300
