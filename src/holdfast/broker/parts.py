@@ -238,7 +238,7 @@ def unpack(parts: Iterable[bytes]) -> BrokerState:
         for part in decoded[1:]:
             _load(state, part)
         state.check()
-    except (AssertionError, KeyError, ValueError, HoldfastError) as error:
+    except (AssertionError, KeyError, TypeError, ValueError, HoldfastError) as error:
         raise Corrupt(f"the snapshot's parts do not fit together: {error!r}; run holdfast doctor") from error
     return state
 
@@ -271,6 +271,8 @@ def _load(state: BrokerState, part: AnyPart) -> None:
 
 
 def _load_broker(part: BrokerPart) -> BrokerState:
+    if min(each for each in msgspec.structs.astuple(part) if isinstance(each, int)) < 0:
+        raise Corrupt("a counter of the broker is below 0")
     state = BrokerState(_core.Log(part.d + 1, part.next_ledger, part.time))
     state.position = Position(part.view, part.index)
     state.members = tuple(part.members)

@@ -120,7 +120,7 @@ class _Reading:
             table = tomllib.loads(text)
         except OSError as error:
             raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:  # no TOML, no UTF-8, or a number that Python does not read
             raise BadConfiguration(_toml_words(path, error)) from None
         self.file = (path, text)
         wrong: list[tuple[Way, str]] = []
@@ -300,6 +300,8 @@ class _Places:
 def _toml_words(path: Path, error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"{path}: is not UTF-8 at byte {error.start}"
+    if not isinstance(error, tomllib.TOMLDecodeError):
+        return f"{path}: has a number of thousands of digits; write a smaller one"
     words = str(error)
     place = re.search(r" \(at line (\d+), column (\d+)\)", words)
     if place is None:
@@ -412,6 +414,10 @@ def _from_text(kind: Any, text: str, key: str, base: Path | None = None) -> Any:
     return text
 
 
+DIGITS_MAX = 400
+"""More than a number of Python's that can be counted to; thousands it does not read at all."""
+
+
 def _number_from_text(plain: type, text: str, key: str) -> int | float | None:
     if _is_port(key) and text.lower() == "off":
         return None
@@ -425,6 +431,8 @@ def _number_from_text(plain: type, text: str, key: str) -> int | float | None:
     found = re.fullmatch(pattern, text.strip().lower())
     if found is None:
         raise _Wrong(f"{text!r} is not {_number_words(plain, key)}")
+    if len(found[1]) > DIGITS_MAX:
+        raise _Wrong(f"a number of {len(found[1])} digits is not {_number_words(plain, key)}")
     unit = units[found[2]] if found.re.groups == 2 else 1
     if plain is int:
         return int(found[1]) * int(unit)

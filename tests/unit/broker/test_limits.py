@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import HoldfastError, Misuse
-from holdfast.broker import Broker, BrokerOptions
+from holdfast import Corrupt, HoldfastError, Misuse
+from holdfast.broker import Broker, BrokerOptions, parts
 from holdfast.broker.events import (
     Ack,
     ConsumerJoin,
@@ -428,3 +428,15 @@ def test_a_place_of_any_number_is_a_place(tmp_path: Path, to: Any, more: bool) -
 
 def test_a_broker_is_not_opened_with_options_beyond_their_range(tmp_path: Path) -> None:
     checks.a_broker_is_not_opened_with_options_beyond_their_range(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [(each, -2) for each in ("d", "view", "index", "time", "next_ledger", "next_topic", "views")]
+    + [("d", WORD)],
+)
+def test_a_snapshot_of_impossible_numbers_is_corrupt(world: list[bytes], field: str, number: int) -> None:
+    """What no version writes is named, and raises nothing of the core."""
+    counters = msgspec.structs.replace(parts._decode(0, world[0]), **{field: number})
+    with pytest.raises(Corrupt, match="parts do not fit together"):
+        parts.unpack([parts._encoder.encode(counters), *world[1:]])

@@ -284,3 +284,14 @@ def test_settings_of_the_broker_beyond_their_range_are_named(tmp_path: Path, val
             (tmp_path / "holdfast.toml").write_text(f"[broker]\n{field.name} = {value}\n")
             with pytest.raises(BadConfiguration, match=f"broker.{field.name}"):
                 load(tmp_path / "holdfast.toml", {}, [])
+
+
+def test_settings_with_thousands_of_digits_are_named(tmp_path: Path) -> None:
+    file, digits = tmp_path / "holdfast.toml", "9" * 5000
+    file.write_text(f"[broker]\nroll_bytes = {digits}\n")
+    with pytest.raises(BadConfiguration, match="thousands of digits"):
+        load(file, {}, [])
+    file.write_text("")
+    for key in ("broker.roll_bytes", "broker.snapshot_s", "limits.connections"):
+        with pytest.raises(BadConfiguration, match=f"{key}: .*digits|{key}: .*counted to"):
+            load(file, {}, [("--set", key, digits)])
