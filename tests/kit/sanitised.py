@@ -25,7 +25,7 @@ from tests.kit.native import BUILD, NATIVE, SWITCH, Mutant, compiler, switched
 
 COMPILERS = 2
 """How many run at once."""
-RUN_S = 400
+RUN_S = 1000
 """Hang limit of one program."""
 
 
