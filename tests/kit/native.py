@@ -92,6 +92,11 @@ def built(name: str, source: str, native: Path, flags: Sequence[str]) -> Path:
     return binary
 
 
+def built_library(name: str, source: str) -> Path:
+    """Return the shared library of this text, for LD_PRELOAD; compiled unless it is below build/ already."""
+    return built(f"lib{name}", source, NATIVE, ["-O1", "-shared", "-fPIC"])
+
+
 def execute(binary: Path, program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run one native test of a unit, with a directory of its own."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-test.") as directory:

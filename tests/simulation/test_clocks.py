@@ -18,7 +18,7 @@ from holdfast.group.sim import SimDisk
 from holdfast.ledger.doctor import Examination, examine_disk
 from tests.kit.broker.clocks import SECOND, YEAR, WrongClock
 from tests.kit.broker.worlds import SimWorld
-from tests.kit.slices import seeds
+from tests.kit.slices import pick, seeds
 
 HOUSE = {"housekeeping_s": 5.0}
 
@@ -277,3 +277,92 @@ def test_the_bound_is_asked_by_the_engine(sky: Sky) -> None:
     stamp, refused = sky.run(look())
     assert abs(stamp - sky.wrong.right.now_ns() - AHEAD_S * SECOND) < SECOND
     assert refused > YEAR - 100 * SECOND
+
+
+# -- a jump at every step of disk and clock ------------------------------------------------------------
+
+
+class Stepped(Sky):
+    """A world whose clock jumps when the disk, or the clock itself, is asked for the n-th time."""
+
+    def __init__(self, nth: int, jump_ns: int, of: str) -> None:
+        super().__init__()
+        self.steps, self.jumped_early = 0, False
+        self._nth, self._jump_ns = nth, jump_ns
+        if of == "disk":
+            operate = self._platter.operate
+
+            async def counted(operation: str, generation: int) -> bool:
+                self._step()
+                return await operate(operation, generation)
+
+            self._platter.operate = counted  # type: ignore[method-assign]
+        else:
+            look = self.wrong.now_ns
+
+            def now_ns() -> int:
+                self._step()
+                return look()
+
+            self.wrong.now_ns = now_ns  # type: ignore[method-assign]
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps == self._nth:
+            self.wrong.ahead_ns = self._jump_ns
+            self.jumped_early = self.broker is None
+
+
+async def _day_of_work(broker: Broker) -> None:
+    """Every kind of step: entries, a roll, acknowledgements, a snapshot, a topic that goes."""
+    await broker.admin.create_topic("t", ttl_s=3600.0)
+    await broker.admin.create_subscription("t", "s", start="earliest")
+    async with broker.producer("t") as p, broker.consumer("t", "s") as c:
+        for number in range(3):
+            await p.send(b"%d" % number)
+        await c.ack(await c.receive(timeout=5), receipt=True)
+        await broker.admin.roll("t")
+        await p.send(b"3")
+    await broker.admin.snapshot()
+    await broker.admin.create_topic("gone")
+    await broker.admin.delete_topic("gone")
+
+
+def jump_at(nth: int, jump_ns: int, of: str) -> int:
+    """Jump at the n-th step, and stay wrong until the power is cut; return how many steps there are."""
+    world = Stepped(nth, jump_ns, of)
+    broker = world.start()
+    world.run(_day_of_work(broker))
+    world.sleep(20)  # housekeeping looks around
+    before, error_s = broker.machine.log.time, world.error_s()
+    if not world.jumped_early:  # a clock that is wrong from the start is believed
+        assert error_s <= AHEAD_S + 1, f"step {nth}: log time is {error_s:.0f} s ahead"
+        assert broker.admin.subscription_stats("t", "s").backlog == 3, f"step {nth}: a young message expired"
+    steps = world.steps
+    world.wrong.ahead_ns = 0
+    broker = world.restart()
+    assert broker.machine.log.time <= before + SECOND
+    found = world.run(broker.admin.examine("t", "earliest", 10))
+    assert [bytes(m.data) for m in found] == [b"0", b"1", b"2", b"3"], f"step {nth}"
+    assert broker.admin.subscription_stats("t", "s").backlog == 3
+    broker.machine.check()
+    world.close(broker)
+    return steps
+
+
+@pytest.mark.parametrize("of", ["disk", "clock"])
+@pytest.mark.parametrize("jump", [YEAR, -YEAR], ids=["ahead", "behind"])
+def test_a_jump_at_every_step(jump: int, of: str) -> None:
+    """Every eighth here, all of them by night."""
+    steps = jump_at(0, 0, of)
+    assert steps > 10
+    for nth in range(1, steps + 1, pick(test=8, nightly=1)):
+        jump_at(nth, jump, of)
+
+
+def test_a_jump_that_is_believed_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault, brought back: frames have the time of the wall clock."""
+    monkeypatch.setattr(LogClock, "now_ns", lambda self: self._clock.now_ns())
+    steps = jump_at(0, 0, "disk")
+    with pytest.raises(AssertionError, match=r"log time is|young message expired"):
+        jump_at(steps // 2, YEAR, "disk")
