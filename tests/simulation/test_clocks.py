@@ -185,8 +185,9 @@ def test_clocks_that_jump(seed: int) -> None:
         assert sky.error_s() <= AHEAD_S + 1
         sky.sleep(chance.choice([0.1, 5.0, 60.0]))
         if chance.random() < 0.1:
+            slept = broker.machine.log.time  # housekeeping may have sent events since
             broker = sky.restart()
-            assert broker.machine.log.time == last
+            assert last <= broker.machine.log.time <= slept
         broker.machine.check()
     sky.close(sky.broker)
 
