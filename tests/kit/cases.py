@@ -292,7 +292,7 @@ ROWS = (
     Row(
         "files",
         "a lock that `rm` takes away, or that is believed",
-        ("a_lock_of_its_file_alone", "a_lock_is_believed"),
+        ("a_lock_of_its_file_alone", "a_lock_is_believed", "a_path_is_believed"),
         INTERFERENCE,
         ("tests/unit/broker/test_interference.py",),
     ),

@@ -35,6 +35,15 @@ def a_lock_is_believed(patch: Patch) -> None:
     patch.setattr(SystemLock, "is_held", held)
 
 
+def a_path_is_believed(patch: Patch) -> None:
+    """Descriptors are looked at, and not where the path leads."""
+
+    async def held(self: SystemLock) -> bool:
+        return all(map(disk._is_open, self._descriptors, self._files))
+
+    patch.setattr(SystemLock, "is_held", held)
+
+
 def a_journal_is_believed(patch: Patch) -> None:
     async def lost(self: Journaling) -> list[int]:
         return []
@@ -108,6 +117,7 @@ MUTANTS: dict[Callable[[Patch], None], Noticed] = {
     a_lock_is_believed: Noticed(
         lambda path: interference.stops_without_its_lock(path, "lock"), TimeoutError, wait_s=0.3
     ),
+    a_path_is_believed: Noticed(interference.stops_without_its_directory, TimeoutError, wait_s=0.3),
     a_journal_is_believed: Noticed(
         lambda path: interference.idle_goes_on(path, move), OSError, "^$|journal/0000000000000001", wait_s=0.3
     ),

@@ -56,7 +56,7 @@ class Lock(Protocol):
         """Others may have it. A second call does nothing."""
 
     async def is_held(self) -> bool:
-        """False: other code has closed its descriptor, and another process may have the lock."""
+        """False: other code has closed its descriptor or moved the directory; another may own it."""
 
 
 class Disk(Protocol):
@@ -176,8 +176,9 @@ class SystemLock:
     that it does not hold them for a parent that is gone.
     """
 
-    def __init__(self, descriptors: list[int]) -> None:
+    def __init__(self, descriptors: list[int], path: Path) -> None:
         self._descriptors = descriptors
+        self._path = path
         self._files = [_identity(os.fstat(each)) for each in descriptors]
         _held_locks.add(self)
 
@@ -191,7 +192,7 @@ class SystemLock:
             cls._lock_directory(descriptors[1])
             os.ftruncate(descriptors[0], 0)
             os.pwrite(descriptors[0], f"{os.getpid()} {Path(sys.argv[0]).name}\n".encode(), 0)
-            return cls(descriptors)
+            return cls(descriptors, path)
         except BlockingIOError:
             holder = os.pread(descriptors[0], 200, 0).decode(errors="replace").strip()
             cls._close(descriptors)
@@ -225,8 +226,15 @@ class SystemLock:
         return error
 
     async def is_held(self) -> bool:
-        """Not after it was dropped, by the holder or in a child."""
-        return bool(self._descriptors) and all(map(_is_open, self._descriptors, self._files))
+        """Not after it was dropped, by the holder or in a child, nor where the path leads elsewhere."""
+        if not self._descriptors or not all(map(_is_open, self._descriptors, self._files)):
+            return False
+        try:
+            return _identity(self._path.parent.stat()) == self._files[1]
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # it cannot be told now
+            return True
 
     async def release(self) -> None:
         self.drop()

@@ -253,11 +253,12 @@ class Running:
                 self._trouble = f"the next journal file is not ready: {error}"
 
     async def _require_lock(self) -> None:
-        """Raises Closed: other code has closed the lock's descriptor, and another process may work here."""
+        """Raises Closed: another process may work here."""
         if not await self.opened.lock.is_held():
             raise Closed(
                 "the data directory is not locked any more: other code in this process closed the descriptor "
-                "of its lock (a daemoniser, os.closerange?); open the broker again. Nothing confirmed is lost"
+                "of its lock (a daemoniser, os.closerange?), or the directory was moved or replaced; open "
+                "the broker again. Nothing confirmed is lost"
             )
 
     @staticmethod

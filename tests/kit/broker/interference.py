@@ -191,6 +191,26 @@ def stops_without_its_lock(path: Path, file: str) -> None:
     require_kept(path, payloads(0))
 
 
+def stops_without_its_directory(path: Path) -> None:
+    """Its path is another's directory by then: nothing is written there. What was confirmed moved along."""
+    data, moved = path / "data", path / "moved"
+
+    async def work(broker: Broker) -> None:
+        await send(broker, 0)
+        data.rename(moved)
+        async with asyncio.timeout(WAIT_S):
+            while broker.engine.ended is None:
+                await asyncio.sleep(0.001)
+        async with Broker.open(data, **SMALL) as other:
+            await send(other, HALF)
+            with pytest.raises(Closed, match="moved or replaced"):
+                await send(broker, HALF)
+
+    on_broker(data, work, **SMALL)
+    require_kept(data, payloads(HALF))
+    require_kept(moved, payloads(0))
+
+
 def tells_what_is_gone(path: Path) -> None:
     """No process has the ledger open: consumers get an error that names it, and do not wait for ever."""
     on_broker(path, lambda broker: send(broker, 0), **SMALL)

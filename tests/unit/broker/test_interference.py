@@ -51,5 +51,9 @@ def test_the_descriptor_of_the_lock_is_closed(tmp_path: Path, file: str) -> None
     interference.stops_without_its_lock(tmp_path, file)
 
 
+def test_the_directory_is_moved(tmp_path: Path) -> None:
+    interference.stops_without_its_directory(tmp_path)
+
+
 def test_a_ledger_that_cannot_be_made_again(tmp_path: Path) -> None:
     interference.tells_what_is_gone(tmp_path)
