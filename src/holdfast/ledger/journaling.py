@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.group import Disk, File
 from holdfast.ledger import journals
 from holdfast.ledger.journals import JournalFiles
@@ -19,7 +21,8 @@ class Journaling:
     def __init__(self, disk: Disk, files: JournalFiles, next_place: Place, last_d: int) -> None:
         self._disk = disk
         self.files = files
-        self._used = [next_place.journal]
+        self._used: Sequence[int] = range(next_place.journal, next_place.journal + 1)
+        """The files of this life, of which the first may be gone: their numbers have no gaps."""
         self._open: dict[int, File] = {}
         self._start = next_place
         self._start_d = last_d
@@ -46,7 +49,7 @@ class Journaling:
             file = await self.files.create(start.journal)
         else:
             file = await self._disk.open(journal_path(start.journal))
-        self._start, self._used = start, [start.journal]
+        self._start, self._used = start, range(start.journal, start.journal + 1)
         self._open[self.number] = file
         writer.use_journal(file, self._start.offset)
 
@@ -100,7 +103,7 @@ class Journaling:
         if small:
             self._small.add(number)
         self._open[number] = file
-        self._used.append(number)
+        self._used = range(self._used[0], number + 1)
         writer.use_journal(file, PAGE)
 
     async def lost(self) -> list[int]:
@@ -127,6 +130,8 @@ class Journaling:
                 await self._open.pop(number).close()
             await self.files.drop(number, reuse=number not in self._spoiled)
             dropped = True
+        for known in (self._spoiled, self._lost, self._small):
+            known.difference_update([number for number in known if number < before])
         if dropped:
             await self._disk.sync_directory(JOURNAL)
 

@@ -53,13 +53,21 @@ class Held:
     """Counts what this process holds beyond what it held at the start."""
 
     def __init__(self) -> None:
+        gc.unfreeze()  # what the server put aside counts, too
         gc.collect()
         found = gc.get_objects()
         self._containers = [each for each in found if issubclass(type(each), CONTAINERS)]
         """They are there for good; what is put into them counts."""
+        self._lengths = [*map(len, self._containers)]
         self._caches = [each for each in found if is_bounded_cache(each)]
         del found
         gc.freeze()  # so that each look at the others is quick
+
+    def grown(self) -> list[tuple[int, str]]:
+        """Return which containers of the start have grown most, and what is in them, to look for a leak."""
+        pairs = zip(self._containers, self._lengths, strict=True)
+        rows = sorted(((len(each) - before, each) for each, before in pairs), key=lambda row: -row[0])
+        return [(rise, f"{type(each).__name__} {[*each][-3:]!r}"[:300]) for rise, each in rows[:5]]
 
     def look(self) -> dict[str, int]:
         """Empty caches that have a bound; then count."""
@@ -102,7 +110,6 @@ class Door:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._calls = Calls()
-        self._parts: dict[type, Any] = {}
         self._held: Held | None = None
 
     async def answer(self, question: str) -> Any:
@@ -116,12 +123,15 @@ class Door:
 
     def rest(self) -> None:
         """From here on it is counted what is held."""
-        self._part(Server), self._part(Ingest)
         self._held = Held()
 
     def held(self) -> dict[str, int]:
         assert self._held is not None
         return self._held.look()
+
+    def grown(self) -> list[tuple[int, str]]:
+        assert self._held is not None
+        return self._held.grown()
 
     def types(self) -> dict[str, int]:
         """How many objects there are of each type, to look for what grows."""
@@ -140,7 +150,7 @@ class Door:
     def tables(self) -> dict[str, int]:
         """What must be gone when every client is: it goes at once, or with a short age."""
         state, broker = self._broker.machine.state, self._broker
-        server, ingest = self._part(Server), self._part(Ingest)
+        server, ingest = PARTS[Server], PARTS[Ingest]
         return {
             "topics": len(state.topics),
             "subscriptions": len(state.subscriptions),
@@ -157,11 +167,6 @@ class Door:
             "ingest queues": len(ingest._segments),
             "ledgers": sum(len(each.ledgers) for each in state.topics.values()),
         }
-
-    def _part(self, kind: type) -> Any:
-        if kind not in self._parts:
-            (self._parts[kind],) = (each for each in gc.get_objects() if type(each) is kind)
-        return self._parts[kind]
 
 
 async def serve_door(broker: Broker, path: str) -> None:
@@ -195,6 +200,8 @@ class Watch:
 
 # -- leaks ---------------------------------------------------------------------------------------------
 
+PARTS: dict[type, Any] = {}
+"""The server and its local ingest."""
 KEPT: list[Any] = []
 """Where leaks keep what they keep."""
 
@@ -209,6 +216,11 @@ def _after(cls: type, name: str, keep: Callable[[Any], object]) -> None:
         return answer
 
     setattr(cls, name, method)
+
+
+def _note(kind: Any) -> None:
+    """Remember the object of this type that is made."""
+    _after(kind, "__init__", lambda made: PARTS.__setitem__(kind, made))
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -263,6 +275,8 @@ def run(arguments: list[str]) -> int:
     for leak in filter(None, os.environ.get(LEAKS_PLANTED, "").split("|")):
         LEAKS[leak][1]()
     Ingest.__init__.__kwdefaults__["idle_s"] = IDLE_S  # type: ignore[index]
+    for kind in (Server, Ingest):
+        _note(kind)
     ingest_module.REPLY_S = 0.1
 
     async def start(*given: Any, **named: Any) -> Broker:

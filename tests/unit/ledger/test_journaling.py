@@ -1,0 +1,34 @@
+"""The journal files of a long life."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+from holdfast.ledger.journaling import Journaling
+from holdfast.ledger.layout import PAGE, Place
+
+
+def test_a_long_life_does_not_remember_each_of_its_files() -> None:
+    """A list of their numbers grew for ever: the numbers have no gaps, so two of them tell all."""
+
+    async def create(number: int, size: int | None = None) -> str:
+        return f"file {number}"
+
+    files: Any = SimpleNamespace(create=create, spares=0, size=1 << 16, small=1 << 14)
+    disk: Any = None
+    writer: Any = SimpleNamespace(use_journal=lambda file, offset: None)
+    journaling = Journaling(disk, files, Place(7, PAGE), 0)
+    before = sys.getsizeof(journaling._used)
+
+    async def live() -> None:
+        for _ in range(1000):
+            await journaling.go_on(writer)
+
+    asyncio.run(live())
+    assert journaling.number == 1007
+    progress: Any = SimpleNamespace(journals=500, journal_offset=PAGE, journal_d=9)
+    assert journaling.place(progress) == (Place(506, PAGE), 9)
+    assert sys.getsizeof(journaling._used) == before
