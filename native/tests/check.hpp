@@ -29,6 +29,12 @@ inline int rounds(int test, int nightly) {
     return night != nullptr && std::string_view(night) == "1" ? nightly : test;
 }
 
+// How long a test waits for what must happen; mutants shorten it.
+inline int patience_ms() {
+    const char* told = std::getenv("HOLDFAST_TEST_PATIENCE_MS");
+    return told != nullptr ? std::atoi(told) : 30'000;
+}
+
 // The caller cannot do what it needs here, for the reason named: the suite shows this test as skipped.
 [[noreturn]] inline void skip(const std::string& reason) {
     std::printf("skipped: %s\n", reason.c_str());
@@ -65,7 +71,8 @@ class Line {
     void tell(char word = '.') const { CHECK(::write(ends_[1], &word, 1) == 1); }
     char wait() const {
         pollfd ready{ends_[0], POLLIN, 0};
-        CHECK(::poll(&ready, 1, 30'000) == 1);  // else the other side failed, and has said so
+        CHECK(::poll(&ready, 1, patience_ms()) ==
+              1);  // else the other side failed, and has said so
         char word = 0;
         CHECK(::read(ends_[0], &word, 1) == 1);
         return word;

@@ -45,12 +45,6 @@ inline std::vector<RoundSeen> rounds_of(const std::string& file, u64 first_d = 1
     return out;
 }
 
-// How long a test waits for what must happen; tests of broken writers shorten it.
-inline int patience_ms() {
-    const char* told = std::getenv("HOLDFAST_TEST_PATIENCE_MS");
-    return told != nullptr ? std::atoi(told) : 20'000;
-}
-
 class World {
  public:
     explicit World(SyncMode mode = SyncMode::group, u64 topics = 3) {

@@ -228,6 +228,20 @@ ROWS = (
     ),
     Row(
         "14",
+        "stats walk through all consumers, refusals are not logged",
+        ("stats_of_all", "refusals_are_silent"),
+        "tests/kit/server/cost_mutants.py",
+        (f"{COST}::test_it_is_noticed",),
+    ),
+    Row(
+        "14",
+        "idle readers cost megabytes each",
+        ("large_reads",),
+        COST,
+        (f"{COST}::test_it_is_noticed",),
+    ),
+    Row(
+        "14",
         "durable state has no quota, and masks are believed",
         ("no_quota", "masks_are_believed", "any_number_of_parts"),
         COST,

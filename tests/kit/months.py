@@ -43,6 +43,10 @@ def rounds_of(options: argparse.Namespace, plans: int) -> Iterator[int]:
 
 def torture_months(options: argparse.Namespace) -> int:
     """Play each plan; return the exit status."""
+    if options.minutes is None and (options.rounds or ROUNDS) < 3 * WARM_UP:
+        raise SystemExit(
+            f"torture: --rounds {options.rounds} is too few to tell a slope; give at least {3 * WARM_UP}"
+        )
     plans = [name for name in PLANS if options.plan in (None, name)]
     if not plans:
         raise SystemExit(f"torture: no plan {options.plan!r} here; choose one of {sorted(PLANS)}")

@@ -82,7 +82,9 @@ def main() -> int:
     try:
         return torture(options)
     except Exception:
-        return told(*at[0], [traceback.format_exc()]) if at else 2
+        if not at:
+            raise
+        return told(*at[0], [traceback.format_exc()])
     finally:
         for note in notes:
             note.close()

@@ -100,6 +100,12 @@ class Access:
             if not may.allows_somewhere(role, "produce"):
                 raise Denied(f"the role {role!r} may not produce to any topic, and so has nothing to stage")
             return
+        if action == "read":
+            if not self._allows_http(role, "consume", "broker"):
+                raise Denied(
+                    f"the role {shown(role)} may not consume from any topic, and so has nothing to read"
+                )
+            return
         if not (self._looks_up(role, name) if action == "lookup" else may.allows(role, action, name)):
             words = {"lookup": "look up", "produce": "produce to", "consume": "consume from"}[action]
             raise Denied(f"the role {shown(role)} may not {words} {name}")

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from holdfast.wire.budget import Budget
 
-Action = Literal["lookup", "produce", "consume", "stage"]
+Action = Literal["lookup", "produce", "consume", "stage", "read"]
 """What a client wants. `stage`: keep entries for a topic that it does not name yet."""
 
 

@@ -197,6 +197,7 @@ def _response(request: int, topic: Topic, reset_number: int, acked_to: int) -> b
 
 async def http_ports(connection: Connection, command: pb.CommandHttpPorts) -> bytes:
     """HTTP_PORTS: for clients that know the binary address alone and read over Flight."""
+    connection.authorize("read", "")
     ports = connection.server.http_ports
     if ports is None:
         raise Closed("HTTP is not open yet; ask again")

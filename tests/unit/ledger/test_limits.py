@@ -84,7 +84,7 @@ def test_the_last_journal_file(tmp_path: Path) -> None:
 
     async def fill(broker: Broker) -> None:
         async with broker.producer("orders") as producer:
-            for _ in range(100):
+            for _ in range(2000):  # until the journal needs its next file, which another task looks after
                 sent.append(await producer.send(bytes(8000)))
                 await asyncio.sleep(0)
 
