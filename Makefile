@@ -43,7 +43,7 @@ build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filt
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 check: build/.built ## under a minute: unit, conformance and simulation; no process, compiler or Java
-	@$(PYTEST) -q tests/unit tests/conformance tests/simulation $(ARGS)
+	@$(PYTEST) -q $(if $(findstring tests/,$(ARGS)),,tests/unit tests/conformance tests/simulation) $(ARGS)
 
 test: ## a slice of everything: environment, build, linters, explorer, all folders of tests
 	@.ci/stages venv build lint explore-slice pytest

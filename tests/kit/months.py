@@ -21,7 +21,8 @@ from tests.kit.growth.figures import Run
 
 ROUNDS = 100
 """Of each plan, if neither rounds nor minutes are given."""
-WARM_UP = 10
+WARM_UP = 30
+"""Rounds: pools and caches of a process are full after some twenty."""
 PLANS: dict[str, Callable[[Path, Iterable[int], int], Run]] = {
     "server": server.months,
     "queues": queue.months,

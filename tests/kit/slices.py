@@ -101,9 +101,12 @@ def pick_for(seed: Seed, test: T, nightly: T) -> T:
     return nightly if NIGHTLY or int(seed) in kept(seed.storm) else test
 
 
-def seeds(name: str, test: int, nightly: int | None = None) -> Seeds:
-    """Return the seeds of a storm: kept ones first; $HOLDFAST_SEED chooses a single one."""
-    if os.environ.get("HOLDFAST_SEED"):
+def seeds(name: str, test: int, nightly: int | None = None, single: bool = True) -> Seeds:
+    """Return the seeds of a storm: kept ones first; $HOLDFAST_SEED chooses a single one.
+
+    Without `single` it does not: the test is about what all of them meet together.
+    """
+    if single and os.environ.get("HOLDFAST_SEED"):
         return Seeds([Seed.of(name, number_in("HOLDFAST_SEED", SEED_MAX, 0))])
     first, count = (base(), nightly or 10 * test) if NIGHTLY else (1, test)
     numbers = dict.fromkeys([*kept(name), *range(first, first + count)])

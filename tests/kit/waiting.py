@@ -33,7 +33,7 @@ def next_millisecond() -> int:
 def waits_out(timeout: float) -> Iterator[None]:
     """Fail if the block ends sooner than the timeout it was given.
 
-    Lower bounds of waits are the only durations that tests assert: a busy machine makes a wait longer, never shorter.
+    Tests assert no other durations: a busy machine makes a wait longer, never shorter.
     """
     began = time.monotonic()
     yield

@@ -60,7 +60,7 @@ def test_power_cuts_of_recovery(seed: int) -> None:
 def test_the_storms_meet_what_they_are_for() -> None:
     """Torn tails are cut, snapshots are fallen back on never, journals are redone, ledgers go."""
     cut = redone = 0
-    tried = seeds("store look", test=4, nightly=12)
+    tried = seeds("store look", test=4, nightly=12, single=False)
     for seed in tried:
         chance = SeededRandomness(seed, "look")
         with simulated(seed, BUSY) as world:

@@ -43,7 +43,7 @@ from holdfast.broker.producer import Access, Producer
 from holdfast.broker.stage import Stage, StageReceipt
 from holdfast.broker.state import SILENT, Policies, SubscriptionState
 from holdfast.broker.stats import BrokerStats
-from holdfast.broker.topic import Topic
+from holdfast.broker.topic import Topic, time_of
 from holdfast.broker.traffic import Rates
 from holdfast.broker.volatile import VolatileSubscription
 from holdfast.errors import Closed, Exists, Fenced, HoldfastError, NotFound
@@ -412,7 +412,7 @@ class Broker:
             return topic.ordinal_of(LATEST)
         if isinstance(to, MessageId):
             return topic.ordinal_of(to)
-        return await topic.ordinal_at(to if isinstance(to, int) else round(to.timestamp() * 1e9))
+        return await topic.ordinal_at(time_of(to))
 
     async def admit(self, size: int) -> None:
         """Is there room for a publish? Waits while the disk is behind, refuses when it is full."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from holdfast._core import Batch, TopicMessage
 from holdfast.broker.dispatch_types import require_delay, require_options
@@ -36,10 +36,10 @@ class Inbox:
     Permits are given for `size` messages, and again when half of them were taken.
     """
 
-    def __init__(self, size: int) -> None:
-        if not 1 <= size <= RECEIVER_QUEUE_MAX:
-            raise Misuse(f"a receiver queue of {size} messages; use 1 to {RECEIVER_QUEUE_MAX}")
-        self.size = size
+    def __init__(self, size: Any) -> None:
+        if not isinstance(size, int) or not 1 <= size <= RECEIVER_QUEUE_MAX:
+            raise Misuse(f"a receiver queue of {size!r} messages; use 1 to {RECEIVER_QUEUE_MAX}")
+        self.size: int = size
         self._batches: deque[Batch] = deque()
         self._current: Iterator[TopicMessage] = iter(())
         self._ahead: TopicMessage | None = None
@@ -332,6 +332,10 @@ class Consumer(Receiver):
         """
         self._require_closed()
         require_options(self._priority, self._ack_timeout)
+        if self.type not in get_args(SubscriptionType):
+            raise Misuse(
+                f"a consumer of type {self.type!r}; use one of {', '.join(get_args(SubscriptionType))}"
+            )
         broker = self._broker
         self._topic = topic = await broker.ensure_topic(self._topic_name)
         self.name = self.name or f"consumer-{broker.random.token(4).hex()}"

@@ -76,6 +76,10 @@ HELP = {
         "gauge",
         "1 while consumers are attached and nothing of the backlog moves; 0 while they are offline.",
     ),
+    "holdfast_subscription_entries_damaged_total": (
+        "counter",
+        "Entries that were damaged on the disk and left out (skip_damaged), since a consumer came.",
+    ),
     "holdfast_up": ("gauge", "1 while the broker can confirm what is asked of it."),
     "holdfast_events_total": ("counter", "Durable events, over all restarts."),
     "holdfast_rounds_total": ("counter", "Rounds of the journal since the start."),
@@ -215,3 +219,4 @@ def _of_subscription(broker: Broker, topic: Topic, subscription: SubscriptionSta
     yield "pulsar_subscription_unacked_messages", unacked
     yield "pulsar_subscription_consumers_count", 0 if stats is None else len(stats.consumers)
     yield "holdfast_subscription_stuck", int(stats is not None and stats.diagnosis.stuck)
+    yield "holdfast_subscription_entries_damaged_total", 0 if stats is None else stats.entries_damaged

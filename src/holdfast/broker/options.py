@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from holdfast.errors import Misuse
 
@@ -15,6 +15,16 @@ COUNT_MOST = 1 << 62
 """Bytes, entries or messages in an option or a policy."""
 SECONDS_MOST = 1e9
 """Seconds: they are counted in ns, which must fit as well, also behind a time of now."""
+
+
+_TYPES: Mapping[str, Any] = {"bool": bool, "int": int, "float": int | float, "str": str, "SyncMode": str}
+_KINDS = {
+    "bool": "True or False",
+    "int": "a whole number",
+    "float": "a number of seconds",
+    "str": "a text",
+    "SyncMode": "'group', 'always' or 'os'",
+}
 
 
 def age_ns(seconds: float) -> int:
@@ -97,10 +107,18 @@ class BrokerOptions:
     """How far a sink has come is forgotten so long after its last commit: a batch sent again then is new."""
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """List numbers that cannot be counted: (name, what is possible)."""
+        """List values that are not possible: (name, what is possible)."""
         found = []
         for each in fields(self):
             value = getattr(self, each.name)
+            if not isinstance(value, _TYPES[str(each.type)]) or (
+                isinstance(value, bool) and each.type != "bool"
+            ):
+                found.append((each.name, _KINDS[str(each.type)]))
+                continue
+            if each.name == "sync" and value not in get_args(SyncMode):
+                found.append((each.name, _KINDS["SyncMode"]))
+                continue
             if isinstance(value, bool | str) or (each.name.startswith("retention_") and value == -1):
                 continue
             most = SECONDS_MOST if each.name.endswith("_s") else COUNT_MOST
@@ -109,9 +127,9 @@ class BrokerOptions:
         return found
 
     def require_sound(self) -> None:
-        """Raise Misuse for a number that cannot be counted: later it would fail within housekeeping."""
+        """Raise Misuse for a value that is not possible: later it would fail within housekeeping."""
         for name, possible in self.conflicts():
-            raise Misuse(f"the option {name} is {getattr(self, name)}; use {possible}")
+            raise Misuse(f"the option {name} is {getattr(self, name)!r}; use {possible}")
 
 
 VISITING: Mapping[str, Any] = MappingProxyType(

@@ -14,6 +14,7 @@ given out before and came back; it never moves the position. A direct read goes 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from holdfast.errors import Corrupt, CursorModifying, HoldfastError, NotFound
 from holdfast.group import Clock
 from holdfast.ledger.revision import Revision, RevisionController
 
+LOG = logging.getLogger("holdfast.broker")
 Kind = Literal["sequential", "replay"]
 Throttle = Callable[[Entries], Awaitable[None]]
 Runs = list[tuple[int, int]]
@@ -297,6 +299,7 @@ class Reading:
             self._one_by_one = True
             return True
         if isinstance(error, Corrupt) and self._options.skip_damaged:
+            LOG.warning("left out and acknowledged, as skip_damaged says: %s", error)
             self._skip(read)
             return True
         if isinstance(error, Corrupt):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._core import Batch, Entries, TopicMessage
 from holdfast.broker.traffic import Handed, TopicTraffic
-from holdfast.errors import Corrupt, NotFound
+from holdfast.errors import Corrupt, Misuse, NotFound
 from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
 
 if TYPE_CHECKING:
@@ -18,6 +19,22 @@ if TYPE_CHECKING:
 
 DAMAGED_MAX = 1000
 """Damaged entries of a topic that are remembered."""
+
+
+def time_of(place: object) -> int:
+    """Return the ns of a place that is a time.
+
+    Raises:
+        Misuse: it is no time.
+    """
+    if isinstance(place, int):
+        return place
+    if isinstance(place, datetime):
+        return round(place.timestamp() * 1e9)
+    raise Misuse(
+        f"{place!r} is not a place in a topic; use 'earliest', 'latest', a MessageId, a datetime, "
+        "or nanoseconds since 1970"
+    )
 
 
 class LedgerReader(Protocol):

@@ -101,7 +101,7 @@ def examine(path: str, json: bool) -> int:
 
 
 def lines(found: Examination) -> list[str]:
-    again = found.last_d - found.snapshot_d
+    again = max(0, found.last_d - found.snapshot_d)
     stopped = (
         "cleanly"
         if found.clean

@@ -45,7 +45,9 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="a queue, or a data directory")
     parser.add_argument("--recover", action="store_true", help="then recover what the dead left in NAME")
     parser.add_argument(
-        "--repair-time", action="store_true", help="of DIR: set log time back to this machine's clock"
+        "--repair-time",
+        action="store_true",
+        help="of DIR, while no server runs on it: set log time back to this machine's clock",
     )
 
 

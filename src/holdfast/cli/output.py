@@ -65,5 +65,5 @@ def age_words(seconds: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """1 message, 2 messages."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """1 message, 2 messages; 2 processes."""
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"

@@ -43,7 +43,8 @@ from holdfast.ledger.layout import (
 )
 from holdfast.ledger.repair import BlockFault, runs
 
-RESTORE = "restore a backup; what is left can still be read"
+RESTORE = "restore a backup"
+DAMAGED = "restore a backup, or let consumers leave it out: skip the entry, or open with skip_damaged"
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,8 @@ class _Doctor:
             async for run in runs(data, file.data_path, FILE_HEADER, 0, extent.size):
                 if isinstance(run, BlockFault):
                     what = f"entry {run.entry} is damaged ({run.what})"
-                    self.tell(file.data_path, run.offset, what, RESTORE)
+                    self.tell(file.data_path, run.offset, what, DAMAGED)
+                    self.found.entries += entries
                     return
                 entries += run.count
                 self.found.ledger_bytes += len(run.data)

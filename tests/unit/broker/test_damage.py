@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.broker import Broker
+from holdfast.broker.metrics import metrics
 from holdfast.broker.reading import Reading
 from holdfast.errors import Corrupt, Timeout
 from tests.kit.broker.brokers import on_broker
@@ -145,8 +147,19 @@ def test_by_choice_it_is_left_out_and_counted(tmp_path: Path, type_: Any, damage
             assert stats.dispatch is not None
             assert stats.dispatch.entries_damaged == len(damaged)
             assert stats.backlog == 0, "what is damaged keeps the cursor"
+            (told,) = re.findall(
+                r"^holdfast_subscription_entries_damaged_total\{.*\} (.*)$", metrics(broker), re.M
+            )
+            assert int(told) == len(damaged)
 
     on_broker(tmp_path, work, skip_damaged=True)
+
+
+def test_what_is_left_out_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    test_by_choice_it_is_left_out_and_counted(tmp_path, "shared", (3, 4))
+    said = [each.getMessage() for each in caplog.records if each.name == "holdfast.broker"]
+    assert len(said) == 2
+    assert all("left out" in each and "ledgers/" in each for each in said), said
 
 
 def test_a_reader_skips_by_the_same_choice(tmp_path: Path) -> None:

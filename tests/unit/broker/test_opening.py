@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,40 @@ def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
             await broker.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("roll_bytes", "64M"), ("roll_entries", "5"), ("journal_bytes", 1.5), ("snapshot_s", "60"),
+        ("skip_damaged", "no"), ("deduplication", 1), ("unacked_max", True), ("sync", "sometimes"),
+        ("cluster", None),
+    ],
+)  # fmt: skip
+def test_an_option_of_another_type_is_refused(tmp_path: Path, option: str, value: object) -> None:
+    """Accepted, it stopped the broker at its first send, or meant the opposite."""
+    refused = pytest.raises(Misuse, match=f"the option {option} is {re.escape(repr(value))}; use ")
+    with refused, Broker.open(tmp_path / "data", **{option: value}):
+        pass
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_consumer_that_is_refused_leaves_no_subscription(tmp_path: Path) -> None:
+    """Neither does a place that is none."""
+    bad: list[dict[str, Any]] = [
+        {"type": "keyshared"}, {"receiver_queue": 1.5}, {"start": "nowhere"}, {"start": "1:0"},
+        {"start": None},
+    ]  # fmt: skip
+
+    async def work(broker: Broker) -> None:
+        await broker.admin.create_topic("t")
+        for options in bad:
+            with pytest.raises(Misuse, match=re.escape(str(next(iter(options.values()))))):
+                async with broker.consumer("t", "s", **options):
+                    pass
+            assert not broker.admin.subscriptions("t"), options
+        async with broker.consumer("t", "s") as c:
+            with pytest.raises(Misuse, match="'9:9' is not a place in a topic"):
+                await c.seek("9:9")  # type: ignore[arg-type]
+
+    on_broker(tmp_path, work)

@@ -3,8 +3,12 @@ that leave as they are read (I91)."""
 
 from __future__ import annotations
 
+import asyncio
+from unittest import mock
+
 import pytest
 
+from holdfast.wire.http.routing import PIECE_BYTES, Call
 from tests.kit.server import http_cost_checks as checks
 
 
@@ -57,3 +61,36 @@ def test_refusals_of_http_are_logged_with_their_reason_and_throttled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     checks.refusals_of_http_are_logged_with_their_reason_and_throttled(caplog)
+
+
+def test_others_have_a_turn_between_the_pieces_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket that takes everything never makes the server wait: 15 MB were one turn of 88 ms."""
+
+    class Taken:
+        """A response whose client reads faster than the server writes."""
+
+        def __init__(self, headers: object) -> None:
+            self.content_length = 0
+
+        async def prepare(self, request: object) -> None: ...
+
+        async def write(self, piece: object) -> None: ...
+
+        async def write_eof(self) -> None: ...
+
+    async def work() -> int:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        await Call.send(mock.Mock(), [memoryview(bytes(40 * PIECE_BYTES))], 40 * PIECE_BYTES, {})
+        counting.cancel()
+        return turns
+
+    monkeypatch.setattr("aiohttp.web.StreamResponse", Taken)
+    assert asyncio.run(work()) >= 40

@@ -252,7 +252,8 @@ class Call:
         try:
             await response.prepare(self.request)
             for piece in pieces(chunks, PIECE_BYTES):
-                await response.write(piece)
+                await response.write(piece)  # does not wait while the socket takes it
+                await asyncio.sleep(0)
             await response.write_eof()
         except BaseException:  # what has begun cannot be answered otherwise
             if self.request.transport is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.wire.budget import Budget
 
-STEP_S = 0.002
+STEP_S = 0.0005
 """How long a page is worked on before others have the loop."""
 SMALL_S = 0.02
 """A page that takes less work is made anew for everybody. A larger one is also for those who ask within three
