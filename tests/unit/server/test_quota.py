@@ -23,10 +23,6 @@ def test_what_is_deleted_makes_room_on_a_busy_server() -> None:
     checks.what_is_deleted_makes_room_on_a_busy_server()
 
 
-def test_what_is_deleted_is_not_held() -> None:
-    checks.what_is_deleted_is_not_held()
-
-
 def test_many_at_once_are_counted_exactly() -> None:
     checks.many_at_once_are_counted_exactly()
 

@@ -1,0 +1,9 @@
+"""What the count of durable state holds itself. Looks at every object of the process, which takes its time."""
+
+from __future__ import annotations
+
+from tests.kit.server import quota_checks as checks
+
+
+def test_what_is_deleted_is_not_held() -> None:
+    checks.what_is_deleted_is_not_held()
