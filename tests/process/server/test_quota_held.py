@@ -1,4 +1,4 @@
-"""What the count of durable state holds itself. Looks at every object of the process, which takes its time."""
+"""The count of durable state holds nothing itself. Looks at every object of the process, which takes long."""
 
 from __future__ import annotations
 
