@@ -7,21 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import Broker
+from tests.kit.spark.filled import data as data
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A broker's directory with ten messages, without keys."""
-    made = tmp_path / "data"
-    with Broker.open(made) as broker, broker.producer("orders") as producer:
-        producer.send_many([b"%d" % i for i in range(10)])
-    return made
 
 
 def test_schemas_in_spark(spark: SparkSession, data: Path) -> None:

@@ -17,22 +17,11 @@ from holdfast.pipeline.reading import FilePlace
 from holdfast.pipeline.source import HoldfastSource
 from tests.kit import ROOT
 from tests.kit.pipeline.streams import ORDERS, Stream
+from tests.kit.spark.filled import data as data
+from tests.kit.spark.filled import fill
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A broker's directory with ten messages, without keys."""
-    made = tmp_path / "data"
-    fill(made)
-    return made
-
-
-def fill(directory: Path, topic: str = "orders") -> None:
-    with Broker.open(directory) as broker, broker.producer(topic) as producer:
-        producer.send_many([b"%d" % i for i in range(10)])
 
 
 def columns(*names: str) -> StructType:
