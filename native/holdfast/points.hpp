@@ -80,7 +80,7 @@ constexpr std::optional<Point> point_by_name(std::string_view name) {
 
 enum class PointAction : int {
     kill,   // SIGKILL: nothing runs any more, not even a destructor
-    stop,   // SIGSTOP: alive but silent, until somebody sends SIGCONT
+    stop,   // SIGSTOP: alive but silent, until SIGCONT
     exit,   // _exit(kPointExitStatus): gone without destructors, with a status to recognise
     fork,   // fork(): two processes go on in the middle of it
     stand,  // this thread stands here until go_on(point); the other threads of its process go on

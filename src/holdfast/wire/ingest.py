@@ -391,7 +391,7 @@ class Ingest:
     def _be_found(self) -> None:
         """Others may have removed the files by which producers find this broker: write them anew."""
         if self._door is not None and not self.names.file(self.names.door).exists():
-            LOG.warning("somebody has taken the queue of requests for ingest away; it is made anew")
+            LOG.warning("other code removed the queue of requests for ingest; it is created again")
             self._door.close()  # wakes who waits for it
         try:
             if self._announcement is not None and self._announcement.renew():
