@@ -192,7 +192,7 @@ class Acking:
     def _leave_open(self, turn: _Turn, ordinal: int, still_open: int) -> None:
         left = self._open.get(ordinal)
         if left is None:
-            left = self._cursor.acks.bits_in(ordinal, ordinal + 1).get(ordinal)
+            left = self._cursor.acks.bits_of(ordinal)
         left = still_open if left is None else left & still_open
         if left == 0:
             turn.bits.pop(ordinal, None)

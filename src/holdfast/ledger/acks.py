@@ -151,6 +151,10 @@ class AckState:
             return {}
         return {ordinal: self._bits[ordinal] for ordinal in _within(self._partial, a, b)}
 
+    def bits_of(self, ordinal: int) -> int | None:
+        """The messages of one batch that are still open; `None` if none of it is acknowledged alone."""
+        return self._bits.get(ordinal)
+
     def count(self, end: int) -> int:
         """The backlog below `end`, exactly: entries that are not acknowledged."""
         if end <= self.acked_to:

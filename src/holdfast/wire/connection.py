@@ -178,7 +178,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ended()
         if known and transport.can_write_eof():
             # To close while something of the client is unread would take back what it has not read yet.
-            transport.write_eof()
+            with contextlib.suppress(OSError):  # the client has reset the connection
+                transport.write_eof()
             transport.resume_reading()
             self._linger(self.loop.time() + LINGER_S)
         else:

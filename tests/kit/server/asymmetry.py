@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
+from unittest import mock
 
 from holdfast._core import encode_messages
 from holdfast.broker.events import SchemaAdd
@@ -68,6 +69,12 @@ class Population:
         self.size = size
         rests = {"housekeeping_s": 3600.0, "snapshot_s": 3600.0, "snapshot_bytes": 1 << 40}
         self.world = CostWorld(topics=size, name_bytes=60, frame_s=120.0, keep_alive_s=3600.0, broker=rests)
+        self._still = contextlib.ExitStack()
+        for name in (
+            "writing.OS_SYNC_S",
+            "running.TICK_S",
+        ):  # what the store does every second is not asked for
+            self._still.enter_context(mock.patch(f"holdfast.ledger.{name}", 3600.0))
         self.world.__enter__()
         self.ids: list[Any] = []
         """Of messages in the topic `t`."""
@@ -113,6 +120,7 @@ class Population:
 
     def end(self) -> None:
         self.world.__exit__()
+        self._still.close()
 
 
 # -- measuring -----------------------------------------------------------------------------------------
@@ -234,6 +242,8 @@ class Row:
     words: str = ""
     per_head: int = 0
     """Steps that it may take for each who has the same topic: it is about all of them."""
+    per_byte: int = 30
+    """Steps that it may take for each byte received. Bytes of answers are copied, and take no steps."""
     before: Make | None = None
     """What makes the request possible once more ..."""
     after: Make | None = None
@@ -518,6 +528,7 @@ LARGEST: list[Row] = [
         ),
         joined,
         words="of parts",
+        per_byte=60,  # a part has nine bytes and changes one batch
     ),
     Row(
         Type.ACK,

@@ -28,8 +28,6 @@ from tests.kit.server.wire_raw import stuffed
 
 STEPS_PER_REQUEST = 12_000
 """Instructions of Python for a request, however small."""
-STEPS_PER_BYTE = 30
-"""And for each byte that is received. Bytes of answers are copied, and take no steps."""
 ANSWER_BYTES = 1000
 """Of a request whose answer does not tell what the broker holds."""
 TELLING = {
@@ -69,7 +67,7 @@ def required(check: Callable[[], None]) -> None:
 
 def require_modest(row: Row, cost: Cost) -> None:
     per_request = STEPS_PER_REQUEST + row.per_head * LARGE
-    assert cost.steps <= per_request * cost.requests + STEPS_PER_BYTE * cost.received, cost
+    assert cost.steps <= per_request * cost.requests + row.per_byte * cost.received, cost
     assert cost.held <= HELD_BYTES + HELD_PER_BYTE * cost.received, cost
     if row.kind not in TELLING:
         assert cost.answered <= ANSWER_BYTES * cost.requests + cost.received, cost
@@ -126,6 +124,8 @@ def a_command_with_a_long_text(row: Row, large: Population) -> None:
 
 ROUTE_STEPS = 40_000
 """Instructions of Python for a request over HTTP, however small."""
+ROUTE_BYTE_STEPS = 30
+"""And for each byte that is received."""
 ROUTE_HEAD_STEPS = 6_000
 """And for each topic, consumer or subscription that its answer is about: half of it is their text."""
 ROUTE_ANSWER_BYTES = 2_000
@@ -135,7 +135,7 @@ ROUTE_HEAD_BYTES = 16_000
 
 
 def require_modest_route(cost: Cost, heads: int) -> None:
-    steps = (ROUTE_STEPS + ROUTE_HEAD_STEPS * heads) * cost.requests + STEPS_PER_BYTE * cost.received
+    steps = (ROUTE_STEPS + ROUTE_HEAD_STEPS * heads) * cost.requests + ROUTE_BYTE_STEPS * cost.received
     assert cost.steps <= steps, cost
     answer = cost.answered // cost.requests  # one is there as a whole, however many were asked for
     assert cost.held <= HELD_BYTES + HELD_PER_BYTE * cost.received + answer, cost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from holdfast.wire.options import ServerOptions
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.requests import Request
 from holdfast.wire.server import Server
+from tests.kit.server.wire_raw import Raw
 from tests.kit.waiting import eventually
 
 
@@ -51,5 +53,23 @@ def test_a_request_that_does_not_end_holds_nobody(tmp_path: Path) -> None:
             await asyncio.wait_for(deaf.ended.wait(), 20)
             assert done, "the server waits for ever"
             assert told == b"", "the connection was closed"
+
+    asyncio.run(main())
+
+
+def test_a_client_that_reset_its_connection_holds_nobody(tmp_path: Path) -> None:
+    """Also in the moment in which the server does not know it yet: the system then refuses to end the stream."""
+
+    async def main() -> None:
+        async with Broker.open(tmp_path) as broker:
+            server = Server(broker, ServerOptions(port=0))
+            await server.start()
+            raw = await asyncio.to_thread(Raw, server.url)
+            (connection,) = server.connections
+            raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            raw.socket.close()
+            connection.close()
+            await asyncio.wait_for(connection.lost, 20)
+            await server.stop()
 
     asyncio.run(main())
