@@ -58,7 +58,7 @@ def test_a_request_that_does_not_end_holds_nobody(tmp_path: Path) -> None:
 
 
 def test_a_client_that_reset_its_connection_holds_nobody(tmp_path: Path) -> None:
-    """Also in the moment in which the server does not know it yet: the system then refuses to end the stream."""
+    """Also before the server knows of it: the system then refuses to end the stream."""
 
     async def main() -> None:
         async with Broker.open(tmp_path) as broker:
