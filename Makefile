@@ -46,7 +46,7 @@ check: build/.built ## under a minute: unit, conformance and simulation; no proc
 	@$(PYTEST) -q $(if $(findstring tests/,$(ARGS)),,tests/unit tests/conformance tests/simulation) $(ARGS)
 
 test: ## a slice of everything: environment, build, linters, explorer, all folders of tests
-	@.ci/stages venv build lint explore-slice pytest
+	@.ci/stages venv build 'lint explore-slice' pytest
 
 nightly: ## everything, at any length, with other seeds every night; installs the tools that it needs
 	@mkdir -p build; flock --nonblock --close --conflict-exit-code 75 build/nightly.lock .ci/nightly; status=$$?; \

@@ -27,7 +27,7 @@ from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 
 PIPELINED = 60
 """Requests that are sent at once."""
-QUIET_S = 0.03
+QUIET_S = 0.015
 """Without a step for so long, the server has done what it can."""
 PATIENCE_S = 20.0
 
