@@ -30,6 +30,7 @@ from tests.kit import kept
 from tests.kit.broker import cluster, dispatch_storm
 from tests.kit.broker import kills as broker_kills
 from tests.kit.group import machine
+from tests.kit.growth import months
 from tests.kit.ledger import checks
 from tests.kit.queue import storm as queue_storm
 from tests.kit.server import kills as server_kills
@@ -111,6 +112,15 @@ def source_plan(name: str) -> Storm:
     return Storm(run, length=SOURCE_ROUNDS, tries=2, own_test=False)
 
 
+def months_plan(name: str) -> Storm:
+    """Rounds without a seed; the fewest that show a figure growing."""
+
+    def run(_: int, rounds: int) -> None:
+        months.play(name, range(rounds), min(months.WARM_UP, rounds // 3)).require_level()
+
+    return Storm(run, length=months.ROUNDS, tries=2, own_test=False)
+
+
 SIMULATED = {
     "group": Storm(lambda seed, tenths: machine.run(seed, seconds=tenths / 10), length=100),
     "brokers": Storm(lambda seed, tenths: cluster.run(seed, seconds=tenths / 10), length=120),
@@ -124,6 +134,7 @@ PROCESSES = {
     **{f"server {plan.name}": server_plan(plan) for plan in server_kills.PLANS},
     "sink simulated": sink_plan("simulated", SINK_LIVES),
     **{f"source {by}": source_plan(by) for by in ("path", "url")},
+    **{f"months {name}": months_plan(name) for name in months.PLANS},
 }
 WITH_SPARK = {
     "sink spark": sink_plan("spark", SINK_LIVES_WITH_SPARK),

@@ -1,6 +1,7 @@
 """The tiers: which folder runs when, what a test there may do, and what a run says of itself at its end.
 
-`make check` runs the folders CHECK; their tests start no process, do not sleep, and end within a second each.
+`make check` runs the folders CHECK; their tests start no process and do not sleep; each of `unit` ends
+within a second.
 `make test` runs all folders; `make nightly` runs them with `--nightly`: also what is marked `nightly`, and
 larger slices with seeds that move on (`tests/kit/slices.py`).
 """

@@ -7,6 +7,7 @@
     python -m tests.kit.torture --sink --minutes 30
     python -m tests.kit.torture --source --minutes 30
     python -m tests.kit.torture --months --minutes 30
+    python -m tests.kit.torture --months --rounds 500 --plan server
 
 Prints each storm's account and, at the end, the sum. Ends with status 1 at the first fault.
 """
@@ -14,20 +15,21 @@ Prints each storm's account and, at the end, the sum. Ends with status 1 at the 
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.kit import nightly, running
 from tests.kit.broker import kills as broker_kills
-from tests.kit.months import torture_months
+from tests.kit.growth import months
 from tests.kit.queue import storm
 from tests.kit.server import kills as server_kills
 from tests.kit.slices import NIGHTLY, base
@@ -246,6 +248,39 @@ def torture_source(options: argparse.Namespace) -> int:
         storms += 1
     print(f"{storms} storms from seed {seed}: {source_storm.Account(sums).words()}. No fault.")
     return 0
+
+
+def torture_months(options: argparse.Namespace) -> int:
+    """Rounds in which everything comes and goes; a table of figures, and of those that grow (kit/growth)."""
+    if options.minutes is None and (options.rounds or months.ROUNDS) < months.LEAST_ROUNDS:
+        least = months.LEAST_ROUNDS
+        raise SystemExit(
+            f"torture: --rounds {options.rounds} is too few to tell a slope; give at least {least}"
+        )
+    plans = chosen([*months.PLANS], options)
+    growing = []
+    for name in plans:
+        begin(f"months {name}", 0)
+        run = months.play(name, rounds_of(options, len(plans)))
+        print(run.table(), flush=True)
+        if run.growing():
+            told(f"months {name}", 0, [f"{each.name} grows" for each in run.growing()])
+        growing += run.growing()
+    if not growing:
+        print("No figure grows.")
+    return 1 if growing else 0
+
+
+def rounds_of(options: argparse.Namespace, plans: int) -> Iterator[int]:
+    """Count rounds until their number, or the plan's share of the time, is reached."""
+    if options.minutes is None:
+        yield from range(options.rounds or months.ROUNDS)
+        return
+    end = time.monotonic() + options.minutes * 60 / plans
+    for number in itertools.count():
+        if time.monotonic() >= end and number > months.LEAST_ROUNDS:
+            return
+        yield number
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from holdfast.ledger import running
 from holdfast.ledger.journaling import Journaling
 from holdfast.ledger.mending import Mender
 from tests.kit.broker import interference
-from tests.kit.broker.interference import move, remove
+from tests.kit.strangers import move, remove
 
 Patch = pytest.MonkeyPatch
 

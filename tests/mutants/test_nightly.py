@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kit import ROOT, nightly, slices
+from tests.kit import ROOT, nightly, slices, torture
+from tests.kit.growth import months
+from tests.kit.growth.figures import COUNT, Run
 from tests.kit.nightly import Storm
 
 PLANTED = """
@@ -218,3 +221,24 @@ def test_a_storm_that_does_not_fail_again_is_kept_as_a_seed(
     assert slices.kept("sound") == [5]
     assert slices.reduced("sound") == []
     assert next(iter(slices.seeds("sound", test=2))) == 5
+
+
+def test_a_figure_that_grows_is_kept_with_the_fewest_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leaks(directory: Path, rounds: Iterable[int], warm_up: int) -> Run:
+        run = Run("planted", warm_up)
+        for number in rounds:
+            run.note({"names": (COUNT, float(number))})
+        return run
+
+    path = tmp_path / "kept.json"
+    path.write_text("{}")
+    monkeypatch.setenv("HOLDFAST_KEPT", str(path))
+    monkeypatch.setattr(torture, "NIGHTLY", True)
+    monkeypatch.setitem(months.PLANS, "planted", leaks)
+    monkeypatch.setitem(nightly.STORMS, "months planted", replace(nightly.months_plan("planted"), tries=1))
+    monkeypatch.setattr(sys, "argv", ["torture", "--months", "--plan", "planted"])
+    assert torture.main() == 1
+    [[seed, rounds]] = slices.reduced("months planted")
+    assert (seed, rounds < months.ROUNDS) == (0, True)

@@ -61,7 +61,6 @@ LINGER_S = 5.0
 
 QUIET_S = 0.5
 """Who was closed, has all that was sent to it, and says nothing for so long, is not waited for."""
-
 _LINGER_STEP_S = 0.05
 
 _PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN = range(1, 6)  # of what the reader finds
@@ -174,9 +173,9 @@ class Connection(asyncio.BufferedProtocol):
             self.send(commands.error(NO_REQUEST, reason))
         self.flush()
         self._closing = True
-        transport, known = self._transport, self.identity is not None
+        transport = self._transport
         self._ended()
-        if known and transport.can_write_eof():
+        if self.identity is not None and transport.can_write_eof():
             # To close while something of the client is unread would take back what it has not read yet.
             with contextlib.suppress(OSError):  # the client has reset the connection
                 transport.write_eof()

@@ -19,10 +19,10 @@ from holdfast.broker import Broker
 from holdfast.errors import Closed, Corrupt, Locked
 from holdfast.ledger import running
 from tests.kit.broker.brokers import on_broker
+from tests.kit.strangers import STRANGER, descriptors_of
 
 HALF = 5
 SMALL = {"journal_bytes": 1 << 18, "reserve_bytes": 1 << 18}
-STRANGER = b"not the broker's. " * 1000
 WAIT_S = 20.0
 FILES = {
     "journal": "journal/0000000000000001",
@@ -34,20 +34,6 @@ FILES = {
     "views": "topics/*",
 }
 Interfere = Callable[[Path], None]
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def replace(path: Path) -> None:
-    new = path.with_name("new")
-    new.write_bytes(STRANGER)
-    new.replace(path)
-
-
-def move(path: Path) -> None:
-    path.rename(path.parent.parent / f"moved.{path.name}")
 
 
 def look_often(patch: pytest.MonkeyPatch) -> None:
@@ -131,18 +117,6 @@ def ends_without_its_journal(path: Path) -> None:
 
     on_broker(path, work, **SMALL)
     require_kept(path, payloads(0))
-
-
-def descriptors_of(path: Path) -> list[int]:
-    """Return the numbers under which this process has the file open."""
-    found = []
-    for each in Path("/proc/self/fd").iterdir():
-        try:
-            if each.readlink() == path:
-                found.append(int(each.name))
-        except OSError:  # the one that lists them
-            continue
-    return found
 
 
 def goes_on_without_descriptors(path: Path, name: str, reused: bool) -> None:

@@ -15,7 +15,7 @@ import json
 import os
 import socket
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -58,16 +58,9 @@ class Held:
         found = gc.get_objects()
         self._containers = [each for each in found if issubclass(type(each), CONTAINERS)]
         """They are there for good; what is put into them counts."""
-        self._lengths = [*map(len, self._containers)]
         self._caches = [each for each in found if is_bounded_cache(each)]
         del found
         gc.freeze()  # so that each look at the others is quick
-
-    def grown(self) -> list[tuple[int, str]]:
-        """Return which containers of the start have grown most, and what is in them, to look for a leak."""
-        pairs = zip(self._containers, self._lengths, strict=True)
-        rows = sorted(((len(each) - before, each) for each, before in pairs), key=lambda row: -row[0])
-        return [(rise, f"{type(each).__name__} {[*each][-3:]!r}"[:300]) for rise, each in rows[:5]]
 
     def look(self) -> dict[str, int]:
         """Empty caches that have a bound; then count."""
@@ -128,15 +121,6 @@ class Door:
     def held(self) -> dict[str, int]:
         assert self._held is not None
         return self._held.look()
-
-    def grown(self) -> list[tuple[int, str]]:
-        assert self._held is not None
-        return self._held.grown()
-
-    def types(self) -> dict[str, int]:
-        """How many objects there are of each type, to look for what grows."""
-        gc.collect()
-        return Counter(type(each).__qualname__ for each in gc.get_objects())
 
     def snapshot(self) -> int:
         return sum(map(len, self._broker.machine.capture().parts))

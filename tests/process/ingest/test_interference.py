@@ -16,6 +16,7 @@ from holdfast.ingest.place import Announcement, brokers
 from holdfast.wire.segment import Segment
 from tests.kit.processes import Start, hear, tell, until
 from tests.kit.server.ingest_world import World, serving
+from tests.kit.strangers import descriptors_of, remove, replace
 
 FILES = {
     "account": "holdfast.ingest.*.account",
@@ -25,24 +26,10 @@ FILES = {
 WAIT_S = 20.0
 
 
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def replace(path: Path) -> None:
-    new = path.with_name("new")
-    new.write_bytes(b"not the broker's. " * 500)
-    new.replace(path)
-
-
 def close(path: Path) -> None:
     """Close all descriptors of this file that this process has."""
-    for each in Path("/proc/self/fd").iterdir():
-        try:
-            if each.readlink() == path:
-                os.close(int(each.name))
-        except OSError:  # the one that lists them
-            continue
+    for number in descriptors_of(path):
+        os.close(number)
 
 
 @pytest.fixture

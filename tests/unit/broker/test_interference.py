@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.ledger import running
 from tests.kit.broker import interference
-from tests.kit.broker.interference import FILES, Interfere, move, remove, replace
+from tests.kit.broker.interference import FILES, Interfere
+from tests.kit.strangers import move, remove, replace
 
 CASES = [
     *((name, way) for name in FILES for way in (remove, replace)),

@@ -1,0 +1,34 @@
+"""What other code of the same user does to files and descriptors that are not its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+STRANGER = b"not ours. " * 1000
+"""What a file holds that has taken the place of another."""
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def replace(path: Path) -> None:
+    new = path.with_name("new")
+    new.write_bytes(STRANGER)
+    new.replace(path)
+
+
+def move(path: Path) -> None:
+    path.rename(path.parent.parent / f"moved.{path.name}")
+
+
+def descriptors_of(path: Path) -> list[int]:
+    """Return the descriptors of this process that are open on a file."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            if each.readlink() == path:
+                found.append(int(each.name))
+        except OSError:  # the one that lists them
+            continue
+    return found
