@@ -127,6 +127,16 @@ ROWS = (
         ("tests/simulation/test_clocks.py::test_a_frame_of_a_clock_a_year_ahead_stops_nothing",),
     ),
     Row(
+        "9",
+        "log time that ran ahead is not told, not set back, or stays in the ledgers",
+        ("doctor_without_a_clock", "repair_of_nothing", "ledgers_of_the_future"),
+        "tests/mutants/test_repair_time.py",
+        (
+            "tests/mutants/test_repair_time.py::test_it_is_noticed",
+            "tests/unit/cli/test_repair_time.py::test_log_time_is_set_back",
+        ),
+    ),
+    Row(
         "10",
         "a consumer that failed to open leaves a ghost",
         ("open_without_undoing", "add_without_undoing"),
@@ -284,6 +294,13 @@ ROWS = (
     ),
     Row(
         "18",
+        "settings of `--conf` are lost, or weaker than holdfast's; an error recommends `update`",
+        ("conf_is_lost", "conf_is_weaker", "update_is_recommended"),
+        WAYS,
+        (f"{WAYS}::test_each_is_noticed", "tests/unit/pipeline/test_cli.py::test_settings_of_spark_reach_it"),
+    ),
+    Row(
+        "18",
         "each side takes one scheme of addresses",
         ("test_a_source_that_takes_one_scheme_is_noticed", "test_a_sink_that_takes_one_scheme_is_noticed"),
         WAYS,
@@ -295,6 +312,20 @@ ROWS = (
         ("test_positions_counted_as_messages_are_noticed",),
         "tests/spark/test_compact_counts.py",
         ("tests/spark/test_compact_counts.py::test_messages_of_batches_are_counted",),
+    ),
+    Row(
+        "cancelled",
+        "a cancelled `close()` keeps the directory locked",
+        ("test_a_close_that_ends_with_its_caller_is_noticed",),
+        "tests/unit/broker/test_opening.py",
+        ("tests/unit/broker/test_opening.py::test_a_close_that_is_cancelled_goes_on",),
+    ),
+    Row(
+        "cancelled",
+        "a cancelled append to a stage is published in the place of the next",
+        ("test_an_append_that_is_known_by_its_count_is_noticed",),
+        "tests/unit/broker/test_clear_errors.py",
+        ("tests/unit/broker/test_clear_errors.py::test_an_append_after_one_that_was_cancelled",),
     ),
     Row(
         "ends",
@@ -316,6 +347,13 @@ ROWS = (
         ("a_journal_is_believed", "no_snapshot_follows", "the_old_place_is_kept", "names_are_believed"),
         INTERFERENCE,
         ("tests/unit/broker/test_interference.py",),
+    ),
+    Row(
+        "files",
+        "a journal file that is named before it exists: `close()` directly after `open()` fails",
+        ("test_a_journal_file_that_is_named_before_it_is_there",),
+        "tests/mutants/test_store.py",
+        ("tests/conformance/test_store.py::test_closed_at_every_step_of_its_start",),
     ),
     Row(
         "files",
@@ -347,6 +385,20 @@ ROWS = (
         ("child-shares", "thread-in-child"),
         CORE,
         ("native/tests/test_participants.cpp", "native/tests/test_writer_ledgers.cpp"),
+    ),
+    Row(
+        "stops",
+        "the shared lock of recoverers is exclusive: a stopped one stops the others",
+        ("locks-exclusive",),
+        "tests/mutants/test_queue_points.py",
+        ("tests/process/queue/test_stopped.py::test_a_stopped_recoverer_stops_nobody",),
+    ),
+    Row(
+        "forks",
+        "the child of a fork in the middle of an operation writes into the queue",
+        ("child-keeps-the-mapping",),
+        "tests/mutants/test_queue_points.py",
+        ("tests/process/queue/test_forked.py::test_a_child_of_the_middle",),
     ),
     Row(
         "threads",

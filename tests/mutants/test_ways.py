@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from holdfast.bench import pipeline_world
 from holdfast.cli import starved
 from holdfast.errors import BadConfiguration
-from holdfast.pipeline import decoding, remote, tables
+from holdfast.pipeline import decoding, remote, session, sink, tables
 from holdfast.pipeline.connecting import Address
+from holdfast.pipeline.session import SETTINGS
 from tests.kit.spark import ways
-
-if TYPE_CHECKING:
-    pass
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -50,6 +48,26 @@ def busy_is_starved(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(starved.Starved, "look", look)
 
 
+def conf_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("holdfast.pipeline.session", lambda *given, settings, **more: session(*given, **more))
+
+
+def conf_is_weaker(patch: pytest.MonkeyPatch) -> None:
+    """Holdfast's own settings are stronger than the user's."""
+    real = session
+
+    def chosen(*given: Any, settings: dict[str, str], **more: Any) -> Any:
+        return real(*given, settings={**settings, **SETTINGS}, **more)
+
+    patch.setattr("holdfast.pipeline.session", chosen)
+
+
+def update_is_recommended(patch: pytest.MonkeyPatch) -> None:
+    """As it once was: Spark refuses this mode to every sink in Python."""
+    text = sink.NEVER_OVERWRITTEN.replace("outputMode('append')", "outputMode('update')")
+    patch.setattr(sink, "NEVER_OVERWRITTEN", text)
+
+
 def ids_of_entries(patch: pytest.MonkeyPatch) -> None:
     """All messages of a batch have one."""
     real = decoding.Decoding.batches
@@ -71,12 +89,15 @@ def ids_of_entries(patch: pytest.MonkeyPatch) -> None:
         (never_a_word, ways.check_starved),
         (busy_is_starved, ways.check_starved),
         (ids_of_entries, ways.check_unique_ids),
+        (conf_is_lost, ways.check_conf),
+        (conf_is_weaker, ways.check_conf),
+        (update_is_recommended, ways.check_overwrite),
     ],
 )
 def test_each_is_noticed(monkeypatch: pytest.MonkeyPatch, mutant: Patch, check: Callable[[], None]) -> None:
     check()
     mutant(monkeypatch)
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, ValueError, KeyError)):
         check()
 
 

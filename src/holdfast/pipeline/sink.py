@@ -42,6 +42,11 @@ ABORT_S = 10.0
 """How long dropping stages may take: if it fails, they go by age."""
 STEPS = ("begin", "opened", "appended", "staged", "commit", "published", "abort", "aborted")
 """Of the protocol, in its order. Tests stop processes there."""
+NEVER_OVERWRITTEN = (
+    "a topic is appended to, never overwritten: write with mode('append') or INSERT INTO, or "
+    "stream with outputMode('append'), the only one that Spark has for sinks in Python; "
+    "foreachBatch writes what a query updates"
+)
 
 
 @dataclass(frozen=True)
@@ -119,11 +124,7 @@ class _Sink:
                 "service.url, and leave path out"
             )
         if overwrite:
-            raise BadConfiguration(
-                "a topic is appended to, never overwritten: write with mode('append') or INSERT INTO, or "
-                "stream with outputMode('append'), the only one that Spark has for sinks in Python; "
-                "foreachBatch writes what a query updates"
-            )
+            raise BadConfiguration(NEVER_OVERWRITTEN)
         self.address = Address.beside(told, "the sink", told["topic"])
         self.rows = Rows.of(schema, told["topic"], told["messagesPerEntry"])
         self.name: str | None = told["sinkName"]

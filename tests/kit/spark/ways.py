@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 
 from holdfast.bench import pipeline_world
-from holdfast.cli import starved
-from holdfast.pipeline import sink, tables
+from holdfast.cli import spark, starved
+from holdfast.errors import BadConfiguration, HoldfastError
+from holdfast.pipeline import java, sink, tables
 from holdfast.pipeline.compact import compact
 from holdfast.pipeline.connecting import Address
 from holdfast.pipeline.decoding import Decoding, Wish
@@ -87,6 +91,45 @@ def check_starved() -> None:
     assert (told.count("say"), told.index("say"), told.index("end")) == (1, 3, 60)
     busy = [found.look(1000.0 + now, starved.Work(8, 1, 0)) for now in range(0, 1000, 5)]
     assert set(busy) == {"wait"}
+
+
+class Chosen(HoldfastError):
+    """Raised in the place of a session, before Java is started."""
+
+
+def check_conf() -> None:
+    """Settings of `--conf` reach Spark, over those that holdfast chooses."""
+    from pyspark.sql import SparkSession
+
+    def get_or_create(self: SparkSession.Builder) -> SparkSession:
+        found.update(self._options)
+        raise Chosen
+
+    parser, found = argparse.ArgumentParser(), dict[str, str]()
+    spark.add_session(parser)
+    given = ["--conf", "spark.executor.memory=512m", "--conf", "spark.ui.enabled=true"]
+    options = parser.parse_args(given)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(java, "ensure_java", lambda: None)
+        patch.setattr(SparkSession.Builder, "getOrCreate", get_or_create)
+        with pytest.raises(Chosen):
+            spark.spark_for(options).__enter__()
+    assert found["spark.executor.memory"] == "512m", "a setting is lost"
+    assert found["spark.ui.enabled"] == "true", "a setting of holdfast's is stronger"
+    assert found["spark.sql.session.timeZone"] == "UTC"
+
+
+def check_overwrite() -> None:
+    """The refusal names output modes that Spark takes for a sink in Python: `append` alone."""
+    from pyspark.sql.types import StringType, StructType
+
+    given = {"service.url": "pulsar://localhost:1", "topic": "t"}
+    for make in (sink.batch_writer, sink.stream_writer):
+        with pytest.raises(BadConfiguration, match="never overwritten") as refused:
+            make(given, StructType().add("value", StringType()), True)
+        assert {*re.findall(r"[mM]ode\('(\w+)'\)", str(refused.value))} == {"append"}, (
+            "Spark refuses this mode"
+        )
 
 
 def check_unique_ids() -> None:

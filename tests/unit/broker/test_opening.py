@@ -13,7 +13,7 @@ from holdfast.broker import Broker
 from holdfast.broker.consumer import Consumer, Inbox
 from holdfast.broker.dispatcher import Dispatcher
 from holdfast.broker.events import ConsumerJoin, ConsumerLeave, ProducerClose, SubscriptionDelete
-from holdfast.errors import Busy, Misuse, NotFound
+from holdfast.errors import Busy, Locked, Misuse, NotFound
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.ghosts import must_be_free
 
@@ -223,19 +223,39 @@ def test_a_producer_whose_turn_comes_when_it_has_given_up(tmp_path: Path) -> Non
     on_broker(tmp_path, work)
 
 
+async def close_again_and_again(path: Path) -> None:
+    for turns in (1, 2, 5):
+        broker = await Broker.open(path).__aenter__()
+        closing = asyncio.ensure_future(broker.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        await broker.close()
+
+
 def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
     """Whenever its caller gives up, the next call waits for its end, and the directory is free."""
+    asyncio.run(close_again_and_again(tmp_path))
+
+
+def test_a_close_that_ends_with_its_caller_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault, brought back: the first call is cancelled, and the next one does nothing."""
+    begun: list[Broker] = []
+
+    async def close(self: Broker) -> None:
+        if self not in begun:
+            begun.append(self)
+            await self._close()
 
     async def main() -> None:
-        for turns in (1, 2, 5):
-            broker = await Broker.open(tmp_path).__aenter__()
-            closing = asyncio.ensure_future(broker.close())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            closing.cancel()
-            await asyncio.gather(closing, return_exceptions=True)
-            await broker.close()
+        with pytest.raises(Locked):
+            await close_again_and_again(tmp_path)
+        await begun[-1]._close()
 
+    monkeypatch.setattr(Broker, "close", close)
     asyncio.run(main())
 
 

@@ -21,6 +21,7 @@ from holdfast.pipeline.inputs import silent
 from tests.kit.processes import until
 from tests.kit.spark.pipeline_cli import Capture, answered, said
 from tests.kit.spark.pipeline_world import data as data
+from tests.kit.spark.ways import check_conf, check_overwrite
 
 
 def test_what_is_wrong_before_spark_starts(
@@ -267,3 +268,11 @@ def fake_session() -> Any:
     return SimpleNamespace(
         sparkContext=SimpleNamespace(_accumulatorServer=SimpleNamespace(), master="local[1]")
     )
+
+
+def test_settings_of_spark_reach_it() -> None:
+    check_conf()
+
+
+def test_a_refusal_recommends_no_mode_that_spark_refuses() -> None:
+    check_overwrite()
