@@ -49,6 +49,8 @@ class Progress:
     """The oldest that the topic has."""
     visible: int
     """Behind the newest that may be read."""
+    log_time: int = 0
+    """The broker's log time as it answered, in ns; 0: an older broker, which does not tell it."""
 
 
 class Client:
@@ -443,7 +445,9 @@ def _counted(number: int, name: str) -> int:
 
 def _progress(answer: pb.BaseCommand) -> Progress:
     told = answer.progress_response
-    return Progress(told.incarnation, told.reset_number, told.acked_to, told.first, told.visible)
+    return Progress(
+        told.incarnation, told.reset_number, told.acked_to, told.first, told.visible, told.log_time
+    )
 
 
 def _addresses(url: str) -> tuple[list[tuple[str, int]], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -14,6 +15,7 @@ import pytest
 
 from holdfast import Broker
 from holdfast._core import chunks_in
+from holdfast.broker.engine import Engine
 from holdfast.errors import BadConfiguration, Corrupt
 from holdfast.pipeline import batch as batches
 from holdfast.pipeline import decoding, offsets, open_chunks, packing, reading, stream
@@ -21,7 +23,15 @@ from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.decoding import Decoding, Wish
 from holdfast.pipeline.reading import FilePlace, open_place
 from tests.kit.ledger.topic_bytes import FIRST, Maker, MemoryTopic, compress
-from tests.kit.pipeline.streams import NAMED, ORDERS, Stream, Told, read_in_lives, send
+from tests.kit.pipeline.streams import (
+    NAMED,
+    ORDERS,
+    Stream,
+    Told,
+    read_beside_an_open_message,
+    read_in_lives,
+    send,
+)
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -96,6 +106,16 @@ def check_chunks(tmp: str) -> None:
     with Broker.open(tmp, roll_entries=1, housekeeping_s=3600) as broker:
         found, wanted = read_in_lives(tmp, broker, 1)
     assert found == wanted
+
+
+def check_age_ahead(tmp: str) -> None:
+    """A message in parts is not given up because the driver's clock is a year ahead."""
+    assert read_beside_an_open_message(tmp, 365 * 86_400.0)[0] == 1
+
+
+def check_age_behind(tmp: str) -> None:
+    """It is given up after an hour of the broker's time, also on an idle topic."""
+    assert read_beside_an_open_message(tmp, -365 * 86_400.0)[-1] == 2
 
 
 def check_checkpoint(tmp: str) -> None:
@@ -199,12 +219,29 @@ def one_too_few(patch: pytest.MonkeyPatch) -> None:
 
 
 def all_may_go(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(open_chunks.Floor, "below", lambda self, topic, since, position: position)
+    patch.setattr(open_chunks.Floor, "below", lambda self, topic, since, position, now_ns: position)
 
 
 def nothing_is_open_after_a_restart(patch: pytest.MonkeyPatch) -> None:
     real = open_chunks.Floor.below
-    patch.setattr(open_chunks.Floor, "below", lambda self, topic, since, at: real(self, topic, at - 1, at))
+
+    def below(self: Any, topic: Any, since: int, at: int, now_ns: int) -> int:
+        return real(self, topic, at - 1, at, now_ns)
+
+    patch.setattr(open_chunks.Floor, "below", below)
+
+
+def the_drivers_clock(patch: pytest.MonkeyPatch) -> None:
+    real = open_chunks.Floor.below
+
+    def below(self: Any, topic: Any, since: int, at: int, now_ns: int) -> int:
+        return real(self, topic, since, at, int(time.time() * 1e9))
+
+    patch.setattr(open_chunks.Floor, "below", below)
+
+
+def the_newest_entry_is_now(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "log_time_now", lambda self: self._machine.log.time)
 
 
 def where_the_subscription_is(patch: pytest.MonkeyPatch) -> None:
@@ -248,6 +285,9 @@ MUTANTS: list[tuple[Patch, Callable[..., None]]] = [
     (one_too_few, check_visible),
     (all_may_go, check_chunks),
     (nothing_is_open_after_a_restart, check_chunks),
+    (the_drivers_clock, check_age_ahead),
+    (the_drivers_clock, check_age_behind),
+    (the_newest_entry_is_now, check_age_behind),
     (where_the_subscription_is, check_checkpoint),
     (nothing_new, check_end),
     (any_directory_is_the_one, check_directory),

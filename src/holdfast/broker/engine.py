@@ -142,6 +142,10 @@ class Engine(Listener):
         self.settling_ms = 0.0
         """How long it took from the application of the frame that is being settled until now."""
 
+    def log_time_now(self) -> int:
+        """Return the time that a frame would have now, in ns; as log time, it never goes back."""
+        return max(self._machine.log.time, self.log_clock.now_ns())
+
     # -- submitting ------------------------------------------------------------------------------------
 
     def submit(self, event: Event) -> asyncio.Future[Any]:

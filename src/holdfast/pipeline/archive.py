@@ -529,7 +529,7 @@ def _advanced(
     # Where each position has its row, nothing is in parts: no need to look at all of it once more.
     try:
         if held.acked_to < reach.start or span.entries < reach.stop - reach.start:
-            to = known.free_below(row.topic, held.acked_to, reach.stop)
+            to = known.free_below(row.topic, held.acked_to, reach.stop, held.log_time)
         if to < reach.stop:
             row = replace(row, note=f"a message in parts is open from {to} on: its beginning is kept")
         at = holder.advance(row.topic, subscription, to, held.reset_number, held.incarnation)

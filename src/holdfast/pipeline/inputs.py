@@ -63,9 +63,9 @@ class Topics(Protocol):
         """Their messages, or those of these ranges of positions; by full name, the second is not in it. With
         `accept_loss` what was trimmed is left out, and chunked messages without their beginning."""
 
-    def free_below(self, name: str, since: int, position: int) -> int:
+    def free_below(self, name: str, since: int, position: int, now_ns: int) -> int:
         """What may be trimmed when all below `position` was read: not the beginning of a chunked message
-        whose end is still to come. `since`: nothing before it is needed any more."""
+        whose end is still to come. `since`: nothing before it is needed any more. `now_ns`: see `Floor`."""
 
     def positions(self, name: str, start: int, stop: int) -> Iterator[Sequence[int]]:
         """The positions of a range that have a row, some more than one, as the topic itself says it."""
@@ -149,9 +149,9 @@ class Origin:
             frames.append(reader.load())
         return reduce(lambda left, right: left.unionByName(right), frames)
 
-    def free_below(self, name: str, since: int, position: int) -> int:
+    def free_below(self, name: str, since: int, position: int, now_ns: int) -> int:
         """See `Topics`."""
-        return Floor().below(self._place().open(name), since, position)
+        return Floor().below(self._place().open(name), since, position, now_ns)
 
     def positions(self, name: str, start: int, stop: int) -> Iterator[Sequence[int]]:
         """See `Topics`. Raises NotFound: they were trimmed."""

@@ -7,6 +7,9 @@ read up to a position, and lets the broker trim, keeps the first parts of what i
 A producer that died leaves a message open for good. It is not waited for any more once so much lies behind
 its beginning that no reader looks back so far (LOOK_BACK_BYTES), or when all of the topic is read and nothing
 of the message came for WAIT_S; nor when OPEN_MAX others are open of which something came since.
+
+WAIT_S is the broker's log time, from that of the newest part to the log time that the broker tells with the
+subscription. The clock of the machine that reads is not asked: it may be a year from the broker's.
 """
 
 from __future__ import annotations
@@ -113,13 +116,15 @@ class Floor:
         self._at = 0
         self._open: list[OpenChunks] = []
 
-    def below(self, topic: _Topic, since: int, position: int) -> int:
+    def below(self, topic: _Topic, since: int, position: int, now_ns: int) -> int:
         """Everything below the answer, at most `position`, can go when all below `position` is read.
 
         Args:
             topic: as a `Place` opens it.
             since: where the subscription stands; what is open at `position` began there or later.
             position: up to where all is read; below the visible end.
+            now_ns: the log time of the topic's broker (`Progress.log_time`); 0: not known, and nothing is too
+                old.
         """
         first, visible = topic.plan()
         if topic.incarnation != self._incarnation or not since <= self._at <= position:
@@ -129,9 +134,9 @@ class Floor:
         self._open = topic.open_chunks(start, position, self._open) if start < position else self._open
         self._at = position
         self._open = [each for each in self._open if each.first >= first]
-        if self._open and position >= visible:
+        if self._open and position >= visible and now_ns:
             with contextlib.suppress(Corrupt):  # then its age is not known, and it is kept
-                late = topic.at_time(int((time.time() - WAIT_S) * 1000))
+                late = topic.at_time((now_ns - int(WAIT_S * 1e9)) // 1_000_000)
                 self._open = [each for each in self._open if each.newest >= late]
         while self._open and topic.weights(self._open[0].first, position)[-1][1] > LOOK_BACK_BYTES:
             del self._open[0]

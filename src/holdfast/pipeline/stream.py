@@ -317,7 +317,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _follow(self, topic: TopicReader, position: int, at: Progress) -> None:
         """Move the subscription behind what is done, and not behind a chunked message that is not (I157)."""
         if at.acked_to < position <= topic.plan()[1]:
-            floor = self._floors.setdefault(topic.name, Floor()).below(topic, at.acked_to, position)
+            remembered = self._floors.setdefault(topic.name, Floor())
+            floor = remembered.below(topic, at.acked_to, position, at.log_time)
             try:
                 self._later.finished(topic.name, at, floor)
             except NotFound:

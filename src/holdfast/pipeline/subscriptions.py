@@ -111,7 +111,12 @@ class DirectorySubscriptions:
 def _progress(broker: Broker, topic: str, subscription: str) -> Progress:
     where, found = _found(broker, topic, subscription)
     return Progress(
-        where.state.incarnation, found.reset_number, found.acks.acked_to, where.first, where.visible
+        where.state.incarnation,
+        found.reset_number,
+        found.acks.acked_to,
+        where.first,
+        where.visible,
+        broker.engine.log_time_now(),
     )
 
 

@@ -236,8 +236,7 @@ class Consumers:
         """Where a new subscription begins."""
         if command.start_message_rollback_duration_sec:
             # Log time, as in the entries: the wall clock may be a year from it.
-            broker = self._on.broker
-            now_ns = max(broker.machine.log.time, broker.engine.log_clock.now_ns())
+            now_ns = self._on.broker.engine.log_time_now()
             return max(0, now_ns - command.start_message_rollback_duration_sec * 1_000_000_000)
         if command.HasField("start_message_id") and not command.durable:
             start = id_of(command.start_message_id)

@@ -149,7 +149,7 @@ async def progress(connection: Connection, command: pb.CommandProgress) -> bytes
     subscription = _subscription(topic, command.subscription)
     number, acked_to = subscription.reset_number, subscription.acks.acked_to
     await connection.broker.engine.settle()  # what is told is durable
-    return _response(command.request_id, topic, number, acked_to)
+    return _response(connection, command.request_id, topic, number, acked_to)
 
 
 async def progress_advance(connection: Connection, command: pb.CommandProgressAdvance) -> bytes:
@@ -161,7 +161,7 @@ async def progress_advance(connection: Connection, command: pb.CommandProgressAd
         raise Misuse(f"{topic.name} is visible up to {topic.visible}; {command.to} lies behind that")
     event = Advance(subscription.id, command.reset_number, to=command.to)
     revised = await connection.broker.engine.submit(event)
-    return _response(command.request_id, topic, revised.reset_number, revised.target)
+    return _response(connection, command.request_id, topic, revised.reset_number, revised.target)
 
 
 def _require_incarnation(topic: Topic, wanted: bytes) -> None:
@@ -180,7 +180,7 @@ def _subscription(topic: Topic, name: str) -> SubscriptionState:
     return found
 
 
-def _response(request: int, topic: Topic, reset_number: int, acked_to: int) -> bytes:
+def _response(connection: Connection, request: int, topic: Topic, reset_number: int, acked_to: int) -> bytes:
     answer = pb.CommandProgressResponse(
         request_id=request,
         incarnation=topic.state.incarnation,
@@ -188,6 +188,7 @@ def _response(request: int, topic: Topic, reset_number: int, acked_to: int) -> b
         acked_to=acked_to,
         first=topic.first,
         visible=topic.visible,
+        log_time=connection.broker.engine.log_time_now(),
     )
     return commands.frame(pb.BaseCommand(type=pb.BaseCommand.PROGRESS_RESPONSE, progress_response=answer))
 

@@ -8,7 +8,9 @@ import random
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
+from holdfast import Broker
 from holdfast.broker.blocking import BlockingBroker
 from holdfast.broker.events import Advance, SinkCommit, StageAppend, StageOpen
 from holdfast.client import Progress
@@ -192,6 +194,29 @@ def read_in_lives(data: str, broker: BlockingBroker, seed: int) -> tuple[list[st
             if done:
                 break
     return found, wanted
+
+
+def read_beside_an_open_message(data: str, driver_ahead_s: float) -> list[int]:
+    """Read a message and the first part of another; return where the subscription stands then.
+
+    Three times: at once, when nothing has come for an hour less ten seconds of the broker's time, and ten
+    seconds after the hour. The topic is idle meanwhile. `driver_ahead_s`: of the wall clock of the stream.
+    """
+    stands, wall = list[int](), time.time
+    with Broker.open(data, housekeeping_s=3600) as broker:
+        publish(broker, [*entries_of("whole", 1), entries_of("open", 2)[0]])
+        local, clock = Local(broker), broker._twin.engine.log_clock
+        now_ns = clock.now_ns
+        with mock.patch("time.time", mock.Mock(side_effect=lambda: wall() + driver_ahead_s)):
+            running = Stream(data, local, ("value",), **NAMED)
+            assert running.batch() == [b"whole"]
+            for passed_s in (0, 3590, 3610):
+                later = mock.Mock(side_effect=lambda ns=passed_s * 10**9: now_ns() + ns)
+                with mock.patch.object(clock, "now_ns", later):
+                    assert running.batch() == []
+                topic = broker._twin.topic(ORDERS)
+                stands.append(topic.state.subscriptions[local.name].acks.acked_to)
+    return stands
 
 
 def reset(url: str, topic: str, subscription: str) -> None:

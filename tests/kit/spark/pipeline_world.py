@@ -91,7 +91,7 @@ class Fed:
         ]
         return spark.createDataFrame(found, SCHEMA).select(*columns)
 
-    def free_below(self, name: str, since: int, position: int) -> int:
+    def free_below(self, name: str, since: int, position: int, now_ns: int) -> int:
         return position
 
     def positions(self, name: str, start: int, stop: int) -> Iterator[Sequence[int]]:

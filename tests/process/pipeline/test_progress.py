@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,17 @@ def test_it_follows(broker: Broker) -> None:
     again.finished(TOPIC, at, 10)
     assert again.at(TOPIC).acked_to == 10
     again.close()
+
+
+def test_it_tells_the_brokers_time(broker: Broker) -> None:
+    """Also while nothing is published: what is open is judged by it."""
+    made = subscription(broker)
+    first = made.at(TOPIC)
+    assert abs(first.log_time - time.time_ns()) < 60 * 10**9, "the broker is on this machine"
+    then = made.at(TOPIC, first.incarnation, create=False)
+    assert then.log_time > first.log_time
+    assert then.visible == first.visible
+    made.close()
 
 
 def test_who_resets_it_has_the_last_word(broker: Broker) -> None:

@@ -280,9 +280,11 @@ class Let:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
+        self.times: list[int] = []
         self.to: list[int] = []
 
-    def free_below(self, name: str, since: int, position: int) -> int:
+    def free_below(self, name: str, since: int, position: int, now_ns: int) -> int:
+        self.times.append(now_ns)
         self.asked.append((since, position))
         return 6
 
@@ -305,9 +307,10 @@ def test_how_far_is_let_go_of(acked: int, span: Span, asked: list[tuple[int, int
     """I182."""
     let: Any = Let()
     row = ArchivedTopic("t", 4, 12, span.rows, 0)
-    held = Progress(b"\xaa", 1, acked, 0, 12)
+    held = Progress(b"\xaa", 1, acked, 0, 12, log_time=77)
     done = _advanced(row, let, "s", held, Range("aa", 4, 12), let, span)
     assert (let.asked, let.to, done.acked_to) == (asked, [to], to)
+    assert set(let.times) <= {77}, "the time is the broker's"
     assert ("in parts" in done.note) == (to < 12)
     other = _advanced(row, let, "s", held, Range("bb", 4, 12), let, span)
     assert (other.acked_to, len(let.to)) == (None, 1)

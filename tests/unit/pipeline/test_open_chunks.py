@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from holdfast.pipeline.open_chunks import OPEN_MAX, Floor, OpenChunks, digest, s
 from holdfast.wire.flight.asking import Chunks, parsed
 from tests.kit.ledger.entry_bytes import METADATA, Fields, entry
 from tests.kit.ledger.topic_bytes import FIRST, MemoryTopic
+from tests.kit.pipeline.streams import read_beside_an_open_message
 from tests.kit.slices import seeds
 
 
@@ -38,12 +39,17 @@ def plain() -> bytes:
     return entry(fields, b"x" * 10)
 
 
+BEGAN_S = 1_700_000_000.0
+NOW = int(BEGAN_S * 1e9)
+"""The broker's log time when tests ask."""
+
+
 class Topic(MemoryTopic):
     """A topic with times: each entry is stored a second after the one before; and parts of it trimmed."""
 
     def __init__(self, entries: list[bytes]) -> None:
         super().__init__(entries, run_entries=3)
-        self.first, self.visible, self.began = FIRST, FIRST + len(entries), time.time()
+        self.first, self.visible, self.began = FIRST, FIRST + len(entries), BEGAN_S
         self.scanned: list[tuple[int, int]] = []
 
     def plan(self) -> tuple[int, int]:
@@ -95,8 +101,10 @@ def test_nothing_that_is_open_is_let_go(seed: int) -> None:
     while position < topic.visible:
         position = min(topic.visible, position + choose.randrange(1, 15))
         wanted = min([position, *(begin for begin, end in spans if begin < position <= end)])
-        assert floor.below(topic, since, position) == wanted
-        assert Floor().below(topic, since, position) == wanted, "after a restart, from the subscription on"
+        assert floor.below(topic, since, position, NOW) == wanted
+        assert Floor().below(topic, since, position, NOW) == wanted, (
+            "after a restart, from the subscription on"
+        )
         since = topic.first = wanted  # all below is trimmed
 
 
@@ -104,32 +112,32 @@ def test_each_entry_is_looked_at_once() -> None:
     topic = Topic([part("long", 0, 9), *[plain()] * 50])
     floor = Floor()
     for position in range(FIRST + 10, FIRST + 51, 10):
-        assert floor.below(topic, FIRST, position) == FIRST
+        assert floor.below(topic, FIRST, position, NOW) == FIRST
     assert topic.scanned == [(at, at + 10) for at in range(FIRST, FIRST + 50, 10)]
-    assert floor.below(topic, FIRST, FIRST + 50) == FIRST
+    assert floor.below(topic, FIRST, FIRST + 50, NOW) == FIRST
     assert len(topic.scanned) == 5, "nothing new, nothing read"
 
 
 def test_a_reset_or_another_topic_begins_anew() -> None:
     topic = Topic([plain(), part("a", 0, 2), plain(), plain(), part("a", 1, 2), plain()])
     floor = Floor()
-    assert floor.below(topic, FIRST, FIRST + 3) == FIRST + 1
-    assert floor.below(topic, FIRST + 1, FIRST + 6) == FIRST + 6
-    assert floor.below(topic, FIRST, FIRST + 2) == FIRST + 1, "the subscription was set back"
+    assert floor.below(topic, FIRST, FIRST + 3, NOW) == FIRST + 1
+    assert floor.below(topic, FIRST + 1, FIRST + 6, NOW) == FIRST + 6
+    assert floor.below(topic, FIRST, FIRST + 2, NOW) == FIRST + 1, "the subscription was set back"
     other = Topic([plain()] * 6)
     other.incarnation = b"other" * 3 + b"!"
-    assert floor.below(other, FIRST, FIRST + 4) == FIRST + 4
+    assert floor.below(other, FIRST, FIRST + 4, NOW) == FIRST + 4
 
 
 def test_parts_that_come_again_and_damage() -> None:
     again = [part("a", 0, 3), part("a", 0, 3), part("a", 1, 3), part("a", 1, 3), plain(), part("a", 2, 3)]
     topic = Topic([*again, part("a", 2, 3), part("b", 1, 3)])
     for stop in range(1, 6):
-        assert Floor().below(topic, FIRST, FIRST + stop) == FIRST, "kept from its first beginning"
+        assert Floor().below(topic, FIRST, FIRST + stop, NOW) == FIRST, "kept from its first beginning"
     for stop in (6, 7, 8):
-        assert Floor().below(topic, FIRST, FIRST + stop) == FIRST + stop
+        assert Floor().below(topic, FIRST, FIRST + stop, NOW) == FIRST + stop
     topic.damaged = {FIRST + 1, FIRST + 4}
-    assert Floor().below(topic, FIRST, FIRST + 5) == FIRST
+    assert Floor().below(topic, FIRST, FIRST + 5, NOW) == FIRST
 
 
 def test_times_that_cannot_be_read_let_nothing_go() -> None:
@@ -138,25 +146,32 @@ def test_times_that_cannot_be_read_let_nothing_go() -> None:
             raise Corrupt("64 damaged entries in a row")
 
     topic = Damaged([part("dead", 0, 3), plain()])
-    assert Floor().below(topic, FIRST, FIRST + 2) == FIRST
+    assert Floor().below(topic, FIRST, FIRST + 2, NOW) == FIRST
 
 
 def test_what_will_never_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic([plain(), part("dead", 0, 3), part("dead", 1, 3), *[plain()] * 20])
     end = FIRST + 23
     floor = Floor()
-    assert floor.below(topic, FIRST, end) == FIRST + 1
+    assert floor.below(topic, FIRST, end, NOW) == FIRST + 1
+    assert Floor().below(topic, FIRST, end, (1 << 63) - 1) == end, "where log time ends"
+    assert Floor().below(topic, FIRST, end, (1 << 64) - 1) == end, "and where its field ends"
     topic.began -= open_chunks.WAIT_S + 1
-    assert Floor().below(topic, FIRST, end - 1) == FIRST + 1, "behind: its end may stand in what is not read"
-    assert Floor().below(topic, FIRST, end) == FIRST + 1, "its second part came an hour ago less a second"
+    assert Floor().below(topic, FIRST, end - 1, NOW) == FIRST + 1, (
+        "behind: its end may stand in what is not read"
+    )
+    assert Floor().below(topic, FIRST, end, NOW) == FIRST + 1, (
+        "its second part came an hour ago less a second"
+    )
     topic.began -= 5
-    assert floor.below(topic, FIRST, end) == end
+    assert Floor().below(topic, FIRST, end, 0) == FIRST + 1, "a broker that does not tell its time"
+    assert floor.below(topic, FIRST, end, NOW) == end
     topic.began += 1000
     monkeypatch.setattr(open_chunks, "LOOK_BACK_BYTES", 1000)
-    assert Floor().below(topic, FIRST, FIRST + 11) == FIRST + 1
-    assert Floor().below(topic, FIRST, FIRST + 12) == FIRST + 12, "no reader looks back so far"
+    assert Floor().below(topic, FIRST, FIRST + 11, NOW) == FIRST + 1
+    assert Floor().below(topic, FIRST, FIRST + 12, NOW) == FIRST + 12, "no reader looks back so far"
     topic.scanned.clear()
-    Floor().below(topic, FIRST, FIRST + 22)
+    Floor().below(topic, FIRST, FIRST + 22, NOW)
     assert topic.scanned[0][0] >= FIRST + 11, "nor is it looked for there"
 
 
@@ -174,7 +189,7 @@ def test_names_and_numbers_that_are_large(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(open_chunks, "OPEN_MAX", 2)
     busy: Any = Topic([part("a", 0, 5), part("b", 0, 5), part("a", 1, 5), part("c", 0, 5), part("a", 2, 5)])
     assert [each.first for each in scan(busy, FIRST, FIRST + 5, [])] == [FIRST, FIRST + 3]
-    assert Floor().below(busy, FIRST, FIRST + 5) == FIRST
+    assert Floor().below(busy, FIRST, FIRST + 5, NOW) == FIRST
 
 
 @pytest.mark.parametrize("seed", seeds("open chunks slowly", test=5))
@@ -190,3 +205,9 @@ def test_looked_through_a_little_at_a_time(seed: int) -> None:
         steps.append(at)
     assert found == scan(topic, FIRST, stop, [])
     assert all(0 < high - low <= 3 for low, high in pairwise(steps))
+
+
+@pytest.mark.parametrize("years", [-1, 0, 1])
+def test_an_open_message_is_judged_by_the_brokers_time(years: int, tmp_path: Path) -> None:
+    """Whatever the driver's clock says; also where nothing comes after it."""
+    assert read_beside_an_open_message(str(tmp_path / "data"), years * 365 * 86_400.0) == [1, 1, 2]

@@ -115,20 +115,22 @@ class CommandProgress(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., create: _Optional[bool] = ..., earliest: _Optional[bool] = ..., incarnation: _Optional[bytes] = ...) -> None: ...
 
 class CommandProgressResponse(_message.Message):
-    __slots__ = ("request_id", "incarnation", "reset_number", "acked_to", "first", "visible")
+    __slots__ = ("request_id", "incarnation", "reset_number", "acked_to", "first", "visible", "log_time")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     RESET_NUMBER_FIELD_NUMBER: _ClassVar[int]
     ACKED_TO_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     VISIBLE_FIELD_NUMBER: _ClassVar[int]
+    LOG_TIME_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     incarnation: bytes
     reset_number: int
     acked_to: int
     first: int
     visible: int
-    def __init__(self, request_id: _Optional[int] = ..., incarnation: _Optional[bytes] = ..., reset_number: _Optional[int] = ..., acked_to: _Optional[int] = ..., first: _Optional[int] = ..., visible: _Optional[int] = ...) -> None: ...
+    log_time: int
+    def __init__(self, request_id: _Optional[int] = ..., incarnation: _Optional[bytes] = ..., reset_number: _Optional[int] = ..., acked_to: _Optional[int] = ..., first: _Optional[int] = ..., visible: _Optional[int] = ..., log_time: _Optional[int] = ...) -> None: ...
 
 class CommandProgressAdvance(_message.Message):
     __slots__ = ("request_id", "topic", "subscription", "reset_number", "to", "incarnation")
