@@ -563,10 +563,8 @@ class Connection(asyncio.BufferedProtocol):
 
     async def lives(self) -> bool:
         """Ask the client for a sign of life; without one it is closed."""
-        if self._closing:
-            return False
-        if self._pauses:
-            return True
+        if self._closing or self._pauses:
+            return not self._closing
         answer = self.loop.create_future()
         if not self._answers:  # else it was asked already
             self._ping(self.loop.time())
