@@ -15,6 +15,16 @@ def test_a_server_that_believes_the_wall_clock_is_noticed(tmp_path: Path) -> Non
         wrong_clocks_harm_nothing(tmp_path, ("a year ahead",), broken="wall clock")
 
 
-def test_a_broker_that_believes_the_wall_clock_is_noticed_at_a_step(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="log time"):
-        clock_steps.jump_at_steps(tmp_path, ["journal_written"], broken=True)
+@pytest.mark.parametrize(
+    ("broken", "case", "noticed"),
+    [
+        ("wall clock", ("journal_written", "a year ahead"), "log time is"),
+        ("redo now", ("recover_redo", "a year ahead"), "AssertionError.*there is"),
+        ("each time is another", ("journal_written", "standing still"), "did not happen"),
+    ],
+)
+def test_a_broken_broker_is_noticed_at_a_step(
+    broken: str, case: clock_steps.Case, noticed: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AssertionError, match=noticed):
+        clock_steps.jump_at_steps(tmp_path, [case], broken, patience_s=2.0)

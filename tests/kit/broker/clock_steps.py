@@ -1,12 +1,18 @@
-"""The wall clock jumps while a real broker stands at a named step of journal, ledgers, snapshot or recovery.
+"""The wall clock jumps, or stands still, while a real broker stands at a named step.
 
 The process stops itself there (SIGSTOP), the clock is set, and it goes on. Then log time is near the right
-time, has not gone back, and all that was confirmed is there, also after the next start.
+time, has not gone back, and all that was confirmed is there, with the time that it was stored at, also after
+the next start.
+
+Most steps are passed by an orderly life. Others need a situation before them (`SITUATIONS`): a broker that
+was killed in the middle of a write, a disk that is full and fails, a new directory, a backup.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import json
 import os
 import select
@@ -14,50 +20,105 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from holdfast import _core
 from holdfast.broker.broker import Broker
 from holdfast.broker.log_time import AHEAD_S, LogClock
+from holdfast.broker.machine import Machine
+from holdfast.broker.names import topic_name
+from holdfast.broker.producer import Producer
+from holdfast.errors import Exists
+from holdfast.ledger.backup import backup, restore
 from tests.kit import module_command
-from tests.kit.broker.kills import POINTS
-from tests.kit.processes import process_state, until
+from tests.kit.faults import ledger_sync_fails
+from tests.kit.processes import PATIENCE_S, process_state, until
+from tests.kit.queue.storm import die_with_parent
 from tests.kit.wall_clock import SECOND, YEAR, WallClock
 
-NOT_HERE = ("recover_cut", "recover_truncated", "recover_redo", "recover_ledger", "journal_made")
-"""They need a death before, or more journal than a life has here."""
-STEPS = [point for point in POINTS if point not in NOT_HERE]
-JUMPS = (YEAR, -YEAR)
+ORDERLY, DEATH, DISK, FRESH, COPY = "orderly", "death", "disk", "fresh", "copy"
+SITUATIONS = {
+    "recover_cut": DEATH,
+    "recover_redo": DEATH,
+    "recover_ledger": DEATH,
+    "ledger_rewritten": DISK,
+    "ledger_switched": DISK,
+    "reserve_released": DISK,
+    "reserve_restored": DISK,
+    "format_made": FRESH,
+    "journal_made": FRESH,
+    "backup_copied": COPY,
+    "restore_copied": COPY,
+}
+"""What has to happen before a step is passed, if an orderly life does not pass it."""
+FROM_THE_START = ("recover_", "format_", "journal_made", "backup_", "restore_")
+"""Steps before a broker is open. It then starts on a wrong clock, and believes it; the next life repairs."""
+JUMPS: dict[str, Callable[[WallClock], None]] = {
+    "a year ahead": lambda clock: clock.ahead(YEAR),
+    "a year behind": lambda clock: clock.ahead(-YEAR),
+    "standing still": WallClock.stop,
+}
+STEPS = _core.log_points()
+Case = tuple[str, str]
+"""A step, and what the clock does there."""
+ALL: list[Case] = list(product(STEPS, JUMPS))
+EACH: list[Case] = [(step, list(JUMPS)[at % len(JUMPS)]) for at, step in enumerate(STEPS)]
+"""Each step once, with one of the jumps."""
 
 
-def jump_at_steps(directory: Path, steps: Sequence[str] = STEPS, broken: bool = False) -> set[str]:
-    """Jump at each step, ahead and behind; return the steps that the broker came by."""
+def jump_at_steps(
+    directory: Path, cases: Iterable[Case] = EACH, broken: str = "", patience_s: float = PATIENCE_S
+) -> set[str]:
+    """Set the clock at each step; return the steps that the broker came by.
+
+    Args:
+        broken: the name of a broken broker, of `BROKEN`.
+        patience_s: how long a life may take from its step to its end.
+    """
     passed = set()
     with WallClock(directory) as clock:
-        command = [*module_command(__file__), str(directory / "data"), "broken" if broken else ""]
+        command = [*module_command(__file__), str(directory), broken]
         environment = os.environ | clock.environment
         with subprocess.Popen(
             command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as life:
-            assert life.stdin is not None
-            assert life.stdout is not None
             try:
-                for step in steps:
-                    for jump in JUMPS:
-                        life.stdin.write(f"{step}\n")
-                        life.stdin.flush()
-                        until(lambda: process_state(life.pid) in "TZ" or _told(life))
-                        if process_state(life.pid) == "T":
-                            passed.add(step)
-                            clock.ahead(jump)
-                            life.send_signal(signal.SIGCONT)
-                        told = json.loads(life.stdout.readline() or '{"fault": "it ended"}')
-                        clock.right()
-                        judge(told, f"{step}, {jump / YEAR:+.0f} year")
+                for step, jump in cases:
+                    situation = SITUATIONS.get(step, ORDERLY)
+                    if _stops(life, step, situation):
+                        passed.add(step)
+                        JUMPS[jump](clock)
+                        life.send_signal(signal.SIGCONT)
+                    judge(_answer(life, patience_s), f"{step}, {jump}")
+                    clock.right()
+                    if situation == FRESH:  # later cases go on elsewhere
+                        _stops(life, "", FRESH)
+                        judge(_answer(life, patience_s), f"the start after {step}, {jump}")
+                _stops(life, "", ORDERLY)
+                judge(_answer(life, patience_s), "the last start")
             finally:
                 life.kill()
     return passed
+
+
+def _stops(life: subprocess.Popen[str], step: str, situation: str) -> bool:
+    """Begin a life; return whether it stops at the step."""
+    assert life.stdin is not None
+    life.stdin.write(f"{situation} {step}\n")
+    life.stdin.flush()
+    until(lambda: process_state(life.pid) in "TZ" or _told(life))
+    return process_state(life.pid) == "T"
+
+
+def _answer(life: subprocess.Popen[str], patience_s: float) -> dict[str, object]:
+    """Return how the life went."""
+    assert life.stdout is not None
+    until(lambda: process_state(life.pid) == "Z" or _told(life), patience_s)
+    told: dict[str, object] = json.loads(life.stdout.readline() or '{"fault": "it ended"}')
+    return told
 
 
 def _told(life: subprocess.Popen[str]) -> bool:
@@ -71,54 +132,169 @@ def judge(told: dict[str, object], where: str) -> None:
     before, after = int(str(told["before"])), int(str(told["after"]))
     ahead_s = (after - time.time_ns()) / SECOND
     assert after >= before or told["repaired"], f"{where}: log time went back"
-    # A clock that is wrong from the start is believed: the next life is right again, and repairs log time.
-    assert ahead_s < AHEAD_S + 30 or where.startswith("recover_"), (
+    assert ahead_s < AHEAD_S + 30 or where.startswith(FROM_THE_START), (
         f"{where}: log time is {ahead_s:.0f} s ahead"
     )
-    assert told["there"] == told["confirmed"], f"{where}: {told}"
 
 
 # -- the broker ----------------------------------------------------------------------------------------
 
 
-async def work(data: str, confirmed: int) -> tuple[int, int, int, bool]:
-    """A life; return what is confirmed and there, log time, and whether it was repaired."""
-    async with Broker.open(data, sync="os", journal_bytes=1 << 16, reserve_bytes=1 << 14) as broker:
-        repaired = broker.stats().log_time_ahead_s > 1000 * AHEAD_S and await broker.admin.repair_time() > 0
-        async with broker.producer("kept", name="p") as p, broker.producer("gone", name="p") as other:
-            for _ in range(3):
-                await p.send(b"%d" % confirmed + bytes(8000))
+@dataclass
+class Lives:
+    """The lives of brokers on one directory, one after another."""
+
+    data: str
+    stored: list[int] = field(default_factory=list)
+    """The log time of each confirmed message."""
+    log_time: int = 0
+    repaired: bool = False
+    """Log time was set back, as an operator does after a wrong clock."""
+    confirmed: Callable[[int], None] = field(default=lambda _: None)
+    """Called with the log time of each message as it is confirmed."""
+
+    async def work(self, prepare: Callable[[], None], strike: bool) -> None:
+        """Live once.
+
+        Args:
+            prepare: called when the broker is open.
+            strike: let the disk be full and then fail, and the broker mend it.
+        """
+        async with Broker.open(self.data, sync="os", journal_bytes=1 << 16, reserve_bytes=1 << 14) as broker:
+            if broker.stats().log_time_ahead_s > 1000 * AHEAD_S:
+                self.repaired = await broker.admin.repair_time() > 0
+            with contextlib.suppress(Exists):
+                await broker.admin.create_topic("kept", retention_bytes=-1)
+            there = await self.times(broker)
+            assert there[: len(self.stored)] == self.stored, f"of {self.stored} there is {there}"
+            assert len(there) <= len(self.stored) + 1, "a life that was killed had one under way"
+            self.stored = there
+            prepare()
+            async with broker.producer("kept", name="p") as p, broker.producer("gone", name="p") as other:
+                for _ in range(3):
+                    await self.send(broker, p)
+                    await other.send(b"x")
+                if strike:
+                    await self.strike(broker, p)
+                await broker.admin.roll("gone")
                 await other.send(b"x")
-                confirmed += 1
-            await broker.admin.roll("gone")
-            await other.send(b"x")
-        await broker.admin.delete_topic("gone", force=True)
-        for _ in range(3):
+            await broker.admin.delete_topic("gone", force=True)
+            for _ in range(3):
+                await broker.admin.snapshot()
+            there = await self.times(broker)
+            assert there == self.stored, f"confirmed is {self.stored}, there is {there}"
+            self.log_time = broker.machine.log.time
+
+    async def times(self, broker: Broker, start: int = 0) -> list[int]:
+        """Return the log times of the messages from an ordinal on."""
+        topic, found = broker.topic(topic_name("kept")), list[int]()
+        while start + len(found) < topic.visible:
+            entries = await topic.read(start + len(found), 1 << 20, 1 << 20)
+            found += [entries.time(number) for number in range(len(entries))]
+        return found
+
+    async def send(self, broker: Broker, producer: Producer) -> None:
+        await producer.send(b"%d" % len(self.stored) + bytes(8000))
+        self.stored += await self.times(broker, len(self.stored))
+        self.confirmed(self.stored[-1])
+
+    async def strike(self, broker: Broker, producer: Producer) -> None:
+        """A ledger finds the disk full; then its sync fails, and it is rewritten."""
+        _core.arm_fault("ledger_write", 1, errno.ENOSPC)
+        await self.send(broker, producer)
+        await broker.store.flush()
+        _core.disarm_fault()
+        with ledger_sync_fails():
             await broker.admin.snapshot()
-        found = await broker.admin.examine("kept", "earliest", 1 << 20)
-        return confirmed, len(found), broker.machine.log.time, repaired
+
+    def live(self, step: str, situation: str) -> dict[str, object]:
+        """Have one life that stops at the step; tell how it went."""
+        before, self.repaired = self.log_time, False
+        if situation == DEATH:
+            self.die("journal_half")
+
+        def arm() -> None:
+            if step:
+                _core.arm(step, "stop")
+
+        if situation == DISK:  # the reserve is made at each first start, too
+            asyncio.run(self.work(arm, strike=True))
+        else:
+            arm()
+            if situation == COPY:
+                copy, new = f"{self.data}-backup", f"{self.data}-new"
+                backup(self.data, copy)
+                restore(copy, new)
+                self.data = new
+            asyncio.run(self.work(lambda: None, strike=False))
+        _core.disarm()
+        return {"before": before, "after": self.log_time, "repaired": self.repaired}
+
+    def die(self, step: str) -> None:
+        """Have a life in a process of its own that kills itself at the step, after its first message."""
+        reads, writes = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+
+            def confirmed(time_ns: int) -> None:
+                os.write(writes, b"%d %d" % (time_ns, self.repaired))
+                _core.arm(step, "kill")
+
+            try:
+                die_with_parent()
+                self.confirmed = confirmed
+                asyncio.run(self.work(lambda: None, strike=False))
+            finally:
+                os._exit(1)
+        os.close(writes)
+        with os.fdopen(reads, "rb") as pipe:
+            time_ns, repaired = map(int, pipe.read().split())
+        status = os.waitpid(pid, 0)[1]
+        assert os.WIFSIGNALED(status), "it was to die"
+        assert os.WTERMSIG(status) == signal.SIGKILL, "it was to kill itself"
+        self.stored.append(time_ns)
+        self.repaired = bool(repaired)
 
 
-async def prepare(data: str) -> None:
-    async with Broker.open(data) as broker:
-        await broker.admin.create_topic("kept", retention_bytes=-1)
+def _wall_clock(self: LogClock) -> int:
+    return self._clock.now_ns()
 
 
-def main(data: str, broken: str) -> None:
+def _new_time(self: LogClock) -> int:
+    last_ns = self.refused_ns  # a place that nothing else here reads
+    while (now_ns := self._clock.now_ns()) == last_ns:
+        time.sleep(0.001)
+    self.refused_ns = now_ns
+    return now_ns
+
+
+def _redo_now(self: Machine, view: int, index: int, frame: bytes) -> None:
+    """With the time of the recovery in the frame, and not that of the sender."""
+    _redo(self, view, index, frame[:8] + time.time_ns().to_bytes(8, "little") + frame[16:])
+
+
+_redo = Machine.redo
+BROKEN: dict[str, tuple[type, str, Callable[..., object]]] = {
+    "wall clock": (LogClock, "now_ns", _wall_clock),
+    "each time is another": (LogClock, "now_ns", _new_time),
+    "redo now": (Machine, "redo", _redo_now),
+}
+"""Brokers that the checks must notice."""
+
+
+def main(directory: str, broken: str) -> None:
     if broken:
-        LogClock.now_ns = lambda self: self._clock.now_ns()  # type: ignore[method-assign]
-    asyncio.run(prepare(data))
-    confirmed = before = 0
+        setattr(*BROKEN[broken])
+    lives, fresh, made = Lives(f"{directory}/data"), Lives(""), 0
     for line in sys.stdin:
-        _core.arm(line.strip(), "stop")
+        situation, _, step = line.strip().partition(" ")
+        if situation == FRESH and step:
+            made += 1
+            fresh = Lives(f"{directory}/data{made}")
         try:
-            confirmed, there, after, repaired = asyncio.run(work(data, confirmed))
-            told: dict[str, object] = {"before": before, "after": after, "repaired": repaired}
-            told |= {"confirmed": confirmed, "there": there}
-            before = after
+            told = (fresh if situation == FRESH else lives).live(step, situation)
         except Exception as error:
             told = {"fault": repr(error)}
-        _core.disarm()
         print(json.dumps(told), flush=True)
 
 
