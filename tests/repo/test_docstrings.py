@@ -5,27 +5,25 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
-import pkgutil
+import re
 from pathlib import Path
 
 import pytest
 
 import holdfast
 import holdfast.group
-import holdfast.memory
+from tests.kit import ROOT
 
-MODULES = [
-    "holdfast",
-    "holdfast.errors",
-    *(
-        module.name
-        for package in (holdfast.memory, holdfast.group)
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    ),
-]
+SOURCES = ROOT / "src"
 
 
-@pytest.mark.parametrize("name", MODULES)
+def modules_with_examples() -> list[str]:
+    paths = [path for path in SOURCES.rglob("*.py") if re.search(r"^\s*>>> ", path.read_text(), re.MULTILINE)]
+    names = [".".join(path.relative_to(SOURCES).with_suffix("").parts) for path in paths]
+    return sorted(name.removesuffix(".__init__") for name in names)
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
 def test_examples(name: str, runtime_directory: Path) -> None:
     outcome = doctest.testmod(importlib.import_module(name))
     assert not outcome.failed

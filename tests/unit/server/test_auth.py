@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import doctest
 import hashlib
-import importlib
 import io
 import json
 import ssl
@@ -366,13 +364,6 @@ def test_users_of_a_file(tmp_path: Path, command: Command, monkeypatch: pytest.M
     assert "no user bob" in command("user", "rm", file, "bob", status=1)
     assert "0 users left" in command("user", "rm", file, "anna")
     assert "there is no file" in command("user", "ls", tmp_path / "nowhere", status=1)
-
-
-@pytest.mark.parametrize(
-    "name", ["access", "auth", "authorization", "config", "limits", "logs", "passwords", "settings", "tokens"]
-)
-def test_examples(name: str) -> None:
-    assert not doctest.testmod(importlib.import_module(f"holdfast.wire.{name}")).failed
 
 
 def test_tokens_of_the_command(tmp_path: Path, command: Command) -> None:
