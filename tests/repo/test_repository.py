@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from tests.kit import ROOT
 from tests.kit.server import fuzz_wire
-from tests.kit.tidy import Tree
+from tests.kit.tree import Tree
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "requirements.lock").read_text()

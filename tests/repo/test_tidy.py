@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.kit import ROOT, tidy
+from tests.kit.tree import Tree
 
-Rule = Callable[[tidy.Tree], Iterator[str]]
-REPOSITORY = tidy.Tree(ROOT)
+Rule = Callable[[Tree], Iterator[str]]
+REPOSITORY = Tree(ROOT)
 
 
 @pytest.mark.parametrize("rule", tidy.RULES, ids=lambda rule: rule.__name__)
@@ -19,11 +20,11 @@ def test_repository(rule: Rule) -> None:
     assert not complaints, "\n" + "\n".join(complaints)
 
 
-def plant(root: Path, files: dict[str, str]) -> tidy.Tree:
+def plant(root: Path, files: dict[str, str]) -> Tree:
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
-    return tidy.Tree(root)
+    return Tree(root)
 
 
 # Built at run time, so that this file is not itself a finding.
