@@ -479,7 +479,22 @@ static void test_time() {
     CHECK(TopicTable::sequences(log.topics().get(1)).empty());
 }
 
+// Counters for metrics come round, as after a restart; nothing else is disturbed.
+static void test_traffic_wraps() {
+    Traffic traffic;
+    traffic.bytes = ~u64{0} - 9;
+    traffic.sizes.fill(~u64{0});
+    traffic.add(10);
+    CHECK(traffic.bytes == 0 && traffic.sizes[0] == 0 && traffic.sizes[1] == ~u64{0});
+    Traffic other;
+    other.add(1 << 20);
+    other.add((1 << 20) + 1);
+    traffic.add(other);
+    CHECK(traffic.bytes == (2 << 20) + 1 && traffic.sizes[7] == 0 && traffic.sizes[8] == 0);
+}
+
 int main() {
+    test_traffic_wraps();
     test_time();
     test_publish();
     test_duplicates();

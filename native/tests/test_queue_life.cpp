@@ -228,7 +228,20 @@ static void test_a_recoverer_that_is_a_lap_late() {
     }
 }
 
+// Half of the ring, up to what the 32 bits of a block's size tell: a ring of 256 GiB is not for a test.
+static void test_the_largest_message_of_the_largest_ring() {
+    constexpr u64 kFourGiB = u64{1} << 32;
+    const auto largest = [](u64 granules) { return Geometry(granules, 1).size_max(); };
+    CHECK(Geometry::valid(kFourGiB, 1) && !Geometry::valid(2 * kFourGiB, 1));
+    CHECK(largest(4) == 128 - sizeof(BlockHeader));
+    CHECK(largest(kFourGiB / 64) == kFourGiB / 2 - sizeof(BlockHeader));
+    CHECK(largest(kFourGiB / 32) == kFourGiB - sizeof(BlockHeader));
+    CHECK(largest(kFourGiB / 16) == kFourGiB - sizeof(BlockHeader));
+    CHECK(largest(kFourGiB) == kFourGiB - sizeof(BlockHeader));
+}
+
 int main() {
+    test_the_largest_message_of_the_largest_ring();
     test_contention_is_not_damage();
     test_a_copy_longer_than_the_stall_limit();
     test_fences_of_threads_are_no_deliveries();

@@ -29,6 +29,8 @@ NAME_BYTES_MAX = 4096
 """More than a full name can have."""
 RUN_ENTRIES = 4096
 RUN_BYTES = 4 << 20
+VERSION_MAX = (1 << 64) - 1
+"""Of a table: the next one has number 1 again."""
 MADE_HERE = (".view", ".table", ".table" + NEW)
 WRITTEN_ANEW = "no message is lost: start the broker, or restart it, which writes it anew"
 
@@ -143,7 +145,7 @@ class Publications:
             for each in ledgers
         )
         if shown.table.ledgers != entries or shown.extent is None:  # what is there may be damaged
-            version = shown.table.version + 1
+            version = next_version(shown.table.version)
             shown.table = msgspec.structs.replace(shown.table, version=version, ledgers=entries)
             self._write(shown.table)
 
@@ -184,8 +186,30 @@ class Publications:
             found = read_table(self._directory, name).version
         with contextlib.suppress(HoldfastError, OSError):
             view = TopicViewReader(str(self._directory / view_path(topic)), topic, self._incarnation)
-            found = max(found, view.read()[3])
+            found = later_version(found, view.read()[3])
         return found
+
+
+def next_version(version: int) -> int:
+    """Return the number of the next table: 64 bits, without 0. Readers compare it for being equal only.
+
+    Example:
+        >>> next_version(0), next_version(VERSION_MAX)
+        (1, 1)
+    """
+    return version % VERSION_MAX + 1
+
+
+def later_version(one: int, other: int) -> int:
+    """Return the one that follows the other, also where the numbers have come round. 0 is none.
+
+    Example:
+        >>> later_version(0, 7), later_version(7, 6), later_version(VERSION_MAX, 1)
+        (7, 7, 1)
+    """
+    if 0 in (one, other):
+        return max(one, other)
+    return one if (one - other) % VERSION_MAX <= VERSION_MAX // 2 else other
 
 
 def read_table(directory: Path, name: str) -> TopicTable:

@@ -29,25 +29,26 @@ class MemoryTopic:
     name = "persistent://public/default/orders-partition-3"
     incarnation = bytes(16)
 
-    def __init__(self, entries: list[bytes], run_entries: int = 1 << 20) -> None:
+    def __init__(self, entries: list[bytes], run_entries: int = 1 << 20, first: int = FIRST) -> None:
+        self._first = first
         self.data, self.offsets = ledger(entries, STORED_NS, STEP_NS)
         self._run_entries = run_entries
         self.damaged: set[int] = set()
 
     def plan(self) -> tuple[int, int]:
-        return FIRST, FIRST + len(self.offsets)
+        return self._first, self._first + len(self.offsets)
 
     def locate(self, ordinal: int) -> tuple[int, int]:
-        return LEDGER, ordinal - FIRST
+        return LEDGER, ordinal - self._first
 
     def run(self, start: int, stop: int) -> Entries:
         if start in self.damaged:
             raise Corrupt(f"position {start} is damaged")
-        number = start - FIRST
+        number = start - self._first
         stop = min([stop, start + self._run_entries, *(each for each in self.damaged if each > start)])
         offsets = [*self.offsets, 64 + len(self.data)]
-        data = self.data[offsets[number] - 64 : offsets[stop - FIRST] - 64]
-        return parse_run(LEDGER, FIRST, number, b"", data)
+        data = self.data[offsets[number] - 64 : offsets[stop - self._first] - 64]
+        return parse_run(LEDGER, self._first, number, b"", data)
 
 
 def compress(compression: int, data: bytes) -> bytes:

@@ -134,7 +134,12 @@ def test_an_event_of_an_older_program_lacks_the_last_fields() -> None:
 
 
 def test_unknown_kinds_and_versions_stop_a_member(rig: Rig) -> None:
-    for kind, version, name in ((99, 1, "kind 99"), (Ack.kind, 77, "Ack in version 77")):
+    for kind, version, name in (
+        (99, 1, "kind 99"),
+        (255, 255, "kind 255"),
+        (Ack.kind, 77, "Ack in version 77"),
+        (Ack.kind, 255, "Ack in version 255"),
+    ):
         with pytest.raises(Unsupported, match=name):
             decode(kind, version, b"\x90")
     with pytest.raises(Corrupt, match="Ack"):

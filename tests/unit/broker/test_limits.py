@@ -233,6 +233,36 @@ def test_the_largest_options_do_their_work(tmp_path: Path) -> None:
     on_broker(tmp_path, work, **most)
 
 
+def test_the_longest_names(tmp_path: Path) -> None:
+    """1,024 bytes each, also of two bytes per letter; one more is refused by its length."""
+
+    async def work(broker: Broker) -> None:
+        for letter, size in (("n", 1024), ("é", 512)):
+            name = letter * size
+            await broker.admin.create_topic(name)
+            async with (
+                broker.consumer(name, name, name=name, priority=(1 << 31) - 1, type="shared") as consumer,
+                broker.consumer(name, name, name=name, priority=1 - (1 << 31), type="shared"),
+                broker.producer(name, name=name) as producer,
+            ):
+                await producer.send(b"x")
+                assert (consumer.name, producer.name) == (name, name)
+            longer = name + "n"
+            refusals: list[Awaitable[object]] = [
+                broker.admin.create_topic(longer),
+                broker.consumer("t", longer).open(),
+                broker.consumer("t", "s", name=longer).open(),
+                broker.producer("t", name=longer).open(),
+            ]
+            for refusal in refusals:
+                with pytest.raises(Misuse, match="1024 bytes"):
+                    await refusal
+        with pytest.raises(Misuse, match="priority"):
+            await broker.consumer("t", "s", priority=1 << 31).open()
+
+    on_broker(tmp_path, work)
+
+
 # -- events --------------------------------------------------------------------------------------------
 
 EXTREMES = (-(1 << 63), -1, 0, LEFT - 1, LEFT, NUMBER_MAX, NUMBER_MAX + 1, WORD)

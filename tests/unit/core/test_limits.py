@@ -16,13 +16,15 @@ from holdfast.ingest.account import Account
 from holdfast.ledger.ids import NUMBER_MAX
 from holdfast.wire.flight.link import FRAME_BYTES_MAX, HEAD, Ask, frame, frame_size
 from holdfast.wire.proto import pulsar_pb2 as pb
-from tests.kit.ledger.entry_bytes import ledger
+from tests.kit.ledger.entry_bytes import decode_frame, decode_publish, ledger
 from tests.kit.server.pulsar_recorder import frame_of
 
 LEFT = 1 << 32
 """So many numbers of events and ledgers are kept back: a frame has fewer."""
 WORD = (1 << 64) - 1
 SEQUENCE_MAX = NUMBER_MAX - 1
+FRAME_MAX = 5_308_416
+COMMAND_MAX = 1 << 20
 
 
 # -- sequences of producers ----------------------------------------------------------------------------
@@ -114,6 +116,68 @@ def test_the_last_numbers_that_a_message_carries() -> None:
     (entry,) = _core.encode_messages([b"x"], "p", SEQUENCE_MAX, WORD, event_time_ms=WORD)
     info = _core.parse_entry(entry)
     assert (info.sequence, info.publish_time_ms, info.event_time_ms) == (SEQUENCE_MAX, WORD, WORD)
+    (entry,) = _core.encode_messages([b"x", b"y"], "p", 0, 1, batch=1 << 24)
+    assert _core.parse_entry(entry).messages == 2
+
+
+def test_the_longest_names_and_spans_of_a_frame() -> None:
+    """A producer's name has 16 bits for its length, a span 32."""
+    frame, name = Frame(), "p" * 0xFFFF
+    frame.publish(1, 1, 0, name, [(0, LEFT - 1, b"x")])
+    (publish,) = [decode_publish(body) for _, _, body in decode_frame(frame.take(1))[1]]
+    assert (publish.producer, publish.entries) == (name, [(0, LEFT - 1, b"x")])
+    with pytest.raises(Misuse, match="name"):
+        frame.publish(1, 1, 0, name + "p", [(0, 1, b"x")])
+
+
+@pytest.mark.parametrize("size", [(1 << 30) + 1, LEFT - 1, LEFT])
+def test_an_entry_of_32_bits_is_refused_before_it_is_copied(size: int) -> None:
+    """The largest entry has 1 GiB: no event comes near the 4 GiB that its header can tell."""
+    frame = Frame()
+    with mmap.mmap(-1, size) as memory, pytest.raises(Misuse, match="an entry has at most 1073741824 bytes"):
+        frame.publish_messages(1, 1, 0, "p", 0, [memory], 1)
+    assert (frame.count, frame.size) == (0, 16)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_largest_frame_and_the_largest_command(more: int) -> None:
+    """One byte more breaks the connection at once, before any of it is kept."""
+    reader = WireReader()
+    items = reader.feed(struct.pack(">I", FRAME_MAX + more), Frame())
+    assert [item[0] for item in items] == [5] * more
+    assert reader.broken == bool(more)
+    ping = pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()).SerializeToString()
+    rest = COMMAND_MAX + more - len(ping) - 5  # a field that nobody knows: its tag, and 3 bytes of length
+    filled = ping + b"\xfa\x7f" + bytes([rest & 127 | 128, rest >> 7 & 127 | 128, rest >> 14]) + bytes(rest)
+    assert len(filled) == COMMAND_MAX + more
+    (item,) = WireReader().feed(_core.frame_command(filled), Frame())
+    assert (item[0] == 5) == bool(more), item
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_largest_batch_that_is_acknowledged_in_part(more: int) -> None:
+    """A bit for each of 2^24 messages. What says more than that is no acknowledgement."""
+    words = (1 << 24) // 64
+    for size, count in (((1 << 24) + more, 3), (1 << 24, words + more)):
+        id_ = pb.MessageIdData(ledgerId=3, entryId=4, ack_set=[1] * count, batch_size=size)
+        command = pb.CommandAck(consumer_id=5, ack_type=pb.CommandAck.Individual, message_id=[id_])
+        data = frame_of(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=command))
+        items: list[Any] = [*WireReader().feed(data, Frame())]
+        if more:
+            assert items == [(5, "an ACK that is not sound")]
+        else:
+            ((_, _, told, mask),) = items[0][3].parts
+            assert (told, mask.bit_length(), mask.bit_count()) == (size, 64 * count - 63, count)
+
+
+@pytest.mark.parametrize("first", [-(1 << 31), (1 << 31) - 2])
+def test_the_first_and_the_last_priority(first: int) -> None:
+    """The lower number is served first."""
+    table = Dispatch()
+    later, sooner = table.add(first + 1), table.add(first)
+    for consumer in (later, sooner):
+        table.flow(consumer, 10)
+    assert [consumer for consumer, _ in table.hand(run_at(5), [], {}, None, 1, 0, None)] == [sooner]
 
 
 # -- the log -------------------------------------------------------------------------------------------

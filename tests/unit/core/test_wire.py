@@ -159,6 +159,7 @@ def test_producers_come_and_go() -> None:
         (struct.pack(">I", 1 << 31) + b"metadata without a sum", {}, 3),
         (entry(), {"txnid_least_bits": 0}, 4),
         (entry(), {"txnid_most_bits": 1}, 4),
+        (entry(), {"txnid_least_bits": IDS_MAX, "txnid_most_bits": IDS_MAX}, 4),
         (described(b"", txnid_least_bits=1, txnid_most_bits=0), {}, 4),
         (entry(), {"highest_sequence_id": 1 << 33}, 3),
         (entry(), {"highest_sequence_id": IDS_MAX}, 3),

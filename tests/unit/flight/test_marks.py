@@ -13,13 +13,14 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from holdfast import Broker
+from holdfast import Broker, Misuse
 from holdfast._core import Columns
+from holdfast.ledger.ids import NUMBER_MAX
 from holdfast.pipeline import decoding
 from holdfast.pipeline.columns import COLUMNS
 from holdfast.pipeline.remote import RemoteDecoding, RemotePlace, _Away
 from holdfast.wire.flight import service
-from holdfast.wire.flight.asking import Mark, Read
+from holdfast.wire.flight.asking import Mark, Read, parsed
 from holdfast.wire.flight.link import Setup, Told
 from tests.kit.ledger.topic_bytes import Maker, MemoryTopic
 from tests.kit.slices import seeds
@@ -98,6 +99,25 @@ def differs(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> bool
 def test_rows_go_on_where_they_were_cut(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """I164: within a client's batch, too, and between the parts of a chunked message."""
     assert not differs(directory, monkeypatch, seed)
+
+
+def test_a_stream_of_the_last_positions(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic ends at 2^63-1, and so do requests, marks and rows; one number more is refused."""
+    monkeypatch.setattr("holdfast.pipeline.remote.PAUSE_S", 0.0)
+    made = Maker(3)
+    made.any(40)
+    topic = MemoryTopic(made.entries, first=NUMBER_MAX - len(made.entries))
+    first, visible = topic.plan()
+    assert visible == NUMBER_MAX
+    place = Breaking(reads(directory, topic, monkeypatch, 5), 3)
+    there: Any = type("There", (), {"place": place, "name": topic.name, "incarnation": topic.incarnation})()
+    far = RemoteDecoding(there, first, visible, decoding.Wish(["position"], permissive=True))
+    positions = [row["position"] for batch in far.batches() for row in batch.to_pylist()]
+    assert (min(positions), max(positions), far.at) == (first, NUMBER_MAX - 1, NUMBER_MAX)
+    assert place.breaks
+    beyond = {"topic": topic.name, "columns": ["key"], "start": 0, "stop": NUMBER_MAX + 1}
+    with pytest.raises(Misuse, match=r"the request is not what it should be: .*stop"):
+        parsed(msgspec.json.encode(beyond), Read)
 
 
 class Once(Breaking):

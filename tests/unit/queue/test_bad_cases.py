@@ -92,9 +92,11 @@ def test_a_segment_cut_short_or_renamed(q: Queue) -> None:
     ("offset", "value", "words"),
     [
         (VERSION, (99).to_bytes(4, "little"), "layout version: 99 found, 2 expected"),
+        (VERSION, b"\xff" * 4, "layout version: 4294967295 found, 2 expected"),
+        (FINGERPRINT, b"\xff" * 8, "layout fingerprint: 0xffffffffffffffff found"),
         (FINGERPRINT, b"\x01\x02\x03\x04\x05\x06\x07\x08", "layout fingerprint: 0x0807060504030201 found"),
     ],
-    ids=["version", "fingerprint"],
+    ids=["version", "the last version", "the last fingerprint", "fingerprint"],
 )
 def test_two_versions_of_the_library(q: Queue, offset: int, value: bytes, words: str) -> None:
     q.put(b"x")

@@ -298,7 +298,13 @@ def test_a_full_checksum_sees_a_changed_payload() -> None:
 
 @pytest.mark.parametrize(
     "numbers",
-    [{"capacity": 1 << 64}, {"capacity": 1 << 80}, {"participants": 1024}, {"participants": 1 << 40}],
+    [
+        {"capacity": (1 << 38) + 1},
+        {"capacity": 1 << 64},
+        {"capacity": 1 << 80},
+        {"participants": 1024},
+        {"participants": 1 << 40},
+    ],
 )
 def test_numbers_beyond_every_width_are_misuse(numbers: dict[str, int]) -> None:
     with pytest.raises(Misuse, match="is not possible; use 256 bytes to 256 GiB and 1 to 1023"):

@@ -5,18 +5,21 @@ Some of these go round by themselves; the others begin just before the end, by `
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 
 import pytest
 
-from holdfast import Closed, Empty, HoldfastError, Misuse, Queue
+from holdfast import Closed, Empty, HoldfastError, Misuse, Queue, TooManyParticipants
 from tests.kit.queue.queues import aged, drain, fill
-from tests.kit.queue.segments import BELLS, CONTROLS, patch, segment, write_mark
+from tests.kit.queue.segments import BELLS, CONTROLS, crc32c, patch, segment, write_mark
 
 POSITION_MAX = (1 << 52) - 1
 DELIVERIES_MAX = 1023
 GRANULES = 8
+LOCK_BASE = 1 << 40
+F_OFD_SETLK = 37
 
 LAPS = [1 << 8, 1 << 16, 1 << 32, 1 << 40, 1 << 48]
 
@@ -135,12 +138,7 @@ def test_a_queue_of_any_age_works(lap: int) -> None:
 
 def test_counters_of_a_slot_wrap(q: Queue) -> None:
     """They are for people: nothing is decided by them, and a sum of many slots has no width."""
-    data = segment("q").read_bytes()
-    mine = struct.pack("<I", os.getpid())
-    at = next(
-        at for at in range(CONTROLS + 1024, 8192, 128) if data[at : at + 4] == mine and data[at + 7] & 0x80
-    )
-    patch("q", at + 32, (2**64 - 1).to_bytes(8, "little") * 12)
+    patch("q", slot_of_mine("q") + 32, (2**64 - 1).to_bytes(8, "little") * 12)
     for _ in range(3):
         q.put(b"x")
         assert q.get_bytes(timeout=0) == b"x"
@@ -161,3 +159,67 @@ def test_counts_and_timeouts_beyond_every_width(q: Queue) -> None:
     for timeout in (-(10**400), -1, float("nan")):
         with pytest.raises(Misuse, match="timeout must be None or at least 0 seconds"):
             q.get(timeout=timeout)
+
+
+def slot_of_mine(name: str) -> int:
+    """Return where this process's participant entry begins in the file."""
+    data = segment(name).read_bytes()
+    mine = struct.pack("<I", os.getpid())
+    return next(
+        at for at in range(CONTROLS + 1024, 8192, 128) if data[at : at + 4] == mine and data[at + 7] & 0x80
+    )
+
+
+def test_the_last_slot_is_an_owner_like_others() -> None:
+    """1,023 participants: one lock on the bytes of the first 1,022 slots stands for their processes."""
+    create = Queue.create("many", capacity=64 * GRANULES, participants=DELIVERIES_MAX)
+    create.detach()
+    with segment("many").open("r+b") as file:
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, LOCK_BASE, DELIVERIES_MAX - 1, 0)
+        fcntl.fcntl(file.fileno(), F_OFD_SETLK, lock)
+        with Queue.open("many") as last:
+            (me,) = [each for each in last.stats().participants if each.attached]
+            assert me.slot == DELIVERIES_MAX - 1
+            with pytest.raises(TooManyParticipants, match="all 1023 participants are alive"):
+                Queue.open("many")
+            last.put_many([b"a", b"b"])
+            held = last.get(timeout=0)
+            assert [(each.slot, each.taken) for each in last.stats().holders] == [(me.slot, 1)]
+            held.give_back()
+            assert drain(last) == [b"a", b"b"]
+            assert last.check() == []
+
+
+@pytest.mark.parametrize("time", [0, 2**63, 2**64 - 1])
+def test_times_and_pids_for_people_have_every_value(time: int) -> None:
+    """Of a message, of a claim, of joining, of a process: the last one and the first. Nothing is decided."""
+    with aged(0, GRANULES) as q:
+        at = slot_of_mine("aged")
+        q.put(b"x")
+        ring = segment("aged").read_bytes().index(struct.pack("<H", 0x4648), 8192)
+        header = bytearray(segment("aged").read_bytes()[ring : ring + 32])
+        header[16:28] = struct.pack("<QI", time, 0)
+        header[24:28] = crc32c(bytes(header)).to_bytes(4, "little")
+        patch("aged", ring, bytes(header))
+        with q.get(timeout=0) as message:
+            assert (bytes(message), message.time) == (b"x", time)
+            patch("aged", 8192 + 4096 + 8, time.to_bytes(8, "little"))  # when it was claimed
+            patch("aged", at + 8, struct.pack("<QQ", time, time))
+            patch("aged", at, (time & 0xFFFFFFFF).to_bytes(4, "little"))
+            stats = q.stats()
+            assert [each.taken for each in stats.holders] == [1]
+            (me,) = stats.participants
+            assert (me.pid, me.joined_ms, me.alive) == (time & 0xFFFFFFFF, time, True)
+        assert fill(q, b"y") == GRANULES - 1
+        assert len(drain(q)) == GRANULES - 1
+        assert q.check() == []
+
+
+def test_the_shortest_and_the_longest_stall_limit() -> None:
+    for limit in (0.001, 1e6):
+        with Queue.create(f"stall-{limit}", capacity=256, stall_limit=limit) as q:
+            q.put(b"x")
+            assert q.get_bytes(timeout=0) == b"x"
+    for limit in (0.0009, 1e6 + 0.001, float("nan"), float("inf")):
+        with pytest.raises(Misuse, match=r"stall_limit must be 0\.001 to 1000000 seconds"):
+            Queue.create("stall", capacity=256, stall_limit=limit)

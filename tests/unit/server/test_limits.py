@@ -17,6 +17,7 @@ import pytest
 
 from holdfast import BadConfiguration
 from holdfast.wire.config import ServedBroker
+from holdfast.wire.connection import PROTOCOL_VERSION
 from holdfast.wire.http.stats import moment
 from holdfast.wire.proto import pulsar_pb2 as pb
 from holdfast.wire.settings import load
@@ -193,6 +194,21 @@ def test_every_number_that_a_client_gives_is_given_back(raw: Raw, topic: str, nu
     assert (answer.consumer_id, answer.request_id) == (number, number)
 
 
+@pytest.mark.parametrize("number", [-(1 << 31), -1, 0, (1 << 31) - 1])
+def test_every_version_of_a_greeting_is_answered(world: CostWorld, number: int) -> None:
+    """Versions and methods are the client's; sizes, ports and partitions are told by the server."""
+    with world.raw(greet=False) as raw:
+        raw.tell(Type.CONNECT, client_version="raw", protocol_version=number)
+        told = raw.expect(Type.CONNECTED)
+        assert told.protocol_version == min(number, PROTOCOL_VERSION)
+        assert told.max_message_size < 1 << 31
+        found = raw.ask(Type.PARTITIONED_METADATA, Type.PARTITIONED_METADATA_RESPONSE, topic=full("t"))
+        assert found.partitions == 0
+        ranges = {"keySharedMode": 0, "hashRanges": [{"start": number, "end": number}]}
+        asked_for = {"topic": full("t"), "subscription": "s", "consumer_id": 1, "subType": 3}
+        raw.ask(Type.SUBSCRIBE, Type.ERROR, keySharedMeta=ranges, **asked_for)
+
+
 @pytest.mark.parametrize("priority", [-(1 << 31), 0, (1 << 31) - 1])
 def test_every_priority_is_taken(raw: Raw, topic: str, priority: int) -> None:
     raw.subscribe(topic, sub_type=1, priority_level=priority)
@@ -213,6 +229,8 @@ def test_every_number_of_a_stage_is_taken_or_refused(raw: Raw, topic: str, numbe
         raw.ask(Type.SINK_COMMIT, Type.ERROR, key=topic, batch=1, parts=[{**part, name: number}])
     done = raw.ask(Type.SINK_COMMIT, Type.SINK_COMMITTED, key=topic, batch=number, parts=[part])
     assert (done.committed, done.batch) == (True, number)
+    again = raw.ask(Type.SINK_COMMIT, Type.SINK_COMMITTED, key=topic, batch=number, parts=[])
+    assert (again.committed, again.batch) == (False, number), "the last batch is above all others"
     told = raw.ask(Type.PROGRESS, Type.PROGRESS_RESPONSE, topic=full(topic), subscription="s")
     advance = {"topic": full(topic), "subscription": "s", "incarnation": told.incarnation}
     raw.ask(Type.PROGRESS_ADVANCE, Type.ERROR, **advance, reset_number=told.reset_number, to=number)

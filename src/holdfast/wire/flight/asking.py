@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.broker.names import TopicName
+from holdfast.ledger.ids import NUMBER_MAX
 from holdfast.pipeline.open_chunks import OpenChunks
 
 BODY_BYTES_MAX = 1 << 20
@@ -19,7 +20,7 @@ BODY_BYTES_MAX = 1 << 20
 AMONG_MAX = 1000
 """Topics that one question looks for."""
 
-Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 BOUND_MAX = 1 << 62
 Bound = Annotated[int, msgspec.Meta(ge=-BOUND_MAX, le=BOUND_MAX)]
 Asked = TypeVar("Asked", bound=msgspec.Struct)
