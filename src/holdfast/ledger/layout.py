@@ -1,14 +1,16 @@
 """Names and bytes of a data directory: what every file is called, and how it begins.
 
 ```
- holdfast                     format version and incarnation; its name appears last: without it there is
- nothing lock                         held by the one process that works here; names it reserve
- room that is given up when the disk is full, so that acks and deletes go on journal/0000000000000001
- rounds, each at a multiple of 4096 (journal.py) journal/spare                the next journal file, ready
- to be named ledgers/000000000000002a.data     one ledger's entries; .index beside it: the offset of each
- entry ledgers/000000000000002a.1.data   the same ledger, rewritten after its file failed (generation 1)
- snapshots/00000000000186a0   the state after event D = 100000 (snapshot.py); the newest two are kept
- topics/                      what readers of the files are told (holdfast.broker)
+ holdfast                          format version and incarnation; written last: without it there is no store
+ lock                              held by the one process that works here; contains its process id
+ reserve                           freed when the disk is full, so that acks and deletes go on
+ journal/0000000000000001          rounds, each at a multiple of 4096 bytes
+ journal/spare                     the next journal file, ready to be renamed
+ ledgers/000000000000002a.data     the entries of one ledger
+ ledgers/000000000000002a.index    the offset of each entry
+ ledgers/000000000000002a.1.data   the same ledger, rewritten after its file failed (generation 1)
+ snapshots/00000000000186a0        the state after event D = 100000; the newest two are kept
+ topics/                           tables for programs that read these files
 ```
 
 Every file begins with a header of 64 bytes, a block: `u32 file kind · u32 format version · u64 id · 16 bytes
