@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from urllib.parse import urlsplit
 
 from holdfast import __version__, errors
@@ -90,7 +90,8 @@ class Wire:
                 raise errors.Timeout(f"the server did not answer within {ANSWER_S:.0f} s")
             if heard[0].type == Type.ERROR:
                 self.close()
-                raise errors.HoldfastError(heard[0].error.message)
+                damaged = heard[0].error.error == pb.ChecksumError
+                raise (errors.Corrupt if damaged else errors.HoldfastError)(heard[0].error.message)
             if wanted(heard[0]):
                 return heard[0]
             self.waiting.append(heard)
@@ -192,12 +193,15 @@ class _Receiver:
         self._http, self._topic, self._start = http, topic, start
         self._queue = receiver_queue
         self._inbox: deque[RemoteMessage] = deque()
+        self._asked: dict[str, Any] = {}
+        """What it subscribed with."""
+        self._closed = False
 
     async def __aexit__(self, *_: object) -> None:
         self._wire.close()
 
     def _open(self, **fields: Any) -> None:
-        self._wire = Wire(self._http, self._topic)
+        self._wire, self._asked = Wire(self._http, self._topic), fields
         self._wire.open(Type.SUBSCRIBE, topic=self._topic, consumer_id=1, **fields)
         self._wire.tell(Type.FLOW, consumer_id=1, messagePermits=self._queue)
 
@@ -206,10 +210,14 @@ class _Receiver:
 
         Raises:
             Timeout: none came in time.
+            Corrupt: what should come next is damaged on the server's disk; the text names file and position.
+            Closed: the server has closed the consumer for another reason.
         """
         limit = time.monotonic() + (ANSWER_S if timeout is None else timeout)
         while not self._inbox:
-            if not self._take(max(0.0, limit - time.monotonic())):
+            if self._closed or not self._take(max(0.0, limit - time.monotonic())):
+                if self._closed:
+                    self._tell_why()
                 raise errors.Timeout("no message came in time")
         while len(self._inbox) < count and self._take(MORE_S):
             pass
@@ -224,7 +232,8 @@ class _Receiver:
             return False
         command, entry = heard
         if command.type == Type.CLOSE_CONSUMER:
-            raise errors.Closed("the server has closed the consumer; start again")
+            self._closed = True
+            return False
         if command.type == Type.MESSAGE:
             at = MessageId(command.message.message_id.ledgerId, command.message.message_id.entryId)
             left = command.message.ack_set
@@ -233,6 +242,15 @@ class _Receiver:
                 if not left or left[index // 64] >> (index % 64) & 1:
                     self._inbox.append(message)
         return True
+
+    def _tell_why(self) -> NoReturn:
+        """Subscribe again where this consumer ended: the server refuses it with the reason, if there is one.
+
+        Raises:
+            Corrupt, Closed.
+        """
+        self._wire.ask(Type.SUBSCRIBE, topic=self._topic, consumer_id=1, **self._asked)
+        raise errors.Closed("the server has closed the consumer; start again")
 
 
 class RemoteConsumer(_Receiver):
@@ -328,4 +346,9 @@ class RemoteReader(_Receiver):
     async def receive_many(self, count: int, timeout: float | None = None) -> list[RemoteMessage]:
         taken = await super().receive_many(count, timeout)
         self._at = taken[-1].id
+        last = pb.MessageIdData(ledgerId=self._at.ledger, entryId=self._at.entry)
+        self._asked["start_message_id"] = last
+        if not self._inbox and not self._closed:  # the server tells of damage once nothing is held
+            cumulative = pb.CommandAck.Cumulative
+            self._wire.tell(Type.ACK, consumer_id=1, ack_type=cumulative, message_id=[last])
         return taken

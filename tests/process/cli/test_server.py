@@ -18,14 +18,18 @@ from holdfast._core import encode_messages
 from tests.kit.cli.servers import Cli
 from tests.kit.command import COMMAND
 from tests.kit.served import Served, served
+from tests.kit.server.wire_checks import flip
 from tests.kit.server.wire_raw import Raw, Type
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(
-        tmp_path_factory.mktemp("served") / "data", "--set", "ingest.enabled=false", http=True
-    ) as one:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Served]:
+    with served(folder / "data", "--set", "ingest.enabled=false", http=True) as one:
         yield one
 
 
@@ -218,6 +222,27 @@ def on_a_terminal(command: list[str], until: str) -> str:
         os.close(ours)
     assert until in said, said
     return said
+
+
+# -- damage ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subscription", [("--subscription", "s"), ()], ids=["consumer", "reader"])
+def test_damage_is_told_with_file_and_position(folder: Path, cli: Cli, subscription: tuple[str, ...]) -> None:
+    """What is before it is shown. It was told as `the server has closed the consumer`."""
+    topic = f"damaged-{len(subscription)}"
+    cli.says("topic", "create", topic)
+    lines = "".join(f"<{topic} {number}>\n" for number in range(5))
+    cli.says("topic", "produce", topic, "--lines", data=lines.encode())
+    payload = f"<{topic} 2>".encode()
+    ledgers = folder / "data" / "ledgers"
+    [file] = [each for each in ledgers.glob("*.data") if payload in each.read_bytes()]
+    flip(file, file.read_bytes().index(payload))
+    place = ("--start", "earliest", "--timeout", "20")
+    out, err = cli.run("topic", "consume", topic, *subscription, *place, "--lines", status=1)
+    assert out.splitlines() == [f"<{topic} 0>", f"<{topic} 1>"]
+    assert f"{file.name}: entry 2 cannot be read at offset" in err
+    assert "Traceback" not in err
 
 
 # -- bars ----------------------------------------------------------------------------------------------
