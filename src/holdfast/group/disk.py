@@ -168,6 +168,18 @@ class SystemFile:
             os.close(self._descriptor)
 
 
+def _holder_of(file: os.stat_result) -> str:
+    """Return pid and program of the process that locks this file, as the kernel lists it; else nothing."""
+    place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()  # 7: FLOCK  ADVISORY  WRITE 1234 00:1a:5678 0 EOF
+            if words[1:2] == ["FLOCK"] and words[5:6] == [place] and words[4].isdigit():
+                program = Path(f"/proc/{words[4]}/comm").read_text().strip()
+                return f"{words[4]} {program}"
+    return ""
+
+
 class SystemLock:
     """A lock of the kernel's on open files: it is gone with the last process that has them open.
 
@@ -195,6 +207,8 @@ class SystemLock:
             return cls(descriptors, path)
         except BlockingIOError:
             holder = os.pread(descriptors[0], 200, 0).decode(errors="replace").strip()
+            if not holder:  # the holder's lock file was removed, and this one is new
+                holder = _holder_of(os.fstat(descriptors[-1]))
             cls._close(descriptors)
             raise cls._held(path, holder) from None
         except BaseException:

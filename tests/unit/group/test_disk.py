@@ -326,6 +326,20 @@ def test_a_slow_disk_takes_virtual_time() -> None:
     assert took[1] > 100 * took[0]
 
 
+def test_the_holder_is_named_also_without_its_lock_file(tmp_path: Path) -> None:
+    """`rm DIR/lock` takes the holder's note away; the kernel knows who locks the directory."""
+
+    async def use() -> None:
+        lock = await SystemDisk(tmp_path).lock("lock")
+        (tmp_path / "lock").unlink()
+        with pytest.raises(Locked, match=rf"is held by process {os.getpid()} \(\S.*\); stop it") as refused:
+            await SystemDisk(tmp_path).lock("lock")
+        assert refused.value.pid == os.getpid()
+        await lock.release()
+
+    asyncio.run(use())
+
+
 def test_a_crash_drops_the_lock_and_a_limit_is_the_free_room() -> None:
     with Sim(1, nodes=1) as sim:
         platter = sim.platter(1)
