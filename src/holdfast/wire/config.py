@@ -6,11 +6,11 @@ the TOML file. holdfast.wire.settings reads them; this module says what there is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from holdfast.broker.options import BrokerOptions
+from holdfast.broker.options import COUNT_MOST, SECONDS_MOST, BrokerOptions
 
 Method: TypeAlias = Literal["token", "basic", "tls"]
 Action: TypeAlias = Literal["produce", "consume", "admin"]
@@ -334,7 +334,23 @@ def conflicts(config: Config) -> list[tuple[str, str]]:
         *_ingest_conflicts(config.ingest),
         *_flight_conflicts(config),
         *_broker_conflicts(config.broker),
+        *_beyond(config),
     ]
+
+
+def _beyond(config: Config) -> list[tuple[str, str]]:
+    """Return numbers that no counter of the server reaches: each is a mistake of its writer."""
+    found: list[tuple[str, str]] = []
+    for section in ("listen", "limits", "ingest", "flight"):
+        part = getattr(config, section)
+        for each in fields(part):
+            value = getattr(part, each.name)
+            if isinstance(value, int) and value > COUNT_MOST:
+                found.append((f"{section}.{each.name}", f"{value} is too large; use at most {COUNT_MOST}"))
+            elif isinstance(value, float) and value > SECONDS_MOST:
+                words = f"{value:g} is too long; use at most {SECONDS_MOST:.0f} seconds"
+                found.append((f"{section}.{each.name}", words))
+    return found
 
 
 def _listen_conflicts(config: Config) -> list[tuple[str, str]]:

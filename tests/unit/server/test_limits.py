@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import BadConfiguration
-from holdfast.wire.config import ServedBroker
+from holdfast.wire.config import Flight, Ingest, Limits, ServedBroker
 from holdfast.wire.connection import PROTOCOL_VERSION
 from holdfast.wire.http.stats import moment
 from holdfast.wire.proto import pulsar_pb2 as pb
@@ -304,6 +304,21 @@ def test_settings_of_the_broker_beyond_their_range_are_named(tmp_path: Path, val
             (tmp_path / "holdfast.toml").write_text(f"[broker]\n{field.name} = {value}\n")
             with pytest.raises(BadConfiguration, match=f"broker.{field.name}"):
                 load(tmp_path / "holdfast.toml", {}, [])
+
+
+@pytest.mark.parametrize("value", [str(10**23), "inf"])
+def test_settings_of_the_server_beyond_their_range_are_named(tmp_path: Path, value: str) -> None:
+    """`limits.topics = 10^23` was taken, which no table ever has."""
+    file = tmp_path / "holdfast.toml"
+    for section in (Limits, Ingest, Flight):
+        for field in fields(section):
+            key = f"{section.__name__.lower()}.{field.name}"
+            if field.type == ("float" if value == "inf" else "int"):
+                file.write_text(f"[{section.__name__.lower()}]\n{field.name} = {value}\n")
+                with pytest.raises(BadConfiguration, match=f"{key}: "):
+                    load(file, {}, [])
+    file.write_text(f"[limits]\ntopics = {1 << 62}\nkeepalive_s = 1e9\n")
+    assert load(file, {}, []).config.limits.topics == 1 << 62
 
 
 def test_settings_with_thousands_of_digits_are_named(tmp_path: Path) -> None:
