@@ -4,6 +4,8 @@
 // spinning (which only reads shared words), and sleeping on a bell.
 #include <unistd.h>
 
+#include <cmath>
+#include <cstdio>
 #include <deque>
 #include <limits>
 
@@ -24,12 +26,20 @@ bool parse_timeout(PyObject* value, double& seconds) {
     }
     seconds = PyFloat_AsDouble(value);
     if (seconds == -1 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_TypeError, "timeout must be None or a number of seconds, not %R",
+                         value);
+            return false;
+        }
         if (!PyLong_Check(value) || !PyErr_ExceptionMatches(PyExc_OverflowError)) return false;
         PyErr_Clear();
         seconds = _PyLong_Sign(value) * std::numeric_limits<double>::infinity();
     }
     if (seconds >= 0) return true;
-    raise("Misuse", "timeout must be None or at least 0 seconds");
+    char shown[32] = "nan";
+    if (!std::isnan(seconds)) std::snprintf(shown, sizeof shown, "%g", seconds);
+    raise("Misuse", std::string("timeout must be None or at least 0 seconds, not ") + shown);
     return false;
 }
 

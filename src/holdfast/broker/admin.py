@@ -27,7 +27,7 @@ from holdfast.broker.events import (
     TopicTruncate,
 )
 from holdfast.broker.limits import trim_event
-from holdfast.broker.names import topic_name
+from holdfast.broker.names import checked_name, topic_name
 from holdfast.broker.state import SILENT, Policies, SubscriptionState, Tenant
 from holdfast.broker.stats import LedgerStats, SubscriptionStats, TopicStats
 from holdfast.broker.topic import Topic
@@ -154,6 +154,7 @@ class Admin:
         Raises:
             Exists: the topic has one of that name.
         """
+        checked_name(name, "a subscription")
         where = await self._broker.ensure_topic(topic)
         await self._broker.create_subscription(where, name, start)
 

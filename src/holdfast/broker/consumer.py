@@ -11,8 +11,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from holdfast._core import Batch, TopicMessage
+from holdfast.arguments import checked_timeout, checked_whole
 from holdfast.broker.dispatch_types import require_delay, require_options
 from holdfast.broker.events import ConsumerJoin, ConsumerLeave
+from holdfast.broker.names import checked_name
+from holdfast.broker.options import SECONDS_MOST
 from holdfast.errors import Closed, Misuse, Timeout
 from holdfast.ledger.ids import MessageId
 
@@ -207,8 +210,10 @@ class Receiver(ABC):
             Corrupt: what should come next is damaged on the disk; the text names file and position. `seek` or
                 `admin.skip` lead past it, and `skip_damaged` leaves such entries out.
         """
-        if count < 1:
+        if checked_whole("the count of receive_many", count) < 1:
             raise Misuse(f"receive_many({count}); ask for 1 or more")
+        if timeout is not None:
+            timeout = checked_timeout(timeout)
         taken = self._attached()._inbox.take(count)
         if taken:
             return taken
@@ -272,9 +277,10 @@ class Receiver(ABC):
             Timeout: it is not known whether the reset happened; ask again, or look at the stats.
         """
         dispatcher = self._serving()
+        timeout = self._broker.options.reset_timeout_s if timeout is None else checked_timeout(timeout)
         assert self._topic is not None
         target = await self._broker.place(self._topic, to)
-        await dispatcher.reset(target, self._broker.options.reset_timeout_s if timeout is None else timeout)
+        await dispatcher.reset(target, SECONDS_MOST if timeout is None else timeout)
         self._next = target
 
 
@@ -336,6 +342,9 @@ class Consumer(Receiver):
             raise Misuse(
                 f"a consumer of type {self.type!r}; use one of {', '.join(get_args(SubscriptionType))}"
             )
+        checked_name(self.subscription, "a subscription")
+        if self.name:
+            checked_name(self.name, "a consumer")
         broker = self._broker
         self._topic = topic = await broker.ensure_topic(self._topic_name)
         self.name = self.name or f"consumer-{broker.random.token(4).hex()}"

@@ -53,6 +53,7 @@ class TopicName(NamedTuple):
             Misuse: it is no topic's name.
             Unsupported: a kind of topic that this broker does not have.
         """
+        require_is_text(name, "a topic")
         domain, colon, path = name.rpartition("://")
         if colon and domain != "persistent":
             raise Unsupported(f"{shown(name)}: there are persistent topics only")
@@ -73,6 +74,7 @@ def tenant_name(name: str) -> str:
     Raises:
         Misuse: it is none.
     """
+    require_is_text(name, "a tenant")
     require_length(name, "a tenant")
     if not _PART.fullmatch(name):
         raise Misuse(f"{shown(name)} cannot name a tenant: use letters, digits and . = : - _")
@@ -89,6 +91,7 @@ def namespace_name(name: str) -> str:
     Raises:
         Misuse: it is none.
     """
+    require_is_text(name, "a namespace")
     require_length(name, "a namespace")
     parts = name.split("/")
     if len(parts) != 2 or not all(_PART.fullmatch(part) for part in parts):
@@ -125,10 +128,21 @@ def checked_name(name: str, of: str) -> str:
     Raises:
         Misuse: it is empty, too long, or has control characters in it.
     """
+    require_is_text(name, of)
     require_length(name, of)
     if not _NAME.fullmatch(name):
         raise Misuse(f"{shown(name)} cannot name {of}: use one or more characters that can be printed")
     return name
+
+
+def require_is_text(name: object, of: str) -> None:
+    """Refuse a name that is no text.
+
+    Raises:
+        Misuse: it is of another type.
+    """
+    if not isinstance(name, str):
+        raise Misuse(f"{name!r} cannot name {of}: a name is text (str)")
 
 
 def require_length(name: str, of: str, most: int = NAME_BYTES_MAX) -> None:

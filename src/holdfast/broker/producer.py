@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from holdfast.broker.events import ProducerClose, ProducerOpen
+from holdfast.broker.names import checked_name
 from holdfast.errors import Closed, HoldfastError, Misuse
 from holdfast.ledger.ids import MessageId
 
@@ -84,6 +85,8 @@ class Producer:
         """
         if self._session:
             raise Misuse(f"the producer {self.name} on {self._topic_name} is open already")
+        if self._wanted_name:
+            checked_name(self._wanted_name, "a producer")
         broker = self._broker
         topic = await broker.ensure_topic(self._topic_name)
         self.name = self._wanted_name or f"{broker.options.cluster}-{broker.random.token(6).hex()}"

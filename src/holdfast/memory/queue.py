@@ -5,12 +5,14 @@ from __future__ import annotations
 import builtins
 import contextlib
 import grp
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from holdfast import _core
 from holdfast._core import Message, Messages
+from holdfast.arguments import checked_path, checked_timeout, checked_whole, require_seconds, require_text
 from holdfast.errors import (
     Closed,
     Corrupt,
@@ -38,6 +40,11 @@ CAPACITY_MAX = 256 << 30
 PARTICIPANTS_MAX = 1023
 GROUP_MAX = (1 << 32) - 2
 """Of 32 bits; the last number means none."""
+
+
+def _place(directory: str | os.PathLike[str] | None) -> str:
+    """Return where segments stand, if not in the usual place."""
+    return checked_path("directory", directory) if directory else str(_core.default_directory())
 
 
 class Queue(_core.Queue):
@@ -77,7 +84,7 @@ class Queue(_core.Queue):
         mode: int = 0o600,
         group: str | int | None = None,
         exist_ok: bool = False,
-        directory: str | None = None,
+        directory: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Makes a queue and attaches to it. All its memory is allocated now: later nothing can run out.
 
@@ -109,6 +116,10 @@ class Queue(_core.Queue):
             1048576
             >>> q.detach(); Queue.unlink("work"); Queue.unlink("work.dead")
         """
+        require_text("the name of a queue", name)
+        capacity = checked_whole("capacity", capacity, " of bytes, such as 1 << 20")
+        participants = checked_whole("participants", participants)
+        mode = checked_whole("mode", mode, ", such as 0o660")
         if not 1 <= capacity <= CAPACITY_MAX or not 1 <= participants <= PARTICIPANTS_MAX:
             raise Misuse(
                 f"queue {name}: a capacity of {capacity} bytes with {participants} participants is not "
@@ -123,17 +134,20 @@ class Queue(_core.Queue):
                 "max_deliveries and dead_letter belong together: without a dead-letter queue a message that "
                 "kills its consumers would have to be thrown away"
             )
+        if max_deliveries is not None:
+            max_deliveries = checked_whole("max_deliveries", max_deliveries)
+            require_text("dead_letter", dead_letter)
         if max_deliveries is not None and not 1 <= max_deliveries <= 250:
             raise Misuse(f"max_deliveries must be 1 to 250, not {max_deliveries}")
         if max_deliveries is not None and delivery == "at-most-once":
             raise Misuse("at-most-once delivers nothing twice: max_deliveries has no meaning there")
         if dead_letter == name:
             raise Misuse(f"queue {name} cannot be its own dead-letter queue")
-        if stall_limit is not None and not 0.001 <= stall_limit <= 1e6:
-            raise Misuse(f"stall_limit must be 0.001 to 1000000 seconds, not {stall_limit}")
+        if stall_limit is not None:
+            require_seconds("stall_limit", stall_limit, 0.001, 1e6)
         if not 0 <= mode <= 0o777:
             raise Misuse(f"mode must be 0 to 0o777, not {mode:#o}")
-        where = directory or _core.default_directory()
+        where = _place(directory)
         gid = cls._gid(group)
         with contextlib.ExitStack() as undo:
             if dead_letter is not None:
@@ -209,6 +223,8 @@ class Queue(_core.Queue):
     def _gid(group: str | int | None) -> int:
         if group is None:
             return -1
+        if not isinstance(group, int | str):
+            raise Misuse(f"group must be the name or the number of a group, not {group!r}")
         if isinstance(group, int):
             if not 0 <= group <= GROUP_MAX:
                 raise Misuse(f"there is no group {group}: a number is 0 to {GROUP_MAX}")
@@ -219,7 +235,7 @@ class Queue(_core.Queue):
             raise Misuse(f"there is no group named {group!r} on this machine") from None
 
     @classmethod
-    def open(cls, name: str, *, adopt: bool = False, directory: str | None = None) -> Self:
+    def open(cls, name: str, *, adopt: bool = False, directory: str | os.PathLike[str] | None = None) -> Self:
         """Attaches to a queue that exists.
 
         Args:
@@ -239,7 +255,8 @@ class Queue(_core.Queue):
             b'x'
             >>> a.detach(); b.detach(); Queue.unlink("pair")
         """
-        where = directory or _core.default_directory()
+        require_text("the name of a queue", name)
+        where = _place(directory)
         if adopt:
             seen = _core.inspect(where, name)
             faults = faults_of(seen, stale_is_fine=True)
@@ -248,7 +265,7 @@ class Queue(_core.Queue):
         return cls(where, name, adopt)
 
     @staticmethod
-    def unlink(name: str, *, directory: str | None = None) -> None:
+    def unlink(name: str, *, directory: str | os.PathLike[str] | None = None) -> None:
         """Takes the name away. Processes that are attached keep the queue until they leave.
 
         Example:
@@ -256,10 +273,11 @@ class Queue(_core.Queue):
             >>> Queue.create("gone", capacity=1 << 16).detach()
             >>> Queue.unlink("gone")
         """
-        _core.unlink_queue(directory or _core.default_directory(), name)
+        require_text("the name of a queue", name)
+        _core.unlink_queue(_place(directory), name)
 
     @staticmethod
-    def list(*, directory: str | None = None) -> builtins.list[str]:
+    def list(*, directory: str | os.PathLike[str] | None = None) -> builtins.list[str]:
         """The names of the queues that are there.
 
         Example:
@@ -269,7 +287,7 @@ class Queue(_core.Queue):
             True
             >>> Queue.unlink("seen")
         """
-        segments = _core.list_segments(directory or _core.default_directory())
+        segments = _core.list_segments(_place(directory))
         return [name for kind, name, _, _ in segments if kind == "queue"]
 
     def stats(self) -> QueueStats:
@@ -392,8 +410,7 @@ class Queue(_core.Queue):
                 yield message
 
     async def _wait(self, putting: bool, timeout: float | None, attempt: Callable[[], T]) -> T:
-        if timeout is not None and not timeout >= 0:  # NaN is refused, too
-            raise Misuse("timeout must be None or at least 0 seconds")
+        timeout = checked_timeout(timeout)
         try:
             return attempt()
         except (Full, Empty):

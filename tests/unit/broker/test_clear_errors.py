@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,65 @@ def test_a_delay_that_is_none(tmp_path: Path) -> None:
                     c.nack(message, delay)
             c.nack(message, 0)
             await c.ack(await c.receive(timeout=5))
+
+    on_broker(tmp_path, work)
+
+
+def test_a_timeout_that_is_none(tmp_path: Path) -> None:
+    """It was taken for 0, and told as `no message in nan s`."""
+
+    async def work(broker: Broker) -> None:
+        async with broker.consumer("t", "s") as c, broker.reader("t") as r, broker.producer("t") as p:
+            await p.send(b"x")  # also when there is something to take
+            for timeout in (-1, float("nan"), -(10**400)):
+                for call in (c.receive, r.read, partial(c.receive_many, 2), partial(c.seek, "earliest")):
+                    with pytest.raises(Misuse, match="timeout must be None or at least 0 seconds, not "):
+                        await call(timeout)
+            with pytest.raises(TypeError, match="timeout must be None or a number of seconds, not 'soon'"):
+                await c.receive("soon")  # type: ignore[arg-type]
+            for timeout in (float("inf"), 10**400):  # as long as it takes
+                await c.seek("earliest", timeout)
+                assert (await c.receive(timeout)).data == b"x"
+            for count in (1.5, "many"):
+                with pytest.raises(Misuse, match="the count of receive_many must be a whole number, not "):
+                    await c.receive_many(count)  # type: ignore[arg-type]
+
+    on_broker(tmp_path, work)
+    with (
+        Broker.open(tmp_path) as broker,
+        broker.consumer("t", "s") as consumer,
+        pytest.raises(Misuse, match="not nan"),
+    ):
+        consumer.receive(timeout=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (3, "3 cannot name a {}: a name is text"),
+        (b"n", "b'n' cannot name a {}: a name is text"),
+        (HALF, "cannot name a {}: use one or more characters that can be printed"),
+    ],
+)
+def test_names_that_are_no_text(tmp_path: Path, name: Any, words: str) -> None:
+    """What was told is the encoder's word: `this is no ProducerOpen`. Nothing is made for them."""
+
+    async def work(broker: Broker) -> None:
+        refusals: list[tuple[str, Any]] = [
+            ("topic", broker.admin.create_topic(name)),
+            ("topic", broker.producer(name).open()),
+            ("producer", broker.producer("t", name=name).open()),
+            ("subscription", broker.consumer("t", name).open()),
+            ("subscription", broker.consumer("t", name, durable=False).open()),
+            ("subscription", broker.admin.create_subscription("t", name)),
+            ("consumer", broker.consumer("t", "s", name=name).open()),
+        ]
+        for of, refusal in refusals:
+            with pytest.raises(Misuse, match=words.format(of)):
+                await refusal
+        assert broker.admin.topics() == []
+        with pytest.raises(Misuse, match="key of SinkCommit"):
+            await broker.sink_commit(name, 1, [])
 
     on_broker(tmp_path, work)
 

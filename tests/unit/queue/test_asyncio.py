@@ -303,3 +303,24 @@ def test_calls_from_a_program_without_a_loop(q: Queue) -> None:
     coroutine = q.aget()
     with pytest.raises(RuntimeError, match="no running event loop"):
         coroutine.send(None)
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.5, float("nan"), float("-inf"), -(10**400)])
+def test_a_timeout_that_is_none_is_named(q: Queue, timeout: float) -> None:
+    """Alike with and without asyncio."""
+
+    async def wait(timeout: object) -> None:
+        await q.aget(timeout)  # type: ignore[arg-type]
+
+    async def room(timeout: object) -> None:
+        await q.aput(b"x", timeout)  # type: ignore[arg-type]
+
+    async def at_once(timeout: object) -> None:
+        q.get(timeout)  # type: ignore[arg-type]
+
+    for call in (wait, room, at_once):
+        with pytest.raises(Misuse, match="timeout must be None or at least 0 seconds, not "):
+            asyncio.run(call(timeout))
+        with pytest.raises(TypeError, match="timeout must be None or a number of seconds, not 'soon'"):
+            asyncio.run(call("soon"))
+    assert q.stats().put == 0

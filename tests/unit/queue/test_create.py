@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import holdfast
@@ -322,3 +324,48 @@ def test_a_group_that_no_system_has_is_misuse(group: int) -> None:
 def test_a_mode_that_no_file_has_is_misuse(mode: int) -> None:
     with pytest.raises(Misuse, match="mode must be 0 to 0o777"):
         Queue.create("q", mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"capacity": 1.5}, "capacity must be a whole number of bytes, such as 1 << 20, not 1.5"),
+        ({"capacity": "1M"}, "capacity must be a whole number of bytes, such as 1 << 20, not '1M'"),
+        ({"capacity": True}, "capacity must be a whole number of bytes, such as 1 << 20, not True"),
+        ({"participants": 2.5}, "participants must be a whole number, not 2.5"),
+        ({"max_deliveries": 1.5, "dead_letter": "d"}, "max_deliveries must be a whole number, not 1.5"),
+        ({"max_deliveries": 3, "dead_letter": 5}, "dead_letter must be text (str), not 5"),
+        ({"stall_limit": "1"}, "stall_limit must be 0.001 to 1000000 seconds, not '1'"),
+        ({"mode": "660"}, "mode must be a whole number, such as 0o660, not '660'"),
+        ({"group": 1.5}, "group must be the name or the number of a group, not 1.5"),
+        ({"directory": 5}, "directory must be a path (str or Path), not 5"),
+    ],
+    ids=str,
+)
+def test_arguments_of_another_type(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(Misuse, match=re.escape(words)):
+        Queue.create("q", **given)
+    assert Queue.list() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (3, "the name of a queue must be text (str), not 3"),
+        (None, "the name of a queue must be text (str), not None"),
+        (b"q", "the name of a queue must be text (str), not b'q'"),
+        ("q\ud800", "has half of a surrogate pair in it; use whole characters"),
+    ],
+)
+def test_names_of_another_type(name: Any, words: str) -> None:
+    for make in (Queue.create, Queue.open, Queue.unlink):
+        with pytest.raises(Misuse, match=re.escape(words)):
+            make(name)
+
+
+def test_numbers_and_paths_of_other_types_that_mean_the_same(tmp_path: Path) -> None:
+    numbers: dict[str, Any] = {"capacity": np.int64(1024), "participants": np.int8(3)}
+    with Queue.create("q", directory=tmp_path, **numbers) as q:
+        assert q.stats().capacity_bytes == 1024
+    assert Queue.list(directory=tmp_path) == ["q"]
+    Queue.unlink("q", directory=tmp_path)

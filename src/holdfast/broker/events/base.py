@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
+from holdfast.arguments import require_text
 from holdfast.errors import Corrupt, Misuse, Unsupported
 from holdfast.group import Member
 
@@ -77,6 +78,9 @@ class Event(msgspec.Struct, array_like=True, frozen=True):
             if self.guarded:
                 _decoders[self.kind].decode(body)
         except (msgspec.MsgspecError, OverflowError, TypeError, UnicodeError) as error:
+            for field in msgspec.structs.fields(self):
+                if field.type is str:
+                    require_text(f"{field.name} of {type(self).__name__}", getattr(self, field.name))
             raise Misuse(f"this is no {type(self).__name__}: {error}") from error
         return body
 

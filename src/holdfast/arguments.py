@@ -1,0 +1,88 @@
+"""Arguments of the Python API: an error names the argument, its value and what to give instead."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from typing import Any
+
+from holdfast.errors import Misuse
+
+
+def checked_timeout(seconds: Any) -> float | None:
+    """Return the seconds of a timeout; None if it has no end.
+
+    Example:
+        >>> checked_timeout(1), checked_timeout(None), checked_timeout(10**400)
+        (1.0, None, None)
+
+    Raises:
+        TypeError: it is of another type, as `holdfast.Queue.get` has it.
+        Misuse: it is below 0, or not a number.
+    """
+    if seconds is None:
+        return None
+    try:
+        refused = math.isnan(seconds) or seconds < 0
+        value = float(seconds)
+    except OverflowError:  # larger than every float
+        refused, value = seconds < 0, math.inf
+    except TypeError:
+        raise TypeError(f"timeout must be None or a number of seconds, not {seconds!r}") from None
+    if refused:
+        raise Misuse(f"timeout must be None or at least 0 seconds, not {value}")
+    return None if value == math.inf else value
+
+
+def checked_whole(name: str, value: Any, words: str = "") -> int:
+    """Return a whole number, also of a type that counts as one.
+
+    Example:
+        >>> checked_whole("capacity", 1 << 20)
+        1048576
+
+    Raises:
+        Misuse: it is of another type.
+    """
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise Misuse(f"{name} must be a whole number{words}, not {value!r}")
+
+
+def require_seconds(name: str, value: Any, least: float, most: float) -> None:
+    """Refuse what is not a number of seconds in this range.
+
+    Raises:
+        Misuse: it is of another type, or out of its range.
+    """
+    if not isinstance(value, int | float) or not least <= value <= most:
+        raise Misuse(f"{name} must be {least:g} to {most:.0f} seconds, not {value!r}")
+
+
+def require_text(name: str, value: Any) -> None:
+    """Refuse what is not text, or cannot be written in UTF-8.
+
+    Raises:
+        Misuse: it is of another type, or has half of a surrogate pair in it.
+    """
+    if not isinstance(value, str):
+        raise Misuse(f"{name} must be text (str), not {value!r}")
+    if not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value):
+        raise Misuse(f"{name} {value!r} has half of a surrogate pair in it; use whole characters")
+
+
+def checked_path(name: str, value: Any) -> str:
+    """Return a path as text.
+
+    Raises:
+        Misuse: it is not a path.
+    """
+    try:
+        path = os.fspath(value)
+    except TypeError:
+        raise Misuse(f"{name} must be a path (str or Path), not {value!r}") from None
+    return os.fsdecode(path)
