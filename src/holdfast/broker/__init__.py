@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         BlockingConsumer,
         BlockingProducer,
         BlockingReader,
+        BlockingStage,
     )
     from holdfast.broker.broker import Broker
     from holdfast.broker.consumer import Consumer, Reader
@@ -31,6 +32,7 @@ _MODULES = {
         "BlockingConsumer",
         "BlockingProducer",
         "BlockingReader",
+        "BlockingStage",
     ),
     "broker": ("Broker",),
     "consumer": (
@@ -71,6 +73,7 @@ __all__ = [
     "BlockingConsumer",
     "BlockingProducer",
     "BlockingReader",
+    "BlockingStage",
     "Broker",
     "BrokerOptions",
     "BrokerStats",

@@ -23,6 +23,7 @@ from holdfast.ledger.ids import MessageId
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
+    from holdfast.broker.stage import Stage, StageReceipt
     from holdfast.broker.stats import BrokerStats
 
 Answer = TypeVar("Answer")
@@ -110,13 +111,17 @@ class _Blocking:
         self._manager = twin
 
     def __enter__(self) -> Self:
-        self._run(_enter(self._manager))
+        self.open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def open(self) -> None:
+        """As entering the `with` block; a second `open` is `Misuse`."""
+        self._run(_enter(self._manager))
 
     def close(self) -> None:
         """As leaving the `with` block."""
@@ -142,6 +147,11 @@ class BlockingProducer(_Blocking):
     @property
     def name(self) -> str:
         return self._twin.name
+
+    @property
+    def last_sequence(self) -> int:
+        """As `Producer.last_sequence`."""
+        return self._twin.last_sequence
 
     def send(
         self,
@@ -180,6 +190,17 @@ class BlockingProducer(_Blocking):
                 data, key=key, properties=properties, event_time=event_time, sequence=sequence
             )
         )
+
+    def post(
+        self,
+        data: Sequence[bytes] | bytes,
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: datetime | int | None = None,
+    ) -> None:
+        """As `Producer.post`."""
+        self._run(self._twin.post(data, key=key, properties=properties, event_time=event_time))
 
     def flush(self) -> None:
         """As `Producer.flush`."""
@@ -222,6 +243,11 @@ class BlockingConsumer(_BlockingReceiver):
     def name(self) -> str:
         return self._twin.name
 
+    @property
+    def active(self) -> bool:
+        """As `Consumer.active`."""
+        return self._run(_call(lambda: self._twin.active))
+
     def ack(self, message: TopicMessage, receipt: bool | None = None) -> None:
         """As `Consumer.ack`."""
         self._run(self._twin.ack(message, receipt))
@@ -257,6 +283,35 @@ class BlockingReader(_BlockingReceiver):
     def has_more(self) -> bool:
         """As `Reader.has_more`."""
         return self._run(self._twin.has_more())
+
+
+class BlockingStage:
+    """`Stage`, waiting: made by `BlockingBroker.stage`."""
+
+    def __init__(self, run: Runner, twin: Stage) -> None:
+        self._run = run
+        self._twin = twin
+        self.id = twin.id
+
+    def append(
+        self,
+        topic: str,
+        data: Sequence[bytes],
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        batch: int = 1,
+    ) -> None:
+        """As `Stage.append`."""
+        self._run(self._twin.append(topic, data, key=key, properties=properties, batch=batch))
+
+    def close(self) -> StageReceipt:
+        """As `Stage.close`: return the receipt for `BlockingBroker.sink_commit`."""
+        return self._run(self._twin.close())
+
+    def drop(self) -> None:
+        """As `Stage.drop`."""
+        self._run(self._twin.drop())
 
 
 async def _call(function: Callable[[], Answer]) -> Answer:
@@ -351,3 +406,11 @@ class BlockingBroker:
     def metrics(self) -> str:
         """As `Broker.metrics`."""
         return self._run(_call(self._twin.metrics))
+
+    def stage(self) -> BlockingStage:
+        """As `Broker.stage`."""
+        return BlockingStage(self._run, self._run(self._twin.stage()))
+
+    def sink_commit(self, key: str, batch: int, receipts: Sequence[StageReceipt]) -> bool:
+        """As `Broker.sink_commit`."""
+        return self._run(self._twin.sink_commit(key, batch, receipts))

@@ -13,7 +13,17 @@ from typing import Any, TypeVar
 import pytest
 
 import holdfast
-from holdfast.broker import Broker
+from holdfast.broker import (
+    BlockingConsumer,
+    BlockingProducer,
+    BlockingReader,
+    BlockingStage,
+    Broker,
+    Consumer,
+    Producer,
+    Reader,
+    Stage,
+)
 from holdfast.ledger.ids import MessageId
 from tests.kit.broker.brokers import on_broker
 from tests.kit.waiting import eventually, next_millisecond
@@ -362,6 +372,50 @@ def test_one_process_has_a_directory(tmp_path: Path) -> None:
                 pass
 
     on_broker(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("form", "twin", "inside"),
+    [
+        (BlockingProducer, Producer, {"publish"}),
+        (BlockingConsumer, Consumer, set()),
+        (BlockingReader, Reader, set()),
+        (BlockingStage, Stage, set()),
+    ],
+)
+def test_the_blocking_form_has_the_same_names(form: type, twin: type, inside: set[str]) -> None:
+    """docs/broker.md: scripts use the same names without `await`."""
+
+    def names(of: type) -> set[str]:
+        return {each for each in dir(of) if not each.startswith("_")}
+
+    assert names(twin) - names(form) == inside
+
+
+def test_the_blocking_form_opens_posts_and_commits(tmp_path: Path) -> None:
+    with holdfast.Broker.open(tmp_path) as broker:
+        consumer, producer = broker.consumer("t", "s", type="failover"), broker.producer("t")
+        consumer.open()
+        producer.open()
+        with pytest.raises(holdfast.Misuse, match="is open already"):
+            consumer.open()
+        assert consumer.active
+        assert producer.last_sequence == -1
+        producer.post([b"a", b"b"], key="k")
+        producer.flush()
+        stage = broker.stage()
+        stage.append("t", [b"c"])
+        receipt = stage.close()
+        assert [broker.sink_commit("k", 1, [receipt]) for _ in range(2)] == [True, False]
+        dropped = broker.stage()
+        dropped.append("t", [b"never"])
+        dropped.drop()
+        assert [consumer.receive(5).data for _ in range(3)] == [b"a", b"b", b"c"]
+        assert broker.admin.subscription_stats("t", "s").backlog == 3
+        producer.close()
+        consumer.close()
+        with pytest.raises(holdfast.Closed):
+            consumer.receive(0)
 
 
 def test_the_blocking_form(tmp_path: Path) -> None:
