@@ -47,6 +47,32 @@ def _place(directory: str | os.PathLike[str] | None) -> str:
     return checked_path("directory", directory) if directory else str(_core.default_directory())
 
 
+def _deliveries_until(
+    max_deliveries: int | None, dead_letter: str | None, delivery: str, name: str
+) -> int | None:
+    """Return the number of deliveries before a message goes to the dead-letter queue, once it is checked.
+
+    Raises:
+        Misuse: it does not fit the other parameters.
+    """
+    if (max_deliveries is None) != (dead_letter is None):
+        raise Misuse(
+            "max_deliveries and dead_letter belong together: without a dead-letter queue a message that "
+            "kills its consumers would have to be thrown away"
+        )
+    if max_deliveries is None:
+        return None
+    max_deliveries = checked_whole("max_deliveries", max_deliveries)
+    require_text("dead_letter", dead_letter)
+    if not 1 <= max_deliveries <= 250:
+        raise Misuse(f"max_deliveries must be 1 to 250, not {max_deliveries}")
+    if delivery == "at-most-once":
+        raise Misuse("at-most-once delivers nothing twice: max_deliveries has no meaning there")
+    if dead_letter == name:
+        raise Misuse(f"queue {name} cannot be its own dead-letter queue")
+    return max_deliveries
+
+
 class Queue(_core.Queue):
     """A many-producer, many-consumer queue of byte messages between the processes of one machine.
 
@@ -129,20 +155,7 @@ class Queue(_core.Queue):
             raise Misuse(f'delivery must be "at-least-once" or "at-most-once", not {delivery!r}')
         if checksum not in ("header", "full"):
             raise Misuse(f'checksum must be "header" or "full", not {checksum!r}')
-        if (max_deliveries is None) != (dead_letter is None):
-            raise Misuse(
-                "max_deliveries and dead_letter belong together: without a dead-letter queue a message that "
-                "kills its consumers would have to be thrown away"
-            )
-        if max_deliveries is not None:
-            max_deliveries = checked_whole("max_deliveries", max_deliveries)
-            require_text("dead_letter", dead_letter)
-        if max_deliveries is not None and not 1 <= max_deliveries <= 250:
-            raise Misuse(f"max_deliveries must be 1 to 250, not {max_deliveries}")
-        if max_deliveries is not None and delivery == "at-most-once":
-            raise Misuse("at-most-once delivers nothing twice: max_deliveries has no meaning there")
-        if dead_letter == name:
-            raise Misuse(f"queue {name} cannot be its own dead-letter queue")
+        max_deliveries = _deliveries_until(max_deliveries, dead_letter, delivery, name)
         if stall_limit is not None:
             require_seconds("stall_limit", stall_limit, 0.001, 1e6)
         if not 0 <= mode <= 0o777:
