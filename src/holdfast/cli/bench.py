@@ -8,13 +8,13 @@ from holdfast.cli.parsing import Subparsers, Usage
 
 
 def add(nouns: Subparsers) -> None:
-    noun = nouns.add_parser("bench", help="measure it, beside its peers")
+    noun = nouns.add_parser("bench", help="measure holdfast and its peers")
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
     for name, summary, run in (
-        ("queue", "beside the usual ways between two processes", bench_queue),
-        ("broker", "beside a plain program with the same rounds, and at scale", bench_broker),
-        ("server", "beside Redis, NATS and RabbitMQ, and with the official client", bench_server),
-        ("pipeline", "Spark's source beside Parquet, text and one from memory", bench_pipeline),
+        ("queue", "the queue, and other ways between two processes", bench_queue),
+        ("broker", "the broker, and a plain program with the same rounds", bench_broker),
+        ("server", "the server, Redis, NATS and RabbitMQ", bench_server),
+        ("pipeline", "the Spark source, Parquet, text, and a source from memory", bench_pipeline),
     ):
         # No options of its own: what follows the name, --help included, is the benchmark's to read.
         parser = verbs.add_parser(name, help=summary, add_help=False, prefix_chars="\0")

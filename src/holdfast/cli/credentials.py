@@ -38,7 +38,7 @@ SECRET_BYTES = 64
 
 
 def add(nouns: Subparsers) -> None:
-    user = nouns.add_parser("user", help="names and passwords of a server", description=USER)
+    user = nouns.add_parser("user", help="manage names and passwords of a server", description=USER)
     verbs = user.add_subparsers(title="verbs", metavar="VERB", required=True)
     for name, summary, words, run in (
         ("set", "add a user or change a password", SET, set_user),
@@ -47,19 +47,21 @@ def add(nouns: Subparsers) -> None:
         parser, _ = bare_command(verbs, name, summary, words, run)
         parser.add_argument("file", type=Path, metavar="FILE")
         parser.add_argument("name", metavar="NAME")
-    parser, _ = bare_command(verbs, "ls", "the users", "The users of a file, one per line.", list_users)
+    parser, _ = bare_command(verbs, "ls", "list users", "The users of a file, one per line.", list_users)
     parser.add_argument("file", type=Path, metavar="FILE")
 
-    token = nouns.add_parser("token", help="tokens for the roles of a server")
+    token = nouns.add_parser("token", help="create keys and tokens for the roles of a server")
     verbs = token.add_subparsers(title="verbs", metavar="VERB", required=True)
-    parser, _ = bare_command(verbs, "create", "make a token for a role", CREATE, create_token)
+    parser, _ = bare_command(verbs, "create", "create a token for a role", CREATE, create_token)
     parser.add_argument("role", metavar="ROLE")
     key = parser.add_mutually_exclusive_group(required=True)
     key.add_argument("--secret-file", type=Path, metavar="FILE", help="sign with HS256")
     key.add_argument("--private-key-file", type=Path, metavar="FILE", help="sign with RS256 or ES256, PEM")
-    parser.add_argument("--expires", type=span, metavar="SPAN", help="such as 30d (default: never)")
-    parser.add_argument("--audience", metavar="NAME", help="for whom it is meant")
-    parser, _ = bare_command(verbs, "secret", "make a secret for tokens", SECRET, make_secret)
+    parser.add_argument(
+        "--expires", type=span, metavar="SPAN", help="lifetime, such as 30d (default: does not expire)"
+    )
+    parser.add_argument("--audience", metavar="NAME", help="audience of the token")
+    parser, _ = bare_command(verbs, "secret", "create a secret for tokens", SECRET, make_secret)
     parser.add_argument("file", type=Path, metavar="FILE")
 
 

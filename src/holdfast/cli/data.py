@@ -39,7 +39,7 @@ def data_command(
         "--data",
         dest="data_directory",
         metavar="DIR",
-        help=f"the data directory (default ${VARIABLE}); no broker may have it open",
+        help=f"data directory (default ${VARIABLE}); no broker may have it open",
     )
     shared.add_argument(
         "--server",

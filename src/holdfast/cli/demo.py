@@ -39,11 +39,17 @@ NEEDED = {
 
 
 def add(nouns: Subparsers) -> None:
-    parser, _ = bare_command(nouns, "demo", "all of it at work while it is being killed", DESCRIPTION, demo)
-    parser.add_argument("--minutes", type=seconds, default=1.0, metavar="M", help="how long (default 1)")
-    parser.add_argument("--sensors", type=count, default=3, metavar="N", help="default 3")
-    parser.add_argument("--gateways", type=count, default=2, metavar="N", help="default 2")
-    parser.add_argument("--consumers", type=count, default=2, metavar="N", help="default 2")
+    parser, _ = bare_command(
+        nouns, "demo", "run everything while its processes are killed", DESCRIPTION, demo
+    )
+    parser.add_argument("--minutes", type=seconds, default=1.0, metavar="M", help="duration (default 1)")
+    parser.add_argument("--sensors", type=count, default=3, metavar="N", help="number of sensors (default 3)")
+    parser.add_argument(
+        "--gateways", type=count, default=2, metavar="N", help="number of gateways (default 2)"
+    )
+    parser.add_argument(
+        "--consumers", type=count, default=2, metavar="N", help="number of consumers (default 2)"
+    )
     parser.add_argument(
         "--rate",
         type=rate,
@@ -51,10 +57,12 @@ def add(nouns: Subparsers) -> None:
         metavar="R",
         help="messages per second of all sensors and gateways (default 2000)",
     )
-    parser.add_argument("--no-chaos", action="store_true", help="kill nobody")
-    parser.add_argument("--keep", action="store_true", help="leave data, archive and records, and say where")
+    parser.add_argument("--no-chaos", action="store_true", help="kill no process")
     parser.add_argument(
-        "--to", type=Path, metavar="DIR", help="where the report page goes (default: a new directory)"
+        "--keep", action="store_true", help="keep data, archive and records, and print their paths"
+    )
+    parser.add_argument(
+        "--to", type=Path, metavar="DIR", help="directory of the report page (default: a new one)"
     )
 
 

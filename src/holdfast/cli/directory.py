@@ -33,7 +33,7 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument("source", metavar="DIR")
     parser.add_argument("target", metavar="TARGET")
 
-    parser, _ = bare_command(nouns, "restore", "make a data directory of a backup", RESTORE, restore)
+    parser, _ = bare_command(nouns, "restore", "create a data directory from a backup", RESTORE, restore)
     parser.add_argument("source", metavar="BACKUP")
     parser.add_argument("target", metavar="DIR")
 

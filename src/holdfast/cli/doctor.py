@@ -40,14 +40,18 @@ LISTED = 20
 
 def add(nouns: Subparsers) -> None:
     parser = command(
-        nouns, "doctor", "is the machine fit, are queues and data directories sound?", DESCRIPTION, doctor
+        nouns, "doctor", "check this machine, its queues and data directories", DESCRIPTION, doctor
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a queue, or a data directory")
-    parser.add_argument("--recover", action="store_true", help="then recover what the dead left in NAME")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="name of a queue, or path of a data directory"
+    )
+    parser.add_argument(
+        "--recover", action="store_true", help="then recover what dead processes left in NAME"
+    )
     parser.add_argument(
         "--repair-time",
         action="store_true",
-        help="of DIR, while no server runs on it: set log time back to this machine's clock",
+        help="set the log time of DIR back to this machine's clock; no server may run on DIR",
     )
 
 

@@ -27,22 +27,22 @@ from holdfast.cli.places import joined
 DESCRIPTION = """\
 Messages between processes that survive kill -9.
 
-  holdfast demo                    see it: processes are killed, no message is lost
-  holdfast queue create orders     make a queue
-  holdfast queue put orders hello  put a message into it
-  holdfast queue get orders        get it out again
-  holdfast queue stat orders       what it holds and who is attached
-  holdfast doctor                  is this machine fit for it? are the queues sound?
+  holdfast demo                    processes are killed, no message is lost
+  holdfast queue create orders     create a queue
+  holdfast queue put orders hello  put a message
+  holdfast queue get orders        get it
+  holdfast queue stat orders       show what it holds and which processes are attached
+  holdfast doctor                  check this machine and its queues
 
-And on disk, in a data directory:
+On disk, in a data directory:
 
   holdfast topic create orders --data DIR
   holdfast topic produce orders hello --data DIR
   holdfast topic consume orders --subscription billing --data DIR
-  holdfast doctor DIR              is it sound?
-  holdfast serve --data DIR        Pulsar clients just connect
-  holdfast top                     live rates, backlogs and cursors of a server
-  holdfast pipeline archive orders --data DIR --to ARCHIVE    topics as data, on Spark"""
+  holdfast doctor DIR              check the directory
+  holdfast serve --data DIR        serve it to Pulsar clients
+  holdfast top                     show live rates, backlogs and cursors of a server
+  holdfast pipeline archive orders --data DIR --to ARCHIVE    write topics to Parquet"""
 
 
 def build() -> argparse.ArgumentParser:

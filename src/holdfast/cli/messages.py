@@ -49,28 +49,41 @@ WIDTH = 16
 
 
 def add(verbs: Subparsers) -> None:
-    parser = command(verbs, "peek", "look at the next messages without taking them", PEEK, peek)
+    parser = command(verbs, "peek", "show the next messages without taking them", PEEK, peek)
     parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--count", type=count, default=10, metavar="N", help="at most so many (default 10)")
-    parser.add_argument("--bytes", type=size, default=64, metavar="SIZE", help="of each (default 64)")
-    parser.add_argument("--all", action="store_true", help="also messages that others hold or write")
+    parser.add_argument(
+        "--count", type=count, default=10, metavar="N", help="at most N messages (default 10)"
+    )
+    parser.add_argument(
+        "--bytes", type=size, default=64, metavar="SIZE", help="bytes shown of each message (default 64)"
+    )
+    parser.add_argument("--all", action="store_true", help="also messages that other processes hold or write")
 
     parser = command(verbs, "put", "put messages", PUT, put)
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("data", nargs="?", metavar="DATA", help="the message")
-    parser.add_argument("--file", metavar="FILE", help="a file as one message; - is stdin")
-    parser.add_argument("--lines", action="store_true", help="every line of stdin as a message")
-    parser.add_argument("--count", type=count, default=1, metavar="N", help="put it so many times")
-    parser.add_argument("--timeout", type=seconds, metavar="S", help="wait so long for room (0: do not wait)")
+    parser.add_argument("--file", metavar="FILE", help="send a file as one message; - is stdin")
+    parser.add_argument("--lines", action="store_true", help="send every line of stdin as a message")
+    parser.add_argument(
+        "--count", type=count, default=1, metavar="N", help="put the message N times (default 1)"
+    )
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="S", help="wait at most S seconds for room (0: do not wait)"
+    )
 
-    parser = command(verbs, "get", "get messages", GET, get)
+    parser = command(verbs, "get", "receive messages", GET, get)
     parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--count", type=count, metavar="N", help="so many (default 1)")
-    parser.add_argument("--follow", action="store_true", help="until the queue is closed and empty")
-    parser.add_argument("--timeout", type=seconds, metavar="S", help="wait so long for each (0: do not wait)")
+    parser.add_argument("--count", type=count, metavar="N", help="number of messages (default 1)")
+    parser.add_argument("--follow", action="store_true", help="continue until the queue is closed and empty")
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="S",
+        help="wait at most S seconds for each message (0: do not wait)",
+    )
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--hex", action="store_true", help="as hexadecimal digits, one message per line")
-    shape.add_argument("--lines", action="store_true", help="a newline after each")
+    shape.add_argument("--hex", action="store_true", help="print hexadecimal digits, one message per line")
+    shape.add_argument("--lines", action="store_true", help="print a newline after each message")
 
 
 def peek(options: argparse.Namespace) -> int:

@@ -59,7 +59,7 @@ def command(
     shared.add_argument(
         "--directory",
         metavar="DIR",
-        help="where the segments stand (default $HOLDFAST_RUNTIME_DIR, else /dev/shm)",
+        help="directory of the segments (default $HOLDFAST_RUNTIME_DIR, else /dev/shm)",
     )
     return parser
 
@@ -72,6 +72,6 @@ def bare_command(
         name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     shared = parser.add_argument_group("everywhere")
-    shared.add_argument("--json", action="store_true", help="answer in JSON")
+    shared.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
     return parser, shared

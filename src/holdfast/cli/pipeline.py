@@ -66,7 +66,7 @@ class Report(Protocol):
 
 def add(nouns: Subparsers) -> None:
     noun = nouns.add_parser(
-        "pipeline", help="topics as data, on Spark: archive, compact, audit, replay, measure"
+        "pipeline", help="process topics on Spark: archive, compact, audit, replay, measure"
     )
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_archive(verbs)
@@ -74,7 +74,7 @@ def add(nouns: Subparsers) -> None:
     _add_audit(verbs)
     _add_replay(verbs)
     _add_measure(verbs)
-    parser, _ = bare_command(verbs, "init", "write a project to begin with", INIT, init)
+    parser, _ = bare_command(verbs, "init", "write a project to start from", INIT, init)
     parser.add_argument("directory", metavar="DIR")
 
 
@@ -93,7 +93,7 @@ def _command(
             "--data",
             dest="data_directory",
             metavar="DIR",
-            help=f"the broker's data directory (default ${VARIABLE}); the server may run",
+            help=f"data directory of the broker (default ${VARIABLE}); the server may run",
         )
         shared.add_argument(
             "--server",
@@ -102,50 +102,58 @@ def _command(
             "is taken from $HOLDFAST_TOKEN",
         )
         shared.add_argument(
-            "--no-partitions", action="store_true", help="read the named topics alone, without partitions"
+            "--no-partitions",
+            action="store_true",
+            help="read only the named topics, without their partitions",
         )
     return parser
 
 
 def _add_archive(verbs: Subparsers) -> None:
-    parser = _command(verbs, "archive", "topics to Parquet", ARCHIVE, archive)
+    parser = _command(verbs, "archive", "write topics to Parquet", ARCHIVE, archive)
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument("--to", required=True, metavar="DIR", help="the archive; made if it is not there")
     parser.add_argument(
-        "--subscription", metavar="NAME", help="made if it is not there; the broker trims behind it"
+        "--to", required=True, metavar="DIR", help="directory of the archive; created if missing"
+    )
+    parser.add_argument(
+        "--subscription",
+        metavar="NAME",
+        help="created if missing; the broker may trim what it has acknowledged",
     )
     parser.add_argument(
         "--broker",
         metavar="URL",
-        help="the server that has the directory: holdfast://localhost:6650, or its HTTP address",
+        help="address of the server of this data directory: holdfast://host:port, or its HTTP address",
     )
     parser.add_argument(
-        "--accept-loss", action="store_true", help="go on where positions were trimmed before"
+        "--accept-loss", action="store_true", help="continue where positions were already trimmed"
     )
+    parser.add_argument("--verify", action="store_true", help="also read the whole archive again and compare")
     parser.add_argument(
-        "--verify", action="store_true", help="also read all of the archive again and compare"
+        "--trust", metavar="FILE", help="file of trusted certificates (default: the system's)"
     )
-    parser.add_argument("--trust", metavar="FILE", help="certificates to trust, instead of the system's")
 
 
 def _add_compact(verbs: Subparsers) -> None:
-    parser = _command(verbs, "compact", "the last message of each key", COMPACT, compact)
+    parser = _command(verbs, "compact", "keep the last message of each key", COMPACT, compact)
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument("--to", required=True, metavar="DIR", help="the result; made if it is not there")
     parser.add_argument(
-        "--keep-keyless", action="store_true", help="keep messages without a key, all of them"
+        "--to", required=True, metavar="DIR", help="directory of the result; created if missing"
+    )
+    parser.add_argument("--keep-keyless", action="store_true", help="keep all messages without a key")
+    parser.add_argument(
+        "--accept-loss", action="store_true", help="continue where positions were already trimmed"
     )
     parser.add_argument(
-        "--accept-loss", action="store_true", help="go on where positions were trimmed before"
+        "--trust", metavar="FILE", help="file of trusted certificates (default: the system's)"
     )
-    parser.add_argument("--trust", metavar="FILE", help="certificates to trust, instead of the system's")
 
 
 def _add_audit(verbs: Subparsers) -> None:
-    parser = _command(verbs, "audit", "is everything there, once, in order?", AUDIT, audit)
+    parser = _command(verbs, "audit", "check that every message is there once, in order", AUDIT, audit)
     parser.add_argument("topics", nargs="*", metavar="TOPIC")
     parser.add_argument(
-        "--archive", metavar="DIR", help="look at an archive, too; without topics: at all that it holds"
+        "--archive", metavar="DIR", help="also audit an archive; without topics: all topics in it"
     )
     parser.add_argument(
         "--expected",
@@ -154,62 +162,96 @@ def _add_audit(verbs: Subparsers) -> None:
         '{"orders": {"rig-1": 1000}}; null: it is not known',
     )
     parser.add_argument(
-        "--allow-foreign", action="store_true", help="messages that are not numbered are no fault"
+        "--allow-foreign", action="store_true", help="do not count messages without a number as faults"
     )
-    parser.add_argument("--report", metavar="FILE", help="write a page with plots")
-    parser.add_argument("--trust", metavar="FILE", help="certificates to trust, instead of the system's")
+    parser.add_argument("--report", metavar="FILE", help="write an HTML page with plots")
+    parser.add_argument(
+        "--trust", metavar="FILE", help="file of trusted certificates (default: the system's)"
+    )
 
 
 def _add_replay(verbs: Subparsers) -> None:
-    parser = _command(verbs, "replay", "an archive to a topic", REPLAY, replay, data=False)
+    parser = _command(verbs, "replay", "publish an archive to topics", REPLAY, replay, data=False)
     parser.add_argument("archive", metavar="ARCHIVE")
     parser.add_argument(
-        "--id", required=True, metavar="NAME", help="of this replay: nothing is sent twice under it"
+        "--id",
+        required=True,
+        metavar="NAME",
+        help="name of this replay; a message is sent at most once under a name",
     )
     parser.add_argument(
         "--to",
         required=True,
         metavar="TOPIC",
-        help="with a star, each topic's own name stands there: '*-again'",
+        help="target topic; * stands for the source topic's name: '*-again'",
     )
     parser.add_argument(
         "--broker",
         metavar="URL",
         default="holdfast://localhost:6650",
-        help="or its HTTP address (default holdfast://localhost:6650)",
+        help="binary or HTTP address (default holdfast://localhost:6650)",
     )
     parser.add_argument(
-        "--since", type=_moment_or_ago, metavar="TIME", help="published from then on; -2h: before it began"
+        "--since",
+        type=_moment_or_ago,
+        metavar="TIME",
+        help="published at or after TIME; -2h: two hours before the start",
     )
-    parser.add_argument("--until", type=_moment_or_ago, metavar="TIME", help="published before then")
-    parser.add_argument("--where", metavar="SQL", help="such as: key = 'smith' AND producer LIKE 'rig-%%'")
-    parser.add_argument("--rate", type=seconds, metavar="N", help="messages per second at most")
-    parser.add_argument("--trust", metavar="FILE", help="certificates to trust, instead of the system's")
+    parser.add_argument("--until", type=_moment_or_ago, metavar="TIME", help="published before TIME")
+    parser.add_argument(
+        "--where", metavar="SQL", help="SQL condition, such as: key = 'smith' AND producer LIKE 'rig-%%'"
+    )
+    parser.add_argument("--rate", type=seconds, metavar="N", help="at most N messages per second")
+    parser.add_argument(
+        "--trust", metavar="FILE", help="file of trusted certificates (default: the system's)"
+    )
 
 
 def _add_measure(verbs: Subparsers) -> None:
-    parser = _command(verbs, "measure", "figures per window of time", MEASURE, measure)
+    parser = _command(verbs, "measure", "compute figures per time window", MEASURE, measure)
     parser.add_argument("topics", nargs="*", metavar="TOPIC")
-    parser.add_argument("--to", required=True, metavar="DIR", help="the figures, as Parquet")
-    parser.add_argument("--archive", metavar="DIR", help="of an archive instead of topics")
-    parser.add_argument("--window", default="10 seconds", metavar="SPAN", help="(default 10 seconds)")
-    parser.add_argument("--slide", metavar="SPAN", help="a window begins so often (default: when one ends)")
+    parser.add_argument("--to", required=True, metavar="DIR", help="directory of the figures (Parquet)")
+    parser.add_argument("--archive", metavar="DIR", help="read an archive instead of topics")
     parser.add_argument(
-        "--late", default="1 minute", metavar="SPAN", help="what a stream waits (default 1 minute)"
+        "--window", default="10 seconds", metavar="SPAN", help="length of a window (default 10 seconds)"
     )
-    parser.add_argument("--trust", metavar="FILE", help="certificates to trust, instead of the system's")
+    parser.add_argument(
+        "--slide", metavar="SPAN", help="interval between windows (default: the length of a window)"
+    )
+    parser.add_argument(
+        "--late",
+        default="1 minute",
+        metavar="SPAN",
+        help="wait for late messages of a stream (default 1 minute)",
+    )
+    parser.add_argument(
+        "--trust", metavar="FILE", help="file of trusted certificates (default: the system's)"
+    )
     fields = parser.add_argument_group("fields of the JSON")
-    fields.add_argument("--value", default="value", metavar="FIELD", help="the measurement (default value)")
-    fields.add_argument("--key", default="key", metavar="FIELD", help="of what (default key)")
-    fields.add_argument("--time", default="sent_ns", metavar="FIELD", help="when, in ns (default sent_ns)")
     fields.add_argument(
-        "--identity", default="producer,number", metavar="FIELDS", help="which one (default producer,number)"
+        "--value", default="value", metavar="FIELD", help="field of the measurement (default value)"
+    )
+    fields.add_argument(
+        "--key", default="key", metavar="FIELD", help="field of the measured object (default key)"
+    )
+    fields.add_argument(
+        "--time", default="sent_ns", metavar="FIELD", help="field of the time in ns (default sent_ns)"
+    )
+    fields.add_argument(
+        "--identity",
+        default="producer,number",
+        metavar="FIELDS",
+        help="fields that identify a measurement (default producer,number)",
     )
     stream = parser.add_argument_group("as a stream")
-    stream.add_argument("--stream", action="store_true", help="add each window once, when it is over")
-    stream.add_argument("--checkpoint", metavar="DIR", help="(default: beside --to)")
+    stream.add_argument("--stream", action="store_true", help="append each window once, when it is complete")
     stream.add_argument(
-        "--every", metavar="SPAN", help="go on for ever, so often; default: what is there, then end"
+        "--checkpoint", metavar="DIR", help="directory of the checkpoint (default: beside --to)"
+    )
+    stream.add_argument(
+        "--every",
+        metavar="SPAN",
+        help="repeat every SPAN until stopped (default: process what is stored, then end)",
     )
 
 

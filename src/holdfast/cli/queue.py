@@ -29,12 +29,12 @@ they keep a queue that nobody else can find any more."""
 
 
 def add(nouns: Subparsers) -> None:
-    noun = nouns.add_parser("queue", help="queues: list, make, look, put, get, recover, remove")
+    noun = nouns.add_parser("queue", help="list, create, inspect, fill, empty, recover and remove queues")
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
-    command(verbs, "ls", "the queues of this machine", "The queues in the directory, one per line.", ls)
+    command(verbs, "ls", "list the queues of this machine", "The queues in the directory, one per line.", ls)
 
     parser = command(
-        verbs, "create", "make a queue", "Makes a queue. All its memory is allocated now.", create
+        verbs, "create", "create a queue", "Makes a queue. All its memory is allocated now.", create
     )
     parser.add_argument("name", metavar="NAME")
     parser.add_argument(
@@ -44,49 +44,69 @@ def add(nouns: Subparsers) -> None:
         "--delivery",
         choices=("at-least-once", "at-most-once"),
         default="at-least-once",
-        help="what becomes of a message whose reader died: the next gets it (default), or nobody",
+        help="delivery of a message whose consumer died: again (default), or not",
     )
-    parser.add_argument("--participants", type=count, default=64, metavar="N", help="at once (default 64)")
-    parser.add_argument("--max-deliveries", type=count, metavar="N", help="then it goes to --dead-letter")
-    parser.add_argument("--dead-letter", metavar="NAME", help="the queue for such messages; made if missing")
+    parser.add_argument(
+        "--participants", type=count, default=64, metavar="N", help="attached processes, at most (default 64)"
+    )
+    parser.add_argument(
+        "--max-deliveries",
+        type=count,
+        metavar="N",
+        help="deliveries of a message before it goes to --dead-letter",
+    )
+    parser.add_argument(
+        "--dead-letter",
+        metavar="NAME",
+        help="queue for messages with too many deliveries; created if missing",
+    )
     parser.add_argument(
         "--stall-limit",
         type=seconds,
         metavar="S",
-        help="pass over a living writer's unfinished message after so long (default: never)",
+        help="skip an unfinished message of a living writer after S seconds (default: never)",
     )
-    parser.add_argument("--checksum", choices=("header", "full"), default="header", help="default header")
+    parser.add_argument(
+        "--checksum",
+        choices=("header", "full"),
+        default="header",
+        help="checksum of the header, or of all bytes (default header)",
+    )
     parser.add_argument("--mode", type=mode, default=0o600, help="permissions (default 600)")
     parser.add_argument("--group", type=group, help="owning group, by name or number")
     parser.add_argument(
-        "--exist-ok", action="store_true", help="fine if it is there with the same parameters"
+        "--exist-ok", action="store_true", help="do not fail if it exists with the same parameters"
     )
 
     parser = command(
-        verbs, "stat", "what a queue holds", "What a queue holds, who is attached, what happened.", stat
+        verbs, "stat", "show what a queue holds", "What a queue holds, who is attached, what happened.", stat
     )
     parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--watch", type=seconds, metavar="S", help="again every S seconds, with rates")
+    parser.add_argument("--watch", type=seconds, metavar="S", help="repeat every S seconds, with rates")
 
     messages.add(verbs)
 
-    parser = command(verbs, "recover", "clean up after the dead, now", RECOVER, recover)
+    parser = command(verbs, "recover", "recover after dead processes now", RECOVER, recover)
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--adopt", action="store_true", help="accept a queue from before the last boot")
 
     parser = command(
-        verbs, "close", "end the stream", "Nothing more can be put; what is there can be got.", close
+        verbs,
+        "close",
+        "close the queue: no further put; gets end when it is empty",
+        "Nothing more can be put; what is there can be got.",
+        close,
     )
     parser.add_argument("name", metavar="NAME")
 
     parser = command(
-        verbs, "purge", "throw away what waits", "Settles every message that waits, unread.", purge
+        verbs, "purge", "remove all waiting messages", "Settles every message that waits, unread.", purge
     )
     parser.add_argument("name", metavar="NAME")
 
     parser = command(verbs, "rm", "remove a queue", RM, rm)
     parser.add_argument("names", nargs="+", metavar="NAME")
-    parser.add_argument("--force", action="store_true", help="also while processes are attached")
+    parser.add_argument("--force", action="store_true", help="even while processes are attached")
 
     queue_demo.add(verbs)
 

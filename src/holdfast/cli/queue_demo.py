@@ -25,24 +25,26 @@ the run early, with the account so far."""
 
 
 def add(verbs: Subparsers) -> None:
-    parser = command(
-        verbs, "demo", "the queue at work while its processes are being killed", DESCRIPTION, demo
-    )
+    parser = command(verbs, "demo", "run the queue while its processes are killed", DESCRIPTION, demo)
     span = parser.add_mutually_exclusive_group()
-    span.add_argument("--seconds", type=seconds, metavar="S", help="how long it runs (default 20)")
-    span.add_argument("--minutes", type=seconds, metavar="M", help="the same in minutes")
-    parser.add_argument("--producers", type=count, default=4, metavar="N", help="default 4")
-    parser.add_argument("--consumers", type=count, default=3, metavar="N", help="default 3")
+    span.add_argument("--seconds", type=seconds, metavar="S", help="duration (default 20)")
+    span.add_argument("--minutes", type=seconds, metavar="M", help="duration in minutes")
+    parser.add_argument(
+        "--producers", type=count, default=4, metavar="N", help="number of producers (default 4)"
+    )
+    parser.add_argument(
+        "--consumers", type=count, default=3, metavar="N", help="number of consumers (default 3)"
+    )
     parser.add_argument(
         "--rate",
         type=seconds,
         default=Settings.rate,
         metavar="R",
-        help=f"messages per second of all producers (default {Settings.rate:.0f}); 0: as fast as they can",
+        help=f"messages per second of all producers (default {Settings.rate:.0f}); 0: no limit",
     )
-    parser.add_argument("--no-chaos", action="store_true", help="kill nobody")
+    parser.add_argument("--no-chaos", action="store_true", help="kill no process")
     parser.add_argument(
-        "--keep", action="store_true", help="leave the queue and the records there, and say where"
+        "--keep", action="store_true", help="keep the queue and the records, and print their paths"
     )
 
 

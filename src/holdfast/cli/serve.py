@@ -27,9 +27,9 @@ directory is held by another process, a port is taken, the disk fails); 2 if the
 arguments or the configuration are wrong."""
 
 FLAGS = {
-    "data": ("data", "DIR", "the data directory; made if it is not there"),
-    "host": ("listen.host", "ADDRESS", "where to listen (default 127.0.0.1)"),
-    "port": ("listen.port", "PORT", "the Pulsar protocol (default 6650); 0: any free one; off"),
+    "data": ("data", "DIR", "data directory; created if missing"),
+    "host": ("listen.host", "ADDRESS", "address to listen on (default 127.0.0.1)"),
+    "port": ("listen.port", "PORT", "port of the Pulsar protocol (default 6650); 0: any free port; off"),
     "tls-port": ("listen.tls_port", "PORT", "the same with TLS (default off)"),
     "http-port": ("listen.http_port", "PORT", "administration and metrics (default 8080)"),
     "https-port": ("listen.https_port", "PORT", "the same with TLS (default off)"),
@@ -49,8 +49,8 @@ def add(nouns: Subparsers) -> None:
         parser.add_argument(f"--{flag}", metavar=metavar, dest=f"flag_{flag}", help=words)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any other setting")
     parser.add_argument("--config", metavar="FILE", help="settings, TOML (default $HOLDFAST_CONFIG)")
-    parser.add_argument("--print-config", action="store_true", help="print the settings, and do nothing")
-    parser.add_argument("--json", action="store_true", help="say in JSON that it is ready")
+    parser.add_argument("--print-config", action="store_true", help="print the settings and exit")
+    parser.add_argument("--json", action="store_true", help="print the ready message as JSON")
     parser.set_defaults(run=serve)
 
 

@@ -313,10 +313,10 @@ def in_short(error: Exception) -> HoldfastError | None:
 def add_session(group: Any) -> None:
     """The options of every command that needs Spark."""
     group.add_argument(
-        "--master", metavar="URL", help="Spark's master (default: this machine, all its cores)"
+        "--master", metavar="URL", help="address of the Spark master (default: this machine, all cores)"
     )
     group.add_argument(
-        "--memory", type=memory, metavar="SIZE", default="1g", help="of Spark's driver (default 1g)"
+        "--memory", type=memory, metavar="SIZE", default="1g", help="memory of the Spark driver (default 1g)"
     )
     group.add_argument(
         "--conf",
@@ -324,16 +324,16 @@ def add_session(group: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of Spark's, such as spark.executor.memory=2g; may be given again",
+        help="a Spark setting, such as spark.executor.memory=2g; repeatable",
     )
     group.add_argument(
         "--worker-wait",
         type=seconds,
         default=GIVE_UP_S,
         metavar="SECONDS",
-        help=f"give up when Spark's workers take no task for so long (default {GIVE_UP_S:g})",
+        help=f"fail when Spark's workers accept no task for this many seconds (default {GIVE_UP_S:g})",
     )
-    group.add_argument("--spark-log", metavar="FILE", help="keep what Spark logs")
+    group.add_argument("--spark-log", metavar="FILE", help="write Spark's log to FILE")
 
 
 def memory(text: str) -> str:

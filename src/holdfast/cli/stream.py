@@ -60,46 +60,48 @@ def add(verbs: Subparsers) -> None:
     parser = data_command(verbs, "produce", "publish messages", PRODUCE, produce)
     parser.add_argument("name", metavar="TOPIC")
     parser.add_argument("data", nargs="?", metavar="DATA", help="the message")
-    parser.add_argument("--file", metavar="FILE", help="a file as one message; - is stdin")
-    parser.add_argument("--lines", action="store_true", help="every line of stdin as a message")
-    parser.add_argument("--separator", metavar="TEXT", help="with --lines: a key stands in front of it")
-    parser.add_argument("--count", type=count, default=1, metavar="N", help="publish it so many times")
-    parser.add_argument("--key", metavar="KEY", help="the key of all of them")
+    parser.add_argument("--file", metavar="FILE", help="send a file as one message; - is stdin")
+    parser.add_argument("--lines", action="store_true", help="send every line of stdin as a message")
+    parser.add_argument("--separator", metavar="TEXT", help="with --lines: text between key and message")
+    parser.add_argument(
+        "--count", type=count, default=1, metavar="N", help="publish the message N times (default 1)"
+    )
+    parser.add_argument("--key", metavar="KEY", help="key of all messages")
     parser.add_argument(
         "--property",
         dest="properties",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="may be repeated",
+        help="a property of all messages; repeatable",
     )
     parser.add_argument(
-        "--event-time", type=moment, metavar="TIME", help="such as 2026-11-15T08:30:00Z or -2h"
+        "--event-time", type=moment, metavar="TIME", help="event time, such as 2026-11-15T08:30:00Z or -2h"
     )
-    parser.add_argument("--producer", metavar="NAME", help="the producer's name; deduplication goes by it")
-    parser.add_argument(
-        "--create", action="store_true", help="make the topic, and the directory, if they are not there"
-    )
+    parser.add_argument("--producer", metavar="NAME", help="name of the producer, used by deduplication")
+    parser.add_argument("--create", action="store_true", help="create the topic and the directory if missing")
 
-    parser = data_command(verbs, "consume", "get messages", CONSUME, consume)
+    parser = data_command(verbs, "consume", "receive messages", CONSUME, consume)
     parser.add_argument("name", metavar="TOPIC")
     parser.add_argument(
-        "--subscription", metavar="NAME", help="acknowledge what was written, as this subscription"
+        "--subscription", metavar="NAME", help="subscription that acknowledges what was printed"
     )
     parser.add_argument(
         "--start",
         type=place,
         default="earliest",
         metavar="PLACE",
-        help="earliest, latest, a message id or a time; of a subscription that is there: where it stands",
+        help="earliest, latest, a message id or a time (default for an existing subscription: its cursor)",
     )
-    parser.add_argument("--count", type=count, metavar="N", help="at most so many (default: all)")
-    parser.add_argument("--timeout", type=seconds, metavar="S", help="wait so long for each further one")
+    parser.add_argument("--count", type=count, metavar="N", help="at most N messages (default: all)")
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="S", help="wait at most S seconds for each further message"
+    )
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--hex", action="store_true", help="as hexadecimal digits, one message per line")
-    shape.add_argument("--lines", action="store_true", help="a newline after each")
+    shape.add_argument("--hex", action="store_true", help="print hexadecimal digits, one message per line")
+    shape.add_argument("--lines", action="store_true", help="print a newline after each message")
 
-    parser = data_command(verbs, "peek", "look at messages", PEEK, peek)
+    parser = data_command(verbs, "peek", "show messages without a subscription", PEEK, peek)
     parser.add_argument("name", metavar="TOPIC")
     parser.add_argument(
         "--start",
@@ -108,8 +110,12 @@ def add(verbs: Subparsers) -> None:
         metavar="PLACE",
         help="earliest (default), a message id or a time",
     )
-    parser.add_argument("--count", type=count, default=10, metavar="N", help="at most so many (default 10)")
-    parser.add_argument("--bytes", type=size, default=64, metavar="SIZE", help="of each (default 64)")
+    parser.add_argument(
+        "--count", type=count, default=10, metavar="N", help="at most N messages (default 10)"
+    )
+    parser.add_argument(
+        "--bytes", type=size, default=64, metavar="SIZE", help="bytes shown of each message (default 64)"
+    )
 
 
 # -- produce ------------------------------------------------------------------------------------------

@@ -33,18 +33,20 @@ acknowledged behind that place comes again; what stands before it does not.
 
 
 def add(nouns: Subparsers) -> None:
-    noun = nouns.add_parser("subscription", help="subscriptions of a topic: list, make, look, move, remove")
+    noun = nouns.add_parser(
+        "subscription", help="list, create, inspect, move and remove subscriptions of a topic"
+    )
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     parser = data_command(
-        verbs, "ls", "the subscriptions", "The subscriptions of a topic, or of all of them.", ls
+        verbs, "ls", "list subscriptions", "The subscriptions of a topic, or of all of them.", ls
     )
     parser.add_argument("topic", nargs="?", metavar="TOPIC")
 
     parser = data_command(
         verbs,
         "create",
-        "make a subscription",
+        "create a subscription",
         "Makes a durable subscription of a topic that is there.",
         create,
     )
@@ -57,39 +59,61 @@ def add(nouns: Subparsers) -> None:
         help="earliest, latest, a message id or a time (default latest)",
     )
 
-    named(data_command(verbs, "stats", "where it stands", "Everything about one subscription.", stats))
+    named(
+        data_command(
+            verbs,
+            "stats",
+            "show cursor and backlog of a subscription",
+            "Everything about one subscription.",
+            stats,
+        )
+    )
 
-    parser = data_command(verbs, "peek", "look at its next messages", PEEK, peek)
+    parser = data_command(verbs, "peek", "show the next messages", PEEK, peek)
     named(parser)
-    parser.add_argument("--count", type=count, default=10, metavar="N", help="at most so many (default 10)")
-    parser.add_argument("--bytes", type=size, default=64, metavar="SIZE", help="of each (default 64)")
+    parser.add_argument(
+        "--count", type=count, default=10, metavar="N", help="at most N messages (default 10)"
+    )
+    parser.add_argument(
+        "--bytes", type=size, default=64, metavar="SIZE", help="bytes shown of each message (default 64)"
+    )
 
     parser = data_command(
-        verbs, "skip", "pass over its next entries", "Acknowledges the next N entries, unread.", skip
+        verbs, "skip", "acknowledge the next entries", "Acknowledges the next N entries, unread.", skip
     )
     named(parser)
     parser.add_argument("number", type=count, metavar="N")
 
-    parser = data_command(verbs, "reset", "go on from another place", RESET, reset)
+    parser = data_command(verbs, "reset", "move the cursor", RESET, reset)
     named(parser)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--to-message", dest="to", type=message_id, metavar="L:E", help="a message id")
-    where.add_argument("--to-time", dest="to", type=moment, metavar="TIME", help="a time, or -2h")
+    where.add_argument(
+        "--to-time",
+        dest="to",
+        type=moment,
+        metavar="TIME",
+        help="a time, such as 2026-11-15T08:30:00Z or -2h",
+    )
     where.add_argument("--earliest", dest="to", action="store_const", const="earliest", help="the beginning")
     where.add_argument("--latest", dest="to", action="store_const", const="latest", help="the end")
 
     parser = data_command(
         verbs,
         "expire",
-        "pass over what is old",
+        "acknowledge entries by age",
         "Acknowledges what was published longer ago than that.",
         expire,
     )
     named(parser)
-    parser.add_argument("--older-than", type=span, required=True, metavar="SPAN", help="such as 30s, 2h, 7d")
+    parser.add_argument(
+        "--older-than", type=span, required=True, metavar="SPAN", help="age, such as 30s, 2h, 7d"
+    )
 
     named(
-        data_command(verbs, "clear", "pass over all of it", "Acknowledges the whole backlog, unread.", clear)
+        data_command(
+            verbs, "clear", "acknowledge the whole backlog", "Acknowledges the whole backlog, unread.", clear
+        )
     )
 
     parser = data_command(verbs, "rm", "remove subscriptions", "Removes subscriptions; messages stay.", rm)

@@ -36,12 +36,14 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def add(nouns: Subparsers) -> None:
-    parser, shared = bare_command(nouns, "top", "live rates, backlogs and cursors", DESCRIPTION, top)
+    parser, shared = bare_command(nouns, "top", "show live rates, backlogs and cursors", DESCRIPTION, top)
     parser.add_argument(
-        "--interval", type=seconds, default=2.0, metavar="S", help="between looks (default 2)"
+        "--interval", type=seconds, default=2.0, metavar="S", help="seconds between refreshes (default 2)"
     )
-    parser.add_argument("--once", action="store_true", help="print one look, and end")
-    parser.add_argument("--topics", type=count, metavar="N", help="at most so many (default: as many as fit)")
+    parser.add_argument("--once", action="store_true", help="print once and exit")
+    parser.add_argument(
+        "--topics", type=count, metavar="N", help="at most N topics (default: as many as fit)"
+    )
     shared.add_argument(
         "--server",
         metavar="URL",

@@ -36,19 +36,23 @@ subscription has not acknowledged everything, unless --force."""
 
 
 def add(nouns: Subparsers) -> None:
-    noun = nouns.add_parser("topic", help="topics of a data directory: list, make, produce, consume, remove")
+    noun = nouns.add_parser("topic", help="list, create, produce to, consume from and remove topics")
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
-    data_command(verbs, "ls", "the topics", "The topics of the data directory, one per line.", ls)
+    data_command(verbs, "ls", "list topics", "The topics of the data directory, one per line.", ls)
 
-    parser = data_command(verbs, "create", "make topics", CREATE, create, makes=True)
+    parser = data_command(verbs, "create", "create topics", CREATE, create, makes=True)
     parser.add_argument("names", nargs="+", metavar="TOPIC")
     parser.add_argument(
-        "--exist-ok", action="store_true", help="fine if it is there; nothing is changed then"
+        "--exist-ok", action="store_true", help="do not fail if it exists; change nothing then"
     )
     add_policies(parser, default=False)
 
     parser = data_command(
-        verbs, "stats", "what a topic holds", "What a topic holds, and where its subscriptions stand.", stats
+        verbs,
+        "stats",
+        "show what a topic holds",
+        "What a topic holds, and where its subscriptions stand.",
+        stats,
     )
     parser.add_argument("name", metavar="TOPIC")
 
@@ -58,13 +62,13 @@ def add(nouns: Subparsers) -> None:
 
     stream.add(verbs)
 
-    parser = data_command(verbs, "terminate", "end a topic: nothing more is published", TERMINATE, terminate)
+    parser = data_command(verbs, "terminate", "end a topic: no further publish", TERMINATE, terminate)
     parser.add_argument("name", metavar="TOPIC")
 
     parser = data_command(
         verbs,
         "truncate",
-        "throw its messages away",
+        "delete all messages of a topic",
         "Drops all messages; subscriptions stand at the end.",
         truncate,
     )
@@ -72,7 +76,7 @@ def add(nouns: Subparsers) -> None:
 
     parser = data_command(verbs, "rm", "remove topics", RM, rm)
     parser.add_argument("names", nargs="+", metavar="TOPIC")
-    parser.add_argument("--force", action="store_true", help="also with a backlog")
+    parser.add_argument("--force", action="store_true", help="even if it has a backlog")
 
 
 POLICIES: dict[str, tuple[str, Any, str, str]] = {
@@ -93,7 +97,7 @@ def add_policies(parser: argparse.ArgumentParser, default: bool) -> None:
             option, dest=policy, type=or_default(reader) if default else reader, metavar=metavar, help=words
         )
     choices = ("yes", "no", "default") if default else ("yes", "no")
-    group.add_argument("--deduplication", choices=choices, help="drop what a producer sends twice")
+    group.add_argument("--deduplication", choices=choices, help="drop messages that a producer sends twice")
 
 
 def or_default(reader: Any) -> Any:
