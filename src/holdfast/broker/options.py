@@ -52,7 +52,7 @@ class BrokerOptions:
     """
 
     sync: SyncMode = "group"
-    """When something counts as durable.
+    """When a message counts as durable.
 
     `group`: after the `fdatasync` of its round; all that waits shares one. A power cut loses nothing that was
     confirmed. Acknowledgements without a receipt may be lost with the last 10 ms.
@@ -61,50 +61,50 @@ class BrokerOptions:
     cut loses up to a second of what was confirmed.
     """
     cluster: str = "standalone"
-    """The label of that name in metrics."""
+    """The label `cluster` in metrics."""
     create_topics: bool = True
-    """Producers and consumers make the topics that they name."""
+    """Producers and consumers create missing topics."""
     require_namespaces: bool = False
     """Topics can be made only in namespaces that were. A server wants that; embedded, names are free."""
     deduplication: bool = False
-    """For topics that say nothing themselves."""
+    """Default of topics without their own setting."""
     deduplication_age_s: float = 7 * 24 * 3600.0
-    """A producer's name that nobody has used for so long is forgotten: its sequence may begin anew."""
+    """Unused time after which a producer's name expires; its sequence may then start again."""
     skip_damaged: bool = False
-    """What consumers get of an entry that is damaged on the disk. By default an error with file and position;
-    with this, the entry is acknowledged, left out and counted."""
+    """Skip entries that are damaged on disk: acknowledge and count them. By default consumers get an error
+    with file and position."""
     roll_bytes: int = 256 << 20
-    """A ledger that has grown so large is sealed, and the next one opened."""
+    """Size at which a ledger is sealed and the next one opened."""
     roll_entries: int = 1 << 20
-    """Or one that has so many entries."""
+    """Number of entries at which a ledger is sealed."""
     roll_age_s: float = 4 * 3600.0
-    """A ledger that was opened so long ago is sealed at its next entry's housekeeping."""
+    """Age at which a ledger with entries is sealed."""
     retention_bytes: int = 0
-    """How much is kept of what all subscriptions have acknowledged; −1: everything."""
+    """Bytes kept of entries that all subscriptions have acknowledged; −1: no limit."""
     retention_s: float = 0.0
-    """How long it is kept; −1: for ever. What is within either limit stays."""
+    """Time for which acknowledged entries are kept; −1: no limit. An entry within either limit stays."""
     snapshot_bytes: int = 64 << 20
-    """So much journal makes a snapshot due."""
+    """Bytes of journal after which a snapshot is taken."""
     snapshot_s: float = 60.0
-    """Or so much time, if there was anything."""
+    """Time after which a snapshot is taken, if there were events."""
     journal_bytes: int = 16 << 20
-    """Of each journal file; two are there at any time."""
+    """Size of each journal file; there are always two."""
     reserve_bytes: int = 32 << 20
-    """Kept free so that acknowledgements, deletes and snapshots go on when the disk is full."""
+    """Reserved disk space, so that acknowledgements, deletes and snapshots continue on a full disk."""
     housekeeping_s: float = 5.0
-    """How often ages are looked at: of ledgers, messages, stages."""
+    """Interval of the checks of ages: ledgers, messages, stages."""
     reset_timeout_s: float = 30.0
-    """After that a reset whose outcome is unknown is fenced off."""
+    """Time after which a reset with unknown outcome is fenced."""
     nack_first_s: float = 1.0
-    """How long a message stays away after its first negative acknowledgement; doubles each time."""
+    """Delay of redelivery after the first negative acknowledgement of a message; doubles each time."""
     nack_most_s: float = 60.0
-    """Up to so long."""
+    """Largest delay of redelivery after negative acknowledgements."""
     unacked_max: int = 0
-    """A consumer that holds so many unacknowledged messages is given no more; 0: no limit."""
+    """Unacknowledged messages of a consumer at which it gets no further ones; 0: no limit."""
     stage_age_s: float = 24 * 3600.0
-    """A stage that nobody committed in that time is dropped."""
+    """Age at which an uncommitted stage is dropped."""
     sink_age_s: float = 90 * 24 * 3600.0
-    """How far a sink has come is forgotten so long after its last commit: a batch sent again then is new."""
+    """Time after its last commit at which a sink's progress expires; a batch sent again after that is new."""
 
     def conflicts(self) -> list[tuple[str, str]]:
         """List values that are not possible: (name, what is possible)."""

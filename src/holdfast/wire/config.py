@@ -57,17 +57,17 @@ class Listen:
     """Where clients are heard. A port is a number, 0 for any free one, or "off"."""
 
     host: str = "127.0.0.1"
-    """The address: this machine alone hears `127.0.0.1`; `0.0.0.0` or `::` is all of its networks."""
+    """The address to listen on. `127.0.0.1`: only this machine; `0.0.0.0` or `::`: all networks."""
     port: int | None = 6650
-    """The Pulsar protocol."""
+    """Port of the Pulsar protocol."""
     tls_port: int | None = None
-    """The Pulsar protocol over TLS; Pulsar's own is 6651."""
+    """Port of the Pulsar protocol over TLS; Pulsar's default is 6651."""
     http_port: int | None = 8080
-    """Administration, metrics and health."""
+    """Port of HTTP: administration, metrics and health."""
     https_port: int | None = None
-    """The same over TLS; Pulsar's own is 8443."""
+    """Port of HTTPS; Pulsar's default is 8443."""
     backlog: int = 1024
-    """Connections that the system keeps waiting until they are accepted."""
+    """Connections that may wait in the kernel to be accepted."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Advertised:
     """An address that clients are told to connect to, for those that name it. The first serves the others."""
 
     name: str
-    """What a client says as its listener's name."""
+    """The listener name that a client asks for."""
     url: str = ""
     """`pulsar://host:port`."""
     tls_url: str = ""
@@ -87,15 +87,15 @@ class Tls:
     """What the two TLS ports show, and whose certificates they believe."""
 
     certificate: Path | None = None
-    """The server's certificate and those between it and its authority, PEM."""
+    """The server's certificate with its intermediate certificates, PEM."""
     key: Path | None = None
-    """Its private key, PEM."""
+    """The server's private key, PEM."""
     ca: Path | None = None
-    """The authorities that vouch for clients, PEM. Without it no client is asked for a certificate."""
+    """Certificate authorities of clients, PEM. Without it the server asks no client for a certificate."""
     client_certificates: Literal["optional", "required"] = "optional"
-    """Whether a client may come without one, where `ca` is set."""
+    """Whether clients need a certificate, if `ca` is set."""
     version: Literal["1.2", "1.3"] = "1.2"
-    """The oldest version of TLS that is spoken."""
+    """The oldest accepted version of TLS."""
 
 
 @dataclass(frozen=True)
@@ -103,17 +103,17 @@ class Tokens:
     """Whose tokens (JWT) are believed. The kind of key decides the algorithm; the token has no say in it."""
 
     secret: Secret | None = None
-    """A shared secret of at least 32 bytes, for HS256 (48: HS384, 64: HS512). Better in a file of its own."""
+    """A shared secret of at least 32 bytes, for HS256 (48: HS384, 64: HS512). Prefer `secret_file`."""
     secret_file: Path | None = None
-    """The same: the bytes of this file, which may be `base64:…`."""
+    """File with the shared secret; its content may be `base64:…`."""
     public_key_file: Path | None = None
     """A public key, PEM: RSA for RS256, RS384, RS512; P-256 for ES256."""
     audience: str = ""
-    """If it is set, a token must be meant for it."""
+    """If set, a token must have this audience."""
     role_claim: str = "sub"
     """The claim that names the role."""
     leeway_s: float = 0.0
-    """How far the clocks of whoever makes the tokens may differ from ours."""
+    """Accepted difference between this clock and that of the tokens' issuer."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ class Authentication:
     """Who is who. Without any method everybody is anonymous."""
 
     methods: tuple[Method, ...] = ()
-    """Which ways are open: `token`, `basic`, `tls` (the certificate of the client names its role)."""
+    """Accepted methods: `token`, `basic`, `tls` (the client's certificate names its role)."""
     anonymous_role: str = ""
-    """The role of who brings no credentials, or a method that is not open. Empty: nobody is anonymous, unless
-    there is no method at all."""
+    """The role of clients without credentials, or with a method that is not accepted. Empty: such clients
+    are refused, unless `methods` is empty."""
     token: Tokens = field(default_factory=Tokens)
     basic: Basic = field(default_factory=Basic)
 
@@ -142,9 +142,9 @@ class Grant:
     """What some roles may do, and where."""
 
     roles: tuple[str, ...]
-    """The roles; `*` in a name stands for anything."""
+    """The roles; `*` in a name matches any text."""
     on: str
-    """`tenant`, `tenant/namespace` or `tenant/namespace/topic`; `*` stands for anything within one part."""
+    """`tenant`, `tenant/namespace` or `tenant/namespace/topic`; `*` matches any text within one part."""
     allow: tuple[Action, ...]
     """`produce`, `consume`, `admin`. None of them includes another."""
 
@@ -154,11 +154,11 @@ class Authorization:
     """Who may do what."""
 
     enabled: bool = False
-    """Without it everybody who is let in may do everything."""
+    """Check grants. Without it every authenticated client may do everything."""
     superusers: tuple[str, ...] = ()
-    """Roles that may do everything; no `*` here."""
+    """Roles that may do everything; `*` is not a wildcard here."""
     grants: tuple[Grant, ...] = ()
-    """What the others may do. What no grant names is refused."""
+    """Grants of other roles. An action without a grant is refused."""
 
 
 @dataclass(frozen=True)
@@ -166,22 +166,21 @@ class Limits:
     """What anybody may cost."""
 
     message_bytes: int = 5 << 20
-    """The largest message, which clients are told; a frame may have 64 KiB more."""
+    """The largest message; clients are told. A frame may have 64 KiB more."""
     connections: int = 10_000
     """Connections in all, HTTP included."""
     connections_per_address: int = 5_000
     """Connections from one address."""
     unauthenticated_s: float = 10.0
-    """How long a connection may take to say who it is, or to renew a token that has expired."""
+    """Time for a connection to authenticate, or to renew an expired token."""
     requests_in_flight: int = 1000
-    """Requests of one connection that wait for an answer; then it is not read from."""
+    """Unanswered requests of one connection. At this number the server stops reading from it."""
     producers_per_connection: int = 10_000
-    """Producers that one connection may have at once; one more is refused."""
+    """Producers of one connection at once; further ones are refused."""
     consumers_per_connection: int = 10_000
-    """Consumers that one connection may have at once, readers among them; one more is refused."""
+    """Consumers and readers of one connection at once; further ones are refused."""
     watchers_per_connection: int = 50
-    """Topic lists that one connection may watch at once; one more is refused, and its client asks from time
-    to time."""
+    """Topic lists that one connection may watch at once; further ones are refused, and their clients poll."""
     topics: int = 100_000
     """Topics in all."""
     subscriptions: int = 200_000
@@ -199,33 +198,33 @@ class Limits:
     metadata_bytes: int = 256 << 20
     """Names, properties and schemas of topics and subscriptions in all."""
     partial_batches: int = 10_000
-    """Batches of one subscription that are acknowledged in part. Of further ones nothing is kept until they
-    are acknowledged as a whole."""
+    """Partially acknowledged batches of one subscription. Partial acknowledgements of further batches are
+    dropped until the whole batch is acknowledged."""
     stages: int = 10_000
-    """Stages that are open at once."""
+    """Stages open at once."""
     sinks: int = 100_000
-    """Keys of sinks that are remembered."""
+    """Remembered keys of sinks."""
     held_bytes: int = 512 << 20
-    """What the process holds for clients in memory, in all: frames and bodies that are not complete, answers
-    that are not read, what is kept for each producer, consumer and watched list. Above it, requests are
-    refused, and connections that have been slow for longest are closed."""
+    """Memory of the process for clients, in all: incomplete frames and bodies, unread answers, state of
+    producers, consumers and watched lists. Above it, requests are refused, and the connections that
+    have been slow for longest are closed."""
     frame_s: float = 30.0
-    """How long a frame or an HTTP body may take to arrive; each 16 KiB of it give a second more."""
+    """Time for a frame or an HTTP body to arrive, plus a second per 16 KiB of it."""
     keepalive_s: float = 30.0
-    """After so long a silence a connection is asked for a sign of life, and closed after as long again."""
+    """Idle time after which a connection gets a PING; it is closed after the same time without an answer."""
     liveness_s: float = 5.0
-    """Who holds what somebody else asks for (a producer's name, an exclusive subscription) has so long to
-    show that it lives."""
+    """Time to answer a PING for a client that holds a producer name or exclusive subscription which
+    another client asks for."""
     volatile_s: float = 60.0
-    """How long the place of a reader that has sought waits for it to connect again."""
+    """Time for which the position of a disconnected reader is kept after a seek."""
     write_bytes: int = 512 << 10
-    """What may wait to be sent on one connection; then its consumers get no more."""
+    """Unsent bytes of one connection. Above it, its consumers get no further messages."""
     http_body_bytes: int = 1 << 20
     """The largest body of an HTTP request."""
     http_requests: int = 200
-    """HTTP requests under way, of all connections; more are told to come again."""
+    """HTTP requests in progress, of all connections; further ones get status 503."""
     shutdown_s: float = 10.0
-    """How long an orderly end may take to confirm what was taken."""
+    """Time for a stopping server to confirm what it has accepted."""
 
     @property
     def frame_bytes(self) -> int:
@@ -238,11 +237,11 @@ class Http:
     """What HTTP tells without asking who wants to know, and to whom."""
 
     health_open: bool = True
-    """Health and readiness: nothing but yes or no."""
+    """Answer health and readiness without authentication; both are only yes or no."""
     metrics_open: bool = False
-    """`/metrics`: names of topics and subscriptions are in it."""
+    """Answer `/metrics` without authentication; it contains names of topics and subscriptions."""
     metrics_roles: tuple[str, ...] = ()
-    """Roles beside superusers that may see `/metrics`, where it is not open."""
+    """Roles other than superusers that may read `/metrics`, if it is not open."""
 
 
 @dataclass(frozen=True)
@@ -250,11 +249,11 @@ class Ingest:
     """Programs of the same user on this machine publish through shared memory: by no port and no role."""
 
     enabled: bool = True
-    """They find the server in $HOLDFAST_RUNTIME_DIR, else /dev/shm."""
+    """Accept local producers through shared memory, in $HOLDFAST_RUNTIME_DIR or else /dev/shm."""
     queue_bytes: int = 16 << 20
-    """The size of each topic's queue; a message may have half of it."""
+    """Size of each topic's queue; a message may have half of it."""
     topics: int = 256
-    """Topics that may have a queue at once."""
+    """Topics with a queue at once."""
 
 
 @dataclass(frozen=True)
@@ -262,19 +261,19 @@ class Flight:
     """Reads of whole topics over the network (Arrow Flight), in a process that is started for the first."""
 
     enabled: bool = True
-    """HTTP tells who may consume where it listens. It needs pyarrow, which `holdfast[spark]` brings."""
+    """Serve reads by Arrow Flight; clients learn its address over HTTP. Needs pyarrow (`holdfast[spark]`)."""
     host: str = ""
-    """The name or address by which clients find it. Empty: that by which they came over HTTP."""
+    """Name or address for clients. Empty: the one that the client used for HTTP."""
     port: int = 0
-    """Beside `listen.http_port`, and as open as that. 0: any free one."""
+    """Port beside `listen.http_port`, on the same address. 0: any free port."""
     tls_port: int = 0
-    """Beside `listen.https_port`."""
+    """Port beside `listen.https_port`. 0: any free port."""
     reads: int = 16
-    """Reads under way; more are told to come again."""
+    """Reads in progress; further ones are told to retry."""
     idle_s: float = 300.0
-    """The process ends when nobody has read for so long; the next read starts it again."""
+    """Idle time after which the Flight process stops; the next read starts it again."""
     memory_bytes: int = 4 << 30
-    """It is not given more."""
+    """Memory limit of the Flight process."""
 
 
 @dataclass(frozen=True)
@@ -282,9 +281,9 @@ class Logs:
     """What the server says of itself, on the standard error stream."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important that is written."""
+    """The lowest level that is written."""
     format: Literal["text", "json"] = "text"
-    """For people, or one JSON object a line."""
+    """`text`, or `json`: one object per line."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +291,7 @@ class ServedBroker(BrokerOptions):
     """The broker itself."""
 
     require_namespaces: bool = True
-    """Topics can be made only in namespaces that were made before: Pulsar's clients expect that."""
+    """Create topics only in existing namespaces, as Pulsar's clients expect."""
 
 
 @dataclass(frozen=True)
