@@ -444,6 +444,16 @@ ROWS = (
     ),
     Row(
         "limits",
+        "versions of a topic's table have no end, or the largest counts for the last",
+        ("endless_versions", "largest_version"),
+        LIMITS,
+        (
+            f"{LIMITS}::test_a_number_without_an_end_is_noticed",
+            "tests/unit/ledger/test_limits.py::test_versions_of_a_topics_table_come_round",
+        ),
+    ),
+    Row(
+        "limits",
         "an epoch of 64 bits, a time beyond all years, a digit more in a name",
         ("narrow_epoch", "any_date", "test_runs_ordered_by_name_are_noticed"),
         LIMITS,

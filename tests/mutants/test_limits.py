@@ -18,7 +18,7 @@ from holdfast._core import encode_deliveries
 from holdfast.broker import consumer, dispatch_types, log_time
 from holdfast.broker.events import consumer_join, producer_open, subscription_create, topic_create
 from holdfast.broker.options import BrokerOptions
-from holdfast.ledger import ids
+from holdfast.ledger import ids, publication
 from holdfast.ledger.acks import AckState
 from holdfast.pipeline import archived
 from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
@@ -69,6 +69,16 @@ def unlooked_options(patch: Patch) -> None:
     patch.setattr(BrokerOptions, "require_sound", lambda self: None)
 
 
+def endless_versions(patch: Patch) -> None:
+    """The version of a topic's table has no end: its file and its view have 64 bits."""
+    patch.setattr(publication, "next_version", lambda version: version + 1)
+
+
+def largest_version(patch: Patch) -> None:
+    """After a restart the largest version counts for the last one, also where they have come round."""
+    patch.setattr(publication, "later_version", max)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], Callable[[Path], None]]] = [
     (endless_ids, checks.the_last_ids),
     (narrow_acks, checks.the_last_positions_of_a_topic),
@@ -76,6 +86,8 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[Path], None]]] = [
     (any_delay, lambda path: checks.a_delay_that_cannot_be_counted_is_misuse(path, -1.0)),
     (any_delay, lambda path: checks.a_delay_that_cannot_be_counted_is_misuse(path, 1.9e10)),
     (any_option, lambda _: checks.an_option_beyond_its_range_is_misuse("retention_s", 1e12)),
+    (endless_versions, checks.versions_of_a_table_come_round),
+    (largest_version, checks.versions_of_a_table_come_round),
     (unlooked_options, checks.a_broker_is_not_opened_with_options_beyond_their_range),
 ]
 

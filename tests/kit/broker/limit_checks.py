@@ -6,12 +6,21 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast import HoldfastError, Misuse, Terminated
+from holdfast import HoldfastError, Misuse, Terminated, _core
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.log_time import LAST_NS, SECOND, LogClock
 from holdfast.ledger.ids import NUMBER_MAX, MessageId
+from holdfast.ledger.publication import (
+    VERSION_MAX,
+    TopicFiles,
+    directory_incarnation,
+    read_table,
+    table_path,
+    view_path,
+)
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.old import Age
 
@@ -139,3 +148,39 @@ def a_broker_is_not_opened_with_options_beyond_their_range(path: Path) -> None:
     with pytest.raises(Misuse, match="the option retention_s is"):
         asyncio.run(opened())
     assert not path.exists()
+
+
+def versions_of_a_table_come_round(path: Path) -> None:
+    """Also over a restart, and if only the view knows the last one. Readers see each table."""
+    name = "persistent://public/default/orders"
+
+    def age(version: int, seen: int) -> None:
+        """Begin at this version of the table; the view has another one if a kill came between them."""
+        table = msgspec.structs.replace(read_table(path, name), version=version)
+        (path / table_path(name)).write_bytes(_core.seal_block(6, version, 0, msgspec.msgpack.encode(table)))
+        broker_id = directory_incarnation(path)
+        view = _core.TopicView(str(path / view_path(table.topic)), table.topic, broker_id)
+        view.publish(table.incarnation, 0, 1, seen, "live")
+
+    async def roll(broker: Broker) -> None:
+        async with broker.producer("orders") as producer:
+            files = TopicFiles(path, name) if versions else None
+            for _ in range(3):
+                await producer.send(b"x")
+                await broker.admin.roll("orders")
+                versions.append(read_table(path, name).version)
+                if files is not None:
+                    assert sum(map(len, files.runs(*files.plan()))) == len(versions)
+
+    versions: list[int] = []
+    on_broker(path, roll, **SMALL)
+    assert versions == [1, 2, 3]
+    age(VERSION_MAX - 2, VERSION_MAX - 2)
+    on_broker(path, roll, **SMALL)
+    assert versions[3:] == [VERSION_MAX, 1, 2]
+    (path / table_path(name)).unlink()
+    on_broker(path, roll, **SMALL)
+    assert versions[6] == 4
+    age(1, VERSION_MAX)
+    on_broker(path, roll, **SMALL)
+    assert versions[9] == 3, "version 1 is that of another table"

@@ -7,11 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast import Corrupt, HoldfastError, _core
-from holdfast._core import seal_block
 from holdfast.broker import Broker
 from holdfast.group import Position, SystemDisk
 from holdfast.ledger import snapshot
@@ -28,16 +26,10 @@ from holdfast.ledger.layout import (
     read_file_header,
     snapshot_path,
 )
-from holdfast.ledger.publication import (
-    VERSION_MAX,
-    TopicFiles,
-    directory_incarnation,
-    read_table,
-    table_path,
-    view_path,
-)
+from holdfast.ledger.publication import view_path
 from holdfast.ledger.repair import Rewriter
 from tests.kit.broker.brokers import on_broker
+from tests.kit.broker.limit_checks import versions_of_a_table_come_round
 from tests.kit.broker.old import INCARNATION, Age
 from tests.kit.ledger.entry_bytes import ledger
 
@@ -128,36 +120,7 @@ def test_a_snapshot_of_the_last_numbers(tmp_path: Path) -> None:
 
 
 def test_versions_of_a_topics_table_come_round(tmp_path: Path) -> None:
-    """Also over a restart, and if only the view knows the last one. Readers see each table."""
-    name = "persistent://public/default/orders"
-
-    def age(version: int) -> None:
-        """Begin at this version: of the table, and of the view."""
-        table = msgspec.structs.replace(read_table(tmp_path, name), version=version)
-        (tmp_path / table_path(name)).write_bytes(seal_block(6, version, 0, msgspec.msgpack.encode(table)))
-        broker_id = directory_incarnation(tmp_path)
-        view = _core.TopicView(str(tmp_path / view_path(table.topic)), table.topic, broker_id)
-        view.publish(table.incarnation, 0, 1, version, "live")
-
-    async def roll(broker: Broker) -> None:
-        async with broker.producer("orders") as producer:
-            files = TopicFiles(tmp_path, name) if versions else None
-            for _ in range(3):
-                await producer.send(b"x")
-                await broker.admin.roll("orders")
-                versions.append(read_table(tmp_path, name).version)
-                if files is not None:
-                    assert sum(map(len, files.runs(*files.plan()))) == len(versions)
-
-    versions: list[int] = []
-    on_broker(tmp_path, roll, sync="os")
-    assert versions == [1, 2, 3]
-    age(VERSION_MAX - 2)
-    on_broker(tmp_path, roll, sync="os")
-    assert versions[3:] == [VERSION_MAX, 1, 2]
-    (tmp_path / table_path(name)).unlink()
-    on_broker(tmp_path, roll, sync="os")
-    assert versions[6] == 4
+    versions_of_a_table_come_round(tmp_path)
 
 
 def test_the_last_offset_of_a_file(tmp_path: Path) -> None:
