@@ -9,6 +9,9 @@ from typing import Any
 
 from holdfast.errors import Misuse
 
+LONGEST_S = 1e9
+"""A wait without end, where seconds are added to a clock."""
+
 
 def checked_timeout(seconds: Any) -> float | None:
     """Return the seconds of a timeout; None if it has no end.
@@ -33,6 +36,16 @@ def checked_timeout(seconds: Any) -> float | None:
     if refused:
         raise Misuse(f"timeout must be None or at least 0 seconds, not {value}")
     return None if value == math.inf else value
+
+
+def checked_patience(seconds: Any) -> float:
+    """Return the seconds of a timeout that is added to a clock; 31 years if it has no end.
+
+    Raises:
+        TypeError, Misuse: as `checked_timeout`.
+    """
+    found = checked_timeout(seconds)
+    return LONGEST_S if found is None else min(found, LONGEST_S)
 
 
 def checked_whole(name: str, value: Any, words: str = "") -> int:

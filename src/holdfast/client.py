@@ -13,12 +13,13 @@ import ssl
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from holdfast import _core
+from holdfast.arguments import checked_patience, require_text
 from holdfast.broker.events.stage_append import stage_digest
 from holdfast.broker.names import topic_name
 from holdfast.broker.stage import StageReceipt
@@ -49,8 +50,8 @@ class Progress:
     """The oldest that the topic has."""
     visible: int
     """Behind the newest that may be read."""
-    log_time: int = 0
-    """The broker's log time as it answered, in ns; 0: an older broker, which does not tell it."""
+    log_time: int = field(default=0, compare=False)
+    """The broker's log time as it answered, in ns, not compared; 0: an older broker does not tell it."""
 
 
 class Client:
@@ -101,7 +102,7 @@ class Client:
         self._tls = (tls or ssl.create_default_context()) if secure else None
         self.url = url
         self._token = token
-        self._timeout = timeout
+        self._timeout = checked_patience(timeout)
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._link: Link | None = None
@@ -155,6 +156,7 @@ class Client:
 
     def sink_commit_at(self, key: str, batch: int, receipts: Sequence[StageReceipt]) -> tuple[bool, int]:
         """The same, and the newest batch that the sink has published."""
+        require_text("key", key)
         command = pb.CommandSinkCommit(key=key, batch=_counted(batch, "batch"))
         for receipt in receipts:
             for stage, topic, count, digest in receipt.encode():
@@ -178,6 +180,8 @@ class Client:
         Raises:
             NotFound: there is no such topic or subscription, or the topic is another one by now.
         """
+        require_text("topic", topic)
+        require_text("subscription", subscription)
         command = pb.CommandProgress(
             topic=topic,
             subscription=subscription,
@@ -199,6 +203,8 @@ class Client:
             CursorModifying: the subscription was reset since `reset_number` was seen; nothing was changed.
             NotFound: there is no such topic or subscription, or the topic is another one by now.
         """
+        require_text("topic", topic)
+        require_text("subscription", subscription)
         command = pb.CommandProgressAdvance(
             topic=topic,
             subscription=subscription,

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast import _core, errors
+from holdfast.arguments import checked_patience, checked_timeout, require_text
 from holdfast.errors import (
     Closed,
     Corrupt,
@@ -89,7 +90,8 @@ class Producer:
             Terminated, Busy, Misuse, NoSpace: why the broker refuses.
             Timeout: the broker does not answer.
         """
-        deadline = time.monotonic() + timeout
+        require_text("topic", topic)
+        deadline = time.monotonic() + checked_patience(timeout)
         self.topic = topic
         self._pid = os.getpid()
         self._put_end = 0
@@ -321,8 +323,7 @@ class Producer:
 
     def wait(self, place: int, timeout: float | None = None) -> None:
         """Wait until everything up to a place that `put` told is durable. Raises as `flush`."""
-        if timeout is not None and timeout < 0:
-            raise Misuse("timeout must be None or at least 0 seconds")
+        timeout = checked_timeout(timeout)
         self._require_open()
         deadline = None if timeout is None else time.monotonic() + timeout
         try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import Client, Producer
 from holdfast.broker import Broker, acking
 from holdfast.broker import stage as stage_module
 from holdfast.broker.engine import Engine
@@ -97,6 +98,31 @@ def test_names_that_are_no_text(tmp_path: Path, name: Any, words: str) -> None:
             await broker.sink_commit(name, 1, [])
 
     on_broker(tmp_path, work)
+
+
+@pytest.mark.parametrize("text", [3, None, HALF], ids=["number", "none", "half"])
+def test_texts_of_clients_that_are_none(text: Any) -> None:
+    """They are judged before anything is connected to; a topic named 3 was made for the number."""
+    words = "key|topic|subscription"
+    with Client("holdfast://127.0.0.1:1") as client:
+        for call in (
+            partial(client.progress, text, "s"),
+            partial(client.progress, "t", text),
+            partial(client.advance, text, "s", 0, 0),
+            partial(client.advance, "t", text, 0, 0),
+            partial(client.sink_commit, text, 1, []),
+        ):
+            with pytest.raises(Misuse, match=rf"^({words}) .*(must be text|half of a surrogate pair)"):
+                call()
+    with pytest.raises(Misuse, match=r"^topic .*(must be text|half of a surrogate pair)"):
+        Producer(text)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_timeouts_of_clients_that_are_none(timeout: float) -> None:
+    for make in (Client, Producer):
+        with pytest.raises(Misuse, match="timeout must be None or at least 0 seconds, not "):
+            make("holdfast://127.0.0.1:1", timeout=timeout)
 
 
 async def append_again(broker: Broker) -> None:
