@@ -98,7 +98,7 @@ def test_a_write_that_is_made_again(spark: SparkSession, server: Served) -> None
         write(rows, server, topic="again", sinkName="day", batchId=5)
     assert len(values(server, "again")) == 10
     write(rows, server, topic="again", sinkName="day", batchId=6)
-    with pytest.raises(Exception, match=r"batch/day has published batch 6 already, and this is batch 5"):
+    with pytest.raises(Exception, match=r"batch/day has already published batch 6; this is batch 5"):
         write(rows, server, topic="again", sinkName="day", batchId=5)
     assert len(values(server, "again")) == 20
     write(rows, server, topic="again")
@@ -136,7 +136,7 @@ def test_an_old_checkpoint_is_noticed(spark: SparkSession, server: Served, tmp_p
         (folder / name).write_text(f"c{name}")
     stream(lines(spark, folder), server, checkpoint, topic="stream")
     assert sorted(values(server, "stream")) == ["a", "b", "c1", "c2"]
-    with pytest.raises(Exception, match=r"has published batch 2 already, and this is batch 1"):
+    with pytest.raises(Exception, match=r"has already published batch 2; this is batch 1"):
         stream(lines(spark, folder), server, tmp_path / "old", topic="stream")
     assert len(values(server, "stream")) == 4
     stream(lines(spark, folder), server, tmp_path / "other", topic="stream")

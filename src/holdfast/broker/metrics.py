@@ -89,7 +89,7 @@ HELP = {
     "holdfast_disk_free_bytes": ("gauge", "What the file system has left."),
     "holdfast_log_time_ahead_seconds": (
         "gauge",
-        "How far log time is ahead of the clock: so long ages stand still.",
+        "Seconds by which log time is ahead of the clock; ages do not advance meanwhile.",
     ),
     "holdfast_publishes_refused_total": ("counter", "Publishes that were refused because the disk is full."),
     "holdfast_ingest_queues": ("gauge", "Topics that have an ingest queue."),

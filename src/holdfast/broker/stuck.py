@@ -71,11 +71,13 @@ def _reason(look: Look) -> tuple[str, str]:
     if look.damaged:
         return Reason.READ_FAILED, f"what comes next is damaged: {look.damaged}"
     if not served:
-        return Reason.NO_CONSUMERS, f"{look.backlog} entries, and nobody to give them to"
+        return Reason.NO_CONSUMERS, f"{look.backlog} entries, and no consumer"
     if look.unread == 0 and look.reading is None:
         holders = _holders(look.consumers)
         if look.delayed:
-            text = f"{look.delayed} entries come again, the first in {look.delayed_s:.1f} s; {holders}"
+            text = (
+                f"{look.delayed} entries wait for redelivery, the first in {look.delayed_s:.1f} s; {holders}"
+            )
             return Reason.DELAYED, text
         return Reason.ALL_PENDING, f"all was delivered and is not acknowledged: {holders}"
     if not willing:
@@ -100,7 +102,7 @@ def _names(consumers: Sequence[ConsumerStats]) -> str:
 def _holders(consumers: Sequence[ConsumerStats]) -> str:
     holding = [each for each in consumers if each.pending_entries]
     if not holding:
-        return "nobody holds anything"
+        return "no consumer holds messages"
     holding.sort(key=lambda each: -each.pending_entries)
     shown = ", ".join(f"{each.name} holds {each.pending_entries}" for each in holding[:5])
     oldest = max(each.oldest_pending_s for each in holding)

@@ -164,7 +164,7 @@ def verdict(
         plural(len(segments.living(seen)), "living process"),
     ]
     if not segments.living(seen):
-        parts[1] = "nobody attached"
+        parts[1] = "no process attached"
     outcomes = [each.outcome for each in left]
     counts = Recovered(outcomes.count("skip"), outcomes.count("hand_on"), outcomes.count("release"))
     parts.append(f"to recover: {recovered_words(counts)}" if left else "nothing to recover")

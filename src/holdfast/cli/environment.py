@@ -65,7 +65,7 @@ def processors() -> Check:
     usable = len(os.sched_getaffinity(0))
     words = f"{usable} of {os.cpu_count()} usable"
     return (
-        Check("CPUs", "note", f"{words}; with one, nobody can spin")
+        Check("CPUs", "note", f"{words}; with one, spinning does not help")
         if usable == 1
         else Check("CPUs", "ok", words)
     )
@@ -122,7 +122,7 @@ def space(directory: str) -> Iterator[Check]:
             "space", "warn", f"{words}; in a container ask for more, as with docker run --shm-size=1g"
         )
     elif free <= SMALL:
-        yield Check("space", "warn", f"{words}: little is left; remove queues that nobody uses")
+        yield Check("space", "warn", f"{words}: little is left; remove unused queues")
     else:
         yield Check("space", "ok", words)
 

@@ -316,7 +316,7 @@ def rm(options: argparse.Namespace) -> int:
             pids = ", ".join(f"{each['pid']} ({process_name(each['pid'])})" for each in living)
             raise Misuse(
                 f"queue {name} is in use by pid {pids}; end these processes first, or remove it all the same "
-                f"with --force: they will keep a queue that nobody else can find"
+                f"with --force: they keep a queue that no other process can open"
             )
         Queue.unlink(name, directory=options.directory)
         if not options.json:

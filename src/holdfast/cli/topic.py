@@ -80,12 +80,17 @@ def add(nouns: Subparsers) -> None:
 
 
 POLICIES: dict[str, tuple[str, Any, str, str]] = {
-    "retention_bytes": ("--retention-size", size, "SIZE", "keep so much of what all have acknowledged"),
-    "retention_s": ("--retention-time", span, "SPAN", "keep it so long, such as 7d"),
-    "ttl_s": ("--ttl", span, "SPAN", "what is older counts as acknowledged"),
-    "roll_bytes": ("--roll-size", size, "SIZE", "a ledger is sealed when it is so large"),
-    "roll_entries": ("--roll-entries", count, "N", "or has so many entries"),
-    "roll_age_s": ("--roll-age", span, "SPAN", "or is so old"),
+    "retention_bytes": ("--retention-size", size, "SIZE", "bytes kept of acknowledged entries"),
+    "retention_s": (
+        "--retention-time",
+        span,
+        "SPAN",
+        "time for which acknowledged entries are kept, such as 7d",
+    ),
+    "ttl_s": ("--ttl", span, "SPAN", "age at which entries count as acknowledged"),
+    "roll_bytes": ("--roll-size", size, "SIZE", "size at which a ledger is sealed"),
+    "roll_entries": ("--roll-entries", count, "N", "number of entries at which a ledger is sealed"),
+    "roll_age_s": ("--roll-age", span, "SPAN", "age at which a ledger is sealed"),
 }
 """The policy, and the option for it."""
 

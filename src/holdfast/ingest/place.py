@@ -186,7 +186,7 @@ class Announcement:
             raise Denied(f"{self.path} cannot be made: {error.strerror}") from error
         try:
             if os.fstat(fd).st_uid != os.geteuid():
-                raise Denied(f"{self.path} belongs to somebody else; set $HOLDFAST_RUNTIME_DIR")
+                raise Denied(f"{self.path} belongs to another user; set $HOLDFAST_RUNTIME_DIR")
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
         except BlockingIOError:
             os.close(fd)

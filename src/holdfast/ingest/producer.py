@@ -168,7 +168,7 @@ class Producer:
                 )
             self._account = account
             return
-        raise Timeout(f"the queue of {topic} is taken away again and again; is somebody deleting the topic?")
+        raise Timeout(f"the queue of {topic} is removed again and again; is a program deleting the topic?")
 
     def _ask(self, topic: str, deadline: float) -> dict[str, Any]:
         token = secrets.token_hex(8)

@@ -305,7 +305,9 @@ class ArchiveDirectory:
         try:
             (self._runs / _name(run.number)).hardlink_to(new)
         except FileExistsError:
-            raise Exists(f"{self.path} has a run {run.number} already: somebody else is at it") from None
+            raise Exists(
+                f"{self.path} has a run {run.number} already: another process is writing to the archive"
+            ) from None
         finally:
             new.unlink()
         _sync(self._runs)

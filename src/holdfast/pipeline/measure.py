@@ -290,10 +290,7 @@ def require_figures(to: str | Path) -> None:
         if each.name == "_temporary":
             continue  # of Spark's own, killed while it wrote here
         if each.is_dir() or not each.name.lstrip("._").startswith(("part-", "SUCCESS")):
-            raise Misuse(
-                f"{there} holds {each.name}, which is none of the figures that are replaced here; "
-                "name a new directory"
-            )
+            raise Misuse(f"{there} holds {each.name}, which is not a file of figures; name a new directory")
 
 
 def require_stream(to: str | Path) -> None:

@@ -224,18 +224,21 @@ OPTIONS: list[Option] = [
     Option("publishedBefore", time_us, None, "... and only those whose publishTime is before this time."),
     Option("keys", keys, None, 'Only messages with one of these keys: ["smith", "jones"].'),
     Option(
-        "failOnDataLoss", flag, "true", "Entries that were trimmed before they were read: fail, or go on."
+        "failOnDataLoss",
+        flag,
+        "true",
+        "Fail if entries were trimmed before they were read; otherwise continue.",
     ),
-    Option("maxOffsetsPerTrigger", count, None, "At most so many entries in one batch of a stream."),
+    Option("maxOffsetsPerTrigger", count, None, "Most entries in one batch of a stream."),
     Option(
         "maxBytesPerTrigger",
         size,
         None,
-        "At most about so many bytes in one batch of a stream; an entry of each topic at least.",
+        "Approximate limit of bytes in one batch of a stream; at least one entry per topic.",
     ),
-    Option("minOffsetsPerTrigger", count, None, "No batch before so many entries wait ..."),
-    Option("maxTriggerDelay", duration_s, "15m", "... or this time is over."),
-    Option("minPartitions", count, None, "At least so many tasks; default: as many as run at once."),
+    Option("minOffsetsPerTrigger", count, None, "Entries that must wait before a batch starts ..."),
+    Option("maxTriggerDelay", duration_s, "15m", "... unless this time has passed."),
+    Option("minPartitions", count, None, "Fewest tasks; default: as many as run at once."),
     Option(
         "includeHeaders", flag, "false", "Also the column encryption: the metadata of encrypted messages."
     ),
@@ -243,58 +246,68 @@ OPTIONS: list[Option] = [
         "valueFormat",
         one_of("bytes", "json"),
         None,
-        "json: the value is decoded by its type: valueSchema, or a schema of yours.",
+        "json: decode the value by valueSchema, or by the reader's schema.",
     ),
     Option(
         "valueSchema",
         text,
         None,
-        "Without a schema of yours, the value's type, as DDL: id BIGINT, name STRING.",
+        "Type of the value as DDL, if the reader has no schema: id BIGINT, name STRING.",
     ),
     Option(
         "mode",
         one_of("failfast", "permissive"),
         "failfast",
-        "A damaged block: fail and name it, or leave it out and count it.",
+        "On a damaged block: fail and name it, or skip and count it.",
     ),
     Option(
         "predefinedSubscription",
         text,
         None,
-        "Begin where this subscription is, obey its resets, and move it behind what is done.",
+        "Start at the cursor of this subscription, follow its resets, and advance it after each batch.",
     ),
 ]
 
 
 SINK: tuple[Side, ...] = ("sink",)
 OPTIONS += [
-    Option("tlsTrustCertsFilePath", text, None, "Certificates to trust, instead of the system's.", BOTH),
     Option(
-        "tlsCertificateFilePath", text, None, "A certificate to show, for brokers that ask for one ...", BOTH
+        "tlsTrustCertsFilePath", text, None, "File of trusted certificates (default: the system's).", BOTH
+    ),
+    Option(
+        "tlsCertificateFilePath",
+        text,
+        None,
+        "The client's certificate, for brokers that require one ...",
+        BOTH,
     ),
     Option("tlsKeyFilePath", text, None, "... and its key, if it is not in the same file.", BOTH),
     Option(
-        "checkpointLocation", text, None, "Spark's own: what a stream has done. Its id is in there.", SINK
+        "checkpointLocation", text, None, "Spark's option: directory of the stream's progress and id.", SINK
     ),
-    Option("queryName", text, None, "Spark's own: what a stream is called.", SINK),
+    Option("queryName", text, None, "Spark's option: name of the stream.", SINK),
     Option(
         "sinkName",
         text,
         None,
-        "In a stream's key and the producers' names; with batchId the key of a batch write.",
+        "Part of a stream's key and of producer names; with batchId, the key of a batch write.",
         SINK,
     ),
     Option(
         "batchId",
         number,
         None,
-        "With sinkName: this write is published once, however often it is made.",
+        "With sinkName: publish this write once, however often it is repeated.",
         SINK,
     ),
     Option(
-        "messagesPerEntry", count, "1", "Rows with nothing but a value share an entry, so many at most.", SINK
+        "messagesPerEntry",
+        count,
+        "1",
+        "Most rows in one entry; only rows with a value and nothing else share one.",
+        SINK,
     ),
-    Option("timeout", duration_s, "60s", "A broker that is away is asked again for so long.", BOTH),
+    Option("timeout", duration_s, "60s", "Time for which an unreachable broker is retried.", BOTH),
 ]
 
 

@@ -229,9 +229,9 @@ def _begin(there: ArchiveDirectory, plan: Plan, broker: Address) -> int:
         new, reached = client.sink_commit_at(f"batch/{plan.sink}", 0, [])
     if new and begun.exists():
         raise Misuse(
-            f"the replay {plan.id} has begun, and {broker.url} has nothing of it: this is another broker, or "
-            "you are somebody else there, or it was restored or has forgotten. Go on where it began, or "
-            "choose another name (--id)"
+            f"no record of the replay {plan.id} at {broker.url}: another broker, a different role, a "
+            "restored backup, or an expired record. Continue at the broker where the replay began, "
+            "or choose another name (--id)"
         )
     if not begun.exists():
         _write(begun, b"")

@@ -185,9 +185,9 @@ class _Sink:
                 published, reached = client.sink_commit_at(key, batch, receipts)
             if reached > batch:
                 raise Misuse(
-                    f"sink {key} has published batch {reached} already, and this is batch {batch}: nobody "
-                    "can say whether its rows are there. Was an old checkpoint brought back, or batches "
-                    "numbered anew? To publish the rows as new ones, give another sinkName"
+                    f"sink {key} has already published batch {reached}; this is batch {batch}, and whether "
+                    "its rows were published is unknown. Was an old checkpoint restored, or were batches "
+                    "renumbered? To publish the rows as new ones, choose another sinkName"
                 )
             if not published:
                 log.warning(

@@ -279,7 +279,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _is_chosen(self, name: str) -> bool:
         if not self._selection.matches(name):
-            log.warning("%s is none of this query's topics any more, and is not read on", name)
+            log.warning("%s is no longer a topic of this query; reading it stops", name)
             return False
         return True
 

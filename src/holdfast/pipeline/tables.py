@@ -87,7 +87,7 @@ def with_comment(ddl: str, comment: str) -> str:
 
 
 NO_OPTIONS = (
-    "; of a table with columns of its own Spark tells the options to nobody: make it without columns, CREATE "
+    "; Spark does not pass on the options of a table with its own columns: create it without columns, CREATE "
     "TABLE t USING holdfast OPTIONS (…), or give the options in the query: SELECT … FROM t WITH (topic = '…')"
 )
 """Where none was given at all."""

@@ -418,7 +418,7 @@ def _authentication_conflicts(authentication: Authentication) -> list[tuple[str,
     given = {"token": keys, "basic": ["users_file"] if authentication.basic.users_file else []}
     for method, named in given.items():
         if named and method not in authentication.methods:  # whoever set it did not want everybody to come in
-            words = f"nobody is asked for it: authentication.methods does not name {method}"
+            words = f"it has no effect: authentication.methods does not name {method}"
             found.append((f"authentication.{method}.{named[0]}", words))
     if len(set(authentication.methods)) < len(authentication.methods):
         found.append(("authentication.methods", "each method once"))

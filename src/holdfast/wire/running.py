@@ -153,7 +153,7 @@ class _Running:
             )
             await ingest.start()
         except (HoldfastError, OSError) as error:
-            log.warning("nobody can publish through shared memory", why=error)
+            log.warning("local publishing through shared memory is off", why=error)
             return
         parts.push_async_callback(ingest.stop)
 
@@ -188,7 +188,7 @@ class _Running:
         if files < config.limits.connections + 1024:
             log.warning("few open files are allowed", limit=files, connections=config.limits.connections)
         if config.authorization.grants and not config.authorization.enabled:
-            log.warning("nobody goes by the grants", key="authorization.enabled")
+            log.warning("grants have no effect", key="authorization.enabled")
         for key, path in _credential_files(settings):
             with contextlib.suppress(OSError):
                 if path.stat().st_mode & 0o007:

@@ -146,7 +146,7 @@ class Segment:
         await self._halt()
         with contextlib.suppress(HoldfastError):
             if (self.closing or self.withdraw()) and self._unused():
-                await self.end(Closed("the broker has stopped, and nobody used the queue; open it again"))
+                await self.end(Closed("the broker stopped while the queue was unused; open it again"))
                 return
         self.leave()
         with contextlib.suppress(HoldfastError):  # it has ended: so has the session
@@ -249,7 +249,7 @@ class Segment:
                 await self._store(list(messages), messages.tobytes())
         except Closed as error:
             if self._broker.engine.ended is None:
-                told = Closed(f"nobody used the ingest queue of {self.topic.name}; open it again")
+                told = Closed(f"no producer used the ingest queue of {self.topic.name}; open it again")
                 await self._ingest.ended(self, told if self.closing else error)
         except HoldfastError as error:
             if self._broker.engine.ended is not None:
@@ -331,7 +331,9 @@ class Segment:
         confirm it, too."""
         where = f"position {position} of the ingest queue of {self.topic.name}"
         if position <= self._taken:
-            return Corrupt(f"{where} came back: somebody else reads it; what is not confirmed may be lost")
+            return Corrupt(
+                f"{where} was redelivered: another process reads the queue; unconfirmed messages may be lost"
+            )
         if len(entry) > self._largest:
             return Corrupt(f"{where}: an entry of {len(entry)} bytes; the largest is {self._largest}")
         try:

@@ -49,7 +49,7 @@ def load(context: ssl.SSLContext, config: Tls) -> None:
         ) from None
     except _Encrypted:
         raise BadConfiguration(
-            f"tls.key: {config.key} is encrypted, and nobody is there to give the password; store it without "
+            f"tls.key: {config.key} is encrypted, and the server has no password for it; store it without "
             "one, readable for the server alone"
         ) from None
     if config.ca is None:

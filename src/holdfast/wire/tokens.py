@@ -62,7 +62,7 @@ class TokenCheck:
         except jwt.ImmatureSignatureError:
             raise AuthenticationFailed("the token is not valid yet") from None
         except (jwt.InvalidAudienceError, jwt.MissingRequiredClaimError):
-            raise AuthenticationFailed("the token is meant for somebody else") from None
+            raise AuthenticationFailed("the token has another audience") from None
         except jwt.InvalidSignatureError:
             raise AuthenticationFailed("the token was signed with another key") from None
         except jwt.InvalidAlgorithmError:

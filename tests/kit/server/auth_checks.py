@@ -104,7 +104,7 @@ def audience_and_clocks() -> None:
     assert shown(strict, "token", token(aud="holdfast")).role == "billing"
     assert shown(strict, "token", token(aud=["x", "holdfast"], exp=time.time() - 30)).role == "billing"
     for audience in ({}, {"aud": "other"}):
-        assert why(strict, "token", token(**audience)) == "the token is meant for somebody else"
+        assert why(strict, "token", token(**audience)) == "the token has another audience"
     assert shown(TOKENS, "token", token(aud="whoever")).role == "billing"  # nobody asked for one
 
 

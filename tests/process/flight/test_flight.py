@@ -428,7 +428,7 @@ def test_a_read_that_nobody_wants_any_more_gives_its_place_back(server: Served) 
     assert all(next(each).num_rows for each in begun)
     client = flight.FlightClient(where(server)["url"])
     options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {ROOT}".encode())], timeout=20)
-    with pytest.raises(flight.FlightUnavailableError, match="3 reads are under way"):
+    with pytest.raises(flight.FlightUnavailableError, match="3 reads are in progress"):
         client.do_get(flight.Ticket(json.dumps(TICKET).encode()), options).read_all()
     for each in begun:
         each.close()  # type: ignore[attr-defined]
@@ -516,7 +516,7 @@ def test_the_broker_stays_small(tmp_path: Path) -> None:
         limits = Path(f"/proc/{pid}/limits").read_text()
         assert limits.split("Max data size")[1].split()[0] == str(4 << 30)
         until(lambda: gone(pid))
-        until(lambda: "nobody has read for long" in server.logs())
+        until(lambda: "no read for too long" in server.logs())
         assert place.topics() == []
         assert flight_pid(server) != pid
 

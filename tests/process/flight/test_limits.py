@@ -52,7 +52,7 @@ ROOT = token("root")
 @pytest.mark.parametrize("error", [MemoryError("x"), pa.lib.ArrowMemoryError("malloc of size 1000 failed")])
 def test_who_finds_no_room_comes_again(error: Exception) -> None:
     """It is not told that anything is damaged, and does not end."""
-    with pytest.raises(_Away, match="no room"), RemotePlace("http://nowhere").reached(), _told():
+    with pytest.raises(_Away, match="no memory"), RemotePlace("http://nowhere").reached(), _told():
         raise error
 
 
@@ -234,7 +234,7 @@ def test_more_questions_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatc
         for each in (running, *asking):
             each.start()
         until(lambda: len(link._waiting) == 3)
-        with pytest.raises(Closed, match="too many ask at once"):
+        with pytest.raises(Closed, match="too many requests at once"):
             link.ask(None, [])
         for number in (1, 2, 3):
             ours.sendall(frame(Told(number)))
@@ -250,7 +250,7 @@ def test_more_questions_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatc
 def test_places_are_counted_and_given_back(clock: Clock) -> None:
     places = Places(2, 300.0)
     with places.read(int), places.read(int):
-        with pytest.raises(TooManyConnections, match="2 reads are under way"), places.read(int):
+        with pytest.raises(TooManyConnections, match="2 reads are in progress"), places.read(int):
             raise AssertionError
         with places.call():
             clock.now += 1000.0
@@ -258,11 +258,11 @@ def test_places_are_counted_and_given_back(clock: Clock) -> None:
     clock.now += 299.0
     assert places.over() == ""
     clock.now += 2.0
-    assert places.over() == "nobody has read for long"
+    assert places.over() == "no read for too long"
     with contextlib.ExitStack() as many:
         for _ in range(counting.CALLS_MAX):
             many.enter_context(places.call())
-        with pytest.raises(TooManyConnections, match="64 questions"), places.call():
+        with pytest.raises(TooManyConnections, match="64 requests"), places.call():
             raise AssertionError
 
 
@@ -276,7 +276,7 @@ def test_when_nobody_takes_anything_and_others_wait(clock: Clock) -> None:
         clock.now += 301.0
         assert places.over() == ""  # nobody waits
         refuse()
-        assert places.over().startswith("whoever reads has taken nothing for long")
+        assert places.over().startswith("the reader has taken nothing for too long")
         taken[0] += 1
         assert places.over() == ""  # one of them gets on, though perhaps without rows
         clock.now += 301.0
@@ -317,7 +317,7 @@ def test_readers_that_stop_in_the_middle_do_not_keep_others_out(
     other = large(server).decoding(0, LARGE, wish)
     assert sum(batch.num_rows for batch in other.batches()) == LARGE
     until(lambda: gone(pid))
-    assert "whoever reads has taken nothing for long, and others wait" in server.logs()
+    assert "the reader has taken nothing for too long, and others wait" in server.logs()
     for batches, found in begun:
         assert len(found) < LARGE
         for batch in batches:

@@ -254,7 +254,7 @@ def test_another_user_holds_the_name_of_the_descriptor(data: Path, runtime_direc
     squatter = runtime_directory / f"holdfast.broker.{incarnation}"
     squatter.write_text("mine")
     os.chown(squatter, 12345, 12345)
-    with pytest.raises(holdfast.Denied, match="belongs to somebody else"), serving(data):
+    with pytest.raises(holdfast.Denied, match="belongs to another user"), serving(data):
         pass
     squatter.unlink()
 

@@ -190,7 +190,7 @@ def test_without_that_wait_a_message_would_be_lost(data: Path, monkeypatch: pyte
         until(lambda: len(world.stored()) == 3)
         held.give_back()
         until(lambda: p._account.error is not None)
-        with pytest.raises(Corrupt, match="somebody else reads it"):
+        with pytest.raises(Corrupt, match="another process reads the queue"):
             p.put(b"5")
     reader.detach()
     p._leave()

@@ -179,7 +179,7 @@ def test_two_servers_for_one_runtime_directory(tmp_path: Path, runtime_directory
                 p.put(name.encode())
         shutil.copytree(tmp_path / "a", tmp_path / "copy", ignore=shutil.ignore_patterns("lock*"))
         with served(tmp_path / "copy") as copy:
-            until(lambda: "nobody can publish through shared memory" in copy.logs())
+            until(lambda: "local publishing through shared memory is off" in copy.logs())
             with holdfast.Producer("orders", data=tmp_path / "a") as p:
                 p.put(b"not to the copy")
             assert copy.end() == 0

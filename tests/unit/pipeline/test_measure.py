@@ -106,7 +106,7 @@ def test_nothing_else_is_replaced(tmp_path: Path, what: str) -> None:
     (tmp_path / "_temporary").mkdir()
     require_figures(tmp_path)
     (tmp_path / what).mkdir()
-    with pytest.raises(Misuse, match=f"holds {what}, which is none of the figures"):
+    with pytest.raises(Misuse, match=f"holds {what}, which is not a file of figures"):
         require_figures(tmp_path)
     with pytest.raises(Misuse, match="is a file"):
         require_figures(tmp_path / "_SUCCESS")

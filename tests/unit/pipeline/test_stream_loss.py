@@ -190,7 +190,7 @@ def test_a_topic_that_is_not_asked_for_any_more_is_no_loss(
     send(broker, 1)
     assert one.batch() == [2]
     assert list(one.offset) == [ORDERS]
-    assert "bills is none of this query's topics any more" in caplog.text
+    assert "bills is no longer a topic of this query" in caplog.text
 
 
 def test_what_a_subscription_says_may_be_shown_a_moment_later(

@@ -48,7 +48,9 @@ def test_without_any_option() -> None:
         lambda: source.streamReader(schema),
         lambda: source.writer(schema, False),
     ):
-        with pytest.raises(BadConfiguration, match=r"make it without columns, CREATE TABLE t USING holdfast"):
+        with pytest.raises(
+            BadConfiguration, match=r"create it without columns, CREATE TABLE t USING holdfast"
+        ):
             make()
 
 

@@ -145,11 +145,11 @@ MISTAKES = [
     ("[listen]\nhost = ''\n", "holdfast.toml:2: listen.host: which address? 127.0.0.1 is this machine alone"),
     (
         "[authentication.token]\nsecret_file = 'a'\n",
-        "holdfast.toml:2: authentication.token.secret_file: nobody is asked for it",
+        "holdfast.toml:2: authentication.token.secret_file: it has no effect",
     ),
     (
         "[authentication]\nmethods = []\nbasic.users_file = 'a'\n",
-        "holdfast.toml:3: authentication.basic.users_file: nobody is asked for it",
+        "holdfast.toml:3: authentication.basic.users_file: it has no effect",
     ),
     ("[authentication]\nmethods = ['basic']\n", "basic needs authentication.basic.users_file"),
     ("[authentication]\nmethods = ['tls']\n", "tls needs tls.ca: who vouches for the clients?"),

@@ -222,7 +222,7 @@ def test_too_many_requests_are_told_to_come_again(monkeypatch: pytest.MonkeyPatc
             gate.set()
             answers = await asyncio.gather(*tasks)
             refused = [each for each in answers if each.status == 503]
-            assert all("under way" in each.reason for each in refused)
+            assert all("in progress" in each.reason for each in refused)
             assert all(each.headers["Retry-After"] == "1" for each in refused)
             return Counter(each.status for each in answers)
 

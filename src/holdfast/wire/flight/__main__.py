@@ -25,7 +25,7 @@ log = Log("holdfast.flight")
 
 
 def main(descriptor: int) -> int:
-    """Serve until the server is gone, or nobody has read for long."""
+    """Serve until the server is gone, or no read for too long."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     link = Link(socket.socket(fileno=descriptor))
     setup = link.receive(Setup)

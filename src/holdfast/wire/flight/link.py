@@ -150,7 +150,7 @@ class Link:
         """
         with self._counting:
             if self._closed or len(self._waiting) >= ASKS_MAX:
-                raise Closed("too many ask at once, or the server ends; come again")
+                raise Closed("too many requests at once, or the server is stopping; retry later")
             self._number += 1
             number, future = self._number, Future[Told]()
             self._waiting[number] = future
@@ -158,7 +158,7 @@ class Link:
             self.send(Ask(number, header, topics))
             told = future.result(ANSWER_S)
         except (TimeoutError, OSError) as error:
-            raise Timeout("the server did not say who may read; come again") from error
+            raise Timeout("the server did not answer the authorization request; retry later") from error
         finally:
             self._waiting.pop(number, None)
         if told.trouble is not None:
@@ -180,7 +180,7 @@ class Link:
             if told is None:
                 self._closed = True
                 for future in list(self._waiting.values()):
-                    _give(future, error=Closed("the server ends; come again"))
+                    _give(future, error=Closed("the server is stopping; retry later"))
                 return "the server has gone"
             found = self._waiting.get(told.number)
             if found is not None:

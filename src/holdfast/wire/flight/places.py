@@ -51,12 +51,12 @@ class Places:
         now = time.monotonic()
         with self._counting:
             if not self._reads and not self._calls and now - self._last > self._idle_s:
-                return "nobody has read for long"
+                return "no read for too long"
             for each in self._reads:
                 each.look()
             waiting = len(self._reads) >= self._reads_max and now - self._refused < WAITING_S
             if waiting and now - max(each.since for each in self._reads) > self._idle_s:
-                return "whoever reads has taken nothing for long, and others wait"
+                return "the reader has taken nothing for too long, and others wait"
         return ""
 
     @contextlib.contextmanager
@@ -64,7 +64,9 @@ class Places:
         """Around a question. Raises TooManyConnections."""
         with self._counting:
             if self._calls >= CALLS_MAX:
-                raise TooManyConnections(f"{self._calls} questions are under way, no more may; come again")
+                raise TooManyConnections(
+                    f"{self._calls} requests are in progress, the most allowed; retry later"
+                )
             self._calls += 1
         try:
             yield
@@ -86,7 +88,9 @@ class Places:
         with self._counting:
             if len(self._reads) >= self._reads_max:
                 self._refused = time.monotonic()
-                raise TooManyConnections(f"{self._reads_max} reads are under way, no more may; come again")
+                raise TooManyConnections(
+                    f"{self._reads_max} reads are in progress, the most allowed; retry later"
+                )
             read = _Read(progress)
             self._reads.add(read)
         try:

@@ -76,10 +76,10 @@ class FlightProcess:
                 await asyncio.shield(started)
             except asyncio.CancelledError:
                 if started.cancelled():
-                    raise Closed("the server, or its Flight process, is ended; come again") from None
+                    raise Closed("the server or its Flight process is stopping; retry later") from None
                 raise
         if self._ready is None:
-            raise Closed("Flight has died; come again")
+            raise Closed("the Flight process died; retry later")
         found = self._ready.tls_port if tls else self._ready.port
         if found is None:
             raise Unsupported(
@@ -98,7 +98,7 @@ class FlightProcess:
     async def _start(self) -> None:
         now = asyncio.get_running_loop().time()
         if self._stopped:
-            raise Closed("the server ends; come again when it is back")
+            raise Closed("the server is stopping; retry when it has restarted")
         if self._failed is not None and now < self._failed[0] + AGAIN_S:
             raise self._failed[1]
         try:

@@ -310,7 +310,7 @@ def _told() -> Iterator[None]:
             logger.error("damage below what is visible", extra={"fields": {"why": str(error)}})
         raise kind(str(error), msgspec.json.encode(Trouble.of(error))) from error
     except MemoryError as error:  # what others have, or had; or what was asked for is more than there will be
-        words = f"Flight has no room for this now ({error}); come again, or set flight.memory_bytes higher"
+        words = f"Flight has no memory for this now ({error}); retry later, or set flight.memory_bytes higher"
         logger.warning("no room", extra={"fields": {"why": str(error)}})
         raise flight.FlightUnavailableError(words, msgspec.json.encode(Trouble("Closed", words))) from error
     except Exception as error:

@@ -332,7 +332,7 @@ class HttpServer:
             yield
             return
         if self._working >= self.options.requests_max:
-            raise Refusal(503, f"{self._working} requests are under way; come again", {"Retry-After": "1"})
+            raise Refusal(503, f"{self._working} requests are in progress; retry later", {"Retry-After": "1"})
         self._working += 1
         try:
             yield
@@ -358,7 +358,7 @@ class HttpServer:
         self._under_way += 1
         try:
             if self.stopping:
-                raise Refusal(503, "the server stops; come again", {"Retry-After": "1"})
+                raise Refusal(503, "the server is stopping; retry later", {"Retry-After": "1"})
             self._require_own_name(request)
             _require_same_site(request)
             async with asyncio.timeout(self.options.request_s):

@@ -20,7 +20,9 @@ NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"
 of_namespace = Routes("topics", NAMESPACE, "namespace")
 route = Routes("topics", NAMESPACE + "/{topic}", "topic")
 
-FORCE = Parameter("force", "boolean", "With all that is in it, and whoever is attached.", default=False)
+FORCE = Parameter(
+    "force", "boolean", "Even with messages, subscriptions and attached clients.", default=False
+)
 
 
 # -- which there are -----------------------------------------------------------------------------------
