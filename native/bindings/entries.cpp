@@ -100,6 +100,7 @@ void bind_entries(nb::module_& module) {
              nb::arg("label") = 0, nb::arg("unread") = false)
         .def("time", &time_of, nb::arg("ledger"), nb::arg("entry"), nb::arg("generation") = 0)
         .def("forget", &LedgerFiles::forget, nb::arg("ledger"))
+        .def("forget_all", &LedgerFiles::forget_all)
         .def("take_notes", &LedgerFiles::take_notes)
         .def_prop_ro("open_files", &LedgerFiles::open_files);
     module.def("parse_run", &run_of_bytes, nb::arg("ledger"), nb::arg("first_ordinal"),

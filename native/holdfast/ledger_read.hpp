@@ -119,6 +119,12 @@ class LedgerFiles {
         }
     }
 
+    void forget_all() {
+        const std::lock_guard lock(mutex_);
+        open_.clear();
+        recent_.clear();
+    }
+
     std::size_t open_files() {
         const std::lock_guard lock(mutex_);
         return open_.size();

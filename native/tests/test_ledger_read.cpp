@@ -115,6 +115,10 @@ static void test_large_entries() {
     write_file(path_of(1, "index"), "");
     files.forget(1);
     for (u64 entry = 0; entry < 6; ++entry) check_entries(read(files, 1, entry, 10, 100), ledger);
+    CHECK(files.open_files() == 1);
+    files.forget_all();
+    CHECK(files.open_files() == 0);
+    check_entries(read(files, 1, 0, 10, 100), ledger);  // it can be asked again
 }
 
 // Any bit of the index may be wrong (I71): the answer is the same, and a note is made where it took the longer way.

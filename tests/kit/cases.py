@@ -128,6 +128,20 @@ ROWS = (
     ),
     Row(
         "9",
+        "at a named step: frames have the wall clock, recovery stamps them anew, the clock is waited for",
+        ("wall clock", "redo now", "each time is another"),
+        "tests/kit/broker/clock_steps.py",
+        ("tests/mutants/test_clock.py::test_a_broken_broker_is_noticed_at_a_step",),
+    ),
+    Row(
+        "9",
+        "the age of an open message in parts is the driver's time, or stands still with an idle topic",
+        ("the_drivers_clock", "the_newest_entry_is_now"),
+        "tests/mutants/test_source.py",
+        ("tests/mutants/test_source.py::test_mutants_are_noticed",),
+    ),
+    Row(
+        "9",
         "log time that ran ahead is not told, not set back, or stays in the ledgers",
         ("doctor_without_a_clock", "repair_of_nothing", "ledgers_of_the_future"),
         "tests/mutants/test_repair_time.py",
@@ -315,10 +329,24 @@ ROWS = (
     ),
     Row(
         "cancelled",
-        "a cancelled `close()` keeps the directory locked",
+        "a cancelled `close()` is not done to its end",
         ("test_a_close_that_ends_with_its_caller_is_noticed",),
         "tests/unit/broker/test_opening.py",
         ("tests/unit/broker/test_opening.py::test_a_close_that_is_cancelled_goes_on",),
+    ),
+    Row(
+        "cancelled",
+        "a cancelled open keeps files, and a close whose loop ends keeps the directory locked",
+        ("answers_that_are_lost", "files_of_the_cancelled", "a_close_that_ends_with_its_loop"),
+        "tests/mutants/test_cancelled.py",
+        ("tests/mutants/test_cancelled.py::test_what_the_cancelled_leave_is_noticed",),
+    ),
+    Row(
+        "cancelled",
+        "a closed broker keeps its files until Python collects its objects",
+        ("a_writer_for_the_collector", "a_reader_for_the_collector"),
+        "tests/mutants/test_cancelled.py",
+        ("tests/mutants/test_cancelled.py::test_what_the_closed_leave_is_noticed",),
     ),
     Row(
         "cancelled",

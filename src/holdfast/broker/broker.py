@@ -58,6 +58,7 @@ from holdfast.group import (
     SystemDisk,
     SystemRandomness,
 )
+from holdfast.ledger.closing import Closing
 from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
 from holdfast.ledger.publication import Publications
 from holdfast.ledger.store import Recovered, Store, StoreOptions
@@ -174,7 +175,7 @@ class Broker:
         """What stands beside the broker, and has figures of its own for the page of metrics."""
         self._waiting: dict[int, asyncio.Future[ProducerReady]] = {}
         """Producers that wait for exclusive access, by session."""
-        self._closing: asyncio.Task[None] | None = None
+        self._closing = Closing("close")
 
     # -- its life --------------------------------------------------------------------------------------
 
@@ -239,24 +240,24 @@ class Broker:
 
     async def close(self) -> None:
         """Tell consumers and producers, write a snapshot, and let the directory go, also if cancelled."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close(), name="close")
-        await asyncio.shield(self._closing)
+        await self._closing(self._close)
 
     async def _close(self) -> None:
-        await self._housekeeping.stop()
-        reason = Closed("the broker was closed")
-        for topic in self.topics.values():
-            self._close_dispatchers(topic, reason)
-        with contextlib.suppress(HoldfastError, TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await self.engine.settle()
-                self.engine.refuse(reason)  # of other threads, too, which know nothing of this yet
-                await self.engine.settle()
-                await self.group.leave()
-        clean = self.engine.ended is None
-        self.engine.end(reason)
-        await self.store.close(clean=clean)
+        clean, reason = False, Closed("the broker was closed")
+        try:
+            await self._housekeeping.stop()
+            for topic in self.topics.values():
+                self._close_dispatchers(topic, reason)
+            with contextlib.suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self.engine.settle()
+                    self.engine.refuse(reason)  # of other threads, too, which know nothing of this yet
+                    await self.engine.settle()
+                    await self.group.leave()
+            clean = self.engine.ended is None
+        finally:  # also where the loop ends and cancels this
+            self.engine.end(reason)
+            await self.store.close(clean=clean)
         if clean:
             self._housekeeping.show_all("closed")
 

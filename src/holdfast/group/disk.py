@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import errno
 import fcntl
+import functools
 import os
 import sys
 import weakref
@@ -122,7 +124,9 @@ async def in_thread(
     A caller that is cancelled still waits for its end: a write that ran on after its file was closed would
     land in whatever file then has that descriptor. `undo` is for an answer that nobody takes any more.
     """
-    call = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    # No task: a loop that ends cancels all of them, and the answer would be lost.
+    work = functools.partial(contextvars.copy_context().run, function, *arguments)
+    call = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(call)
     except asyncio.CancelledError:

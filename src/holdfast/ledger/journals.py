@@ -109,12 +109,13 @@ class JournalFiles:
             await file.sync()
             await self._disk.rename(spare, path)
             await self._disk.sync_directory(JOURNAL)
-        except OSError:
+        except BaseException as error:
             await file.close()
-            with contextlib.suppress(OSError):
-                # The number has to be free for the next attempt: numbers have no gaps.
-                await remove(self._disk, spare)
-                await remove(self._disk, path)
+            if isinstance(error, OSError):
+                with contextlib.suppress(OSError):
+                    # The number has to be free for the next attempt: numbers have no gaps.
+                    await remove(self._disk, spare)
+                    await remove(self._disk, path)
             raise
         at("journal_used")
         return file

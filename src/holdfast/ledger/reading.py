@@ -36,6 +36,9 @@ class LedgerReader(Protocol):
     async def forget(self, ledger: int) -> None:
         """Its files were removed, or replaced."""
 
+    async def close(self) -> None:
+        """Close all files."""
+
 
 def open_max() -> int:
     """How many ledgers are kept open for reading, two descriptors each: what a process may well spare."""
@@ -71,6 +74,10 @@ class NativeReader:
     async def forget(self, ledger: int) -> None:
         self._files.forget(ledger)
 
+    async def close(self) -> None:
+        """Not left to the collector: other objects may hold this one in a cycle."""
+        self._files.forget_all()
+
 
 class DiskReader:
     """The same over a `Disk`."""
@@ -102,6 +109,10 @@ class DiskReader:
     async def forget(self, ledger: int) -> None:
         for file in [file for file in self._open if file.ledger == ledger]:
             await self._close(self._open.pop(file))
+
+    async def close(self) -> None:
+        while self._open:
+            await self._close(self._open.popitem()[1])
 
     async def _files(self, file: LedgerFile) -> tuple[File, File]:
         found = self._open.get(file)

@@ -268,10 +268,12 @@ class LedgerEnds:
     async def _files(self, target: LedgerFile, create: bool) -> tuple[File, File]:
         found = self._open.get(target)
         if found is None:
-            found = (
-                await self._file(target.data_path, create),
-                await self._file(target.index_path, create),
-            )
+            data = await self._file(target.data_path, create)
+            try:
+                found = (data, await self._file(target.index_path, create))
+            except BaseException:
+                await data.close()
+                raise
             self._open[target] = found
             if len(self._open) > FILES_MAX:
                 for file in self._open.popitem(last=False)[1]:

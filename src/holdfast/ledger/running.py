@@ -139,15 +139,27 @@ class Running:
                         await self._finish()
                     whole = True
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self.writer.stop(flush=False)
-            self._progress = self.writer.poll()
-            await self._journaling.close()
-            self._fail(Closed("the store was closed"), tell=False)
+            await self._end()
         if whole:  # what an earlier use of the file left there would look like a round that is not whole
             await wipe(self.opened.disk, [self._journaling.place(self._progress)[0]])
+
+    async def _end(self) -> None:
+        """End what runs and close what is open, also if cancelled: the lock goes when nothing is written."""
+        cancelled = False
+        while True:
+            try:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self.writer.stop(flush=False)
+                break
+            except asyncio.CancelledError:
+                cancelled = True
+        self._progress = self.writer.poll()
+        await self._journaling.close()
+        self._fail(Closed("the store was closed"), tell=False)
+        if cancelled:
+            raise asyncio.CancelledError
 
     async def _finish(self) -> None:
         lost = await self._mender.look_after_journal()

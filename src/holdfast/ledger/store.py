@@ -15,7 +15,6 @@ Needs from below: a `Disk`, and for the core's writer the path of the same direc
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -25,6 +24,7 @@ from holdfast._core import Entries, at
 from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
 from holdfast.group import Clock, Disk, Position, Randomness, SystemDisk
 from holdfast.ledger import journals, recovery, snapshotting
+from holdfast.ledger.closing import Closing
 from holdfast.ledger.journaling import Journaling
 from holdfast.ledger.journals import JournalFiles
 from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, Place, journal_path
@@ -74,7 +74,7 @@ class Store:
             self._reader = NativeReader(native, opened.incarnation)
         self._journaling: Journaling | None = None
         self._running: Running | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._closing = Closing("holdfast-close")
 
     @property
     def incarnation(self) -> bytes:
@@ -290,9 +290,7 @@ class Store:
 
         Without `clean`, and after a failure, it only stops: the next start recovers.
         """
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close(clean), name="holdfast-close")
-        await asyncio.shield(self._closing)  # who is cancelled here leaves it to its end
+        await self._closing(lambda: self._close(clean))
 
     async def _close(self, clean: bool) -> None:
         """The lock goes last: until then somebody of this life may still write."""
@@ -300,9 +298,10 @@ class Store:
             if self._running is not None:
                 await self._running.stop(clean)
         finally:
+            await self._reader.close()
             await self._opened.lock.release()
 
     def _alive(self) -> Running:
-        if self._closing is not None or self._running is None:
+        if self._closing.begun or self._running is None:
             raise Closed("the store is not running: it was closed, or not started")
         return self._running

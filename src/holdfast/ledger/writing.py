@@ -24,7 +24,7 @@ from holdfast import _core
 from holdfast._core import Log, Round, at
 from holdfast.errors import Misuse
 from holdfast.group import BEGINNING, Clock, Disk, File, Position
-from holdfast.group.disk import SystemFile
+from holdfast.group.disk import SystemFile, in_thread
 from holdfast.ledger.journal import write_all
 from holdfast.ledger.layout import FILE_HEADER, FileKind, LedgerFile, file_header, salt_of
 
@@ -124,6 +124,8 @@ class NativeWriter:
     def __init__(self, log: Log, directory: str, sync: Sync, incarnation: bytes) -> None:
         self._writer = _core.Writer(log, directory, sync, incarnation)
         self._told: Callable[[], None] | None = None
+        self._last: Progress | None = None
+        """How far it was when it ended."""
 
     def start(self, told: Callable[[], None]) -> None:
         asyncio.get_running_loop().add_reader(self._writer.fileno(), told)
@@ -131,17 +133,22 @@ class NativeWriter:
         self._writer.start()
 
     async def stop(self, flush: bool) -> None:
-        if self._told is None:
+        if self._last is not None:
             return
-        await asyncio.to_thread(self._writer.stop, flush)
-        asyncio.get_running_loop().remove_reader(self._writer.fileno())
-        self._told()
-        self._told = None
+        if self._told is not None:
+            await in_thread(self._writer.stop, flush)
+            asyncio.get_running_loop().remove_reader(self._writer.fileno())
+            self._told()
+            self._told = None
+        self._last = self.poll()
+        del self._writer  # its files with it: of an object in a cycle they would stay until it is collected
 
     def wake(self) -> None:
         """It sees for itself."""
 
     def poll(self) -> Progress:
+        if self._last is not None:
+            return self._last
         found = self._writer.poll()
         return Progress(
             found.durable_d,
@@ -160,7 +167,8 @@ class NativeWriter:
         self._writer.resume()
 
     def set_stable(self, position: Position) -> None:
-        self._writer.set_stable(position.view, position.index)
+        if self._last is None:
+            self._writer.set_stable(position.view, position.index)
 
     def unsynced(self) -> list[Unsynced]:
         return [
@@ -241,7 +249,9 @@ class SimWriter:
             return
         self._stopping, self._flush = True, flush
         self._work.set()
-        await self._task
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            self._task.result()
         self._task = None
         for ledger in self._ledgers.values():
             await ledger.data.close()

@@ -87,11 +87,10 @@ def serve_and_fork(data: str) -> None:
     from tests.kit.server.ingest_world import serving
 
     with serving(Path(data)):
-        child = os.fork()
-        if child == 0:
+        if os.fork() == 0:
+            tell(os.getpid())  # by now it has closed what is the parent's
             while True:
                 time.sleep(1)
-        tell(child)
         hear()
 
 
