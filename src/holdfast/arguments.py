@@ -26,6 +26,8 @@ def checked_timeout(seconds: Any) -> float | None:
     """
     if seconds is None:
         return None
+    if type(seconds) is float and 0 <= seconds < math.inf:  # as usual: each message comes by here
+        return seconds
     try:
         refused = math.isnan(seconds) or seconds < 0
         value = float(seconds)

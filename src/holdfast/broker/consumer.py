@@ -210,7 +210,7 @@ class Receiver(ABC):
             Corrupt: what should come next is damaged on the disk; the text names file and position. `seek` or
                 `admin.skip` lead past it, and `skip_damaged` leaves such entries out.
         """
-        if checked_whole("the count of receive_many", count) < 1:
+        if (type(count) is not int or count < 1) and checked_whole("the count of receive_many", count) < 1:
             raise Misuse(f"receive_many({count}); ask for 1 or more")
         if timeout is not None:
             timeout = checked_timeout(timeout)
