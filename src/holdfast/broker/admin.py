@@ -213,8 +213,10 @@ class Admin:
         acks = subscription.acks
         ordinal, found = max(acks.acked_to, where.first), list[TopicMessage]()
         while len(found) < count and (ordinal := acks.next_unacked(ordinal)) < where.visible:
-            ordinal = max(ordinal, where.first)
-            entries = await where.read(ordinal, count - len(found), PEEK_BYTES)
+            entries = await where.read_on(ordinal, count - len(found), PEEK_BYTES)
+            if entries is None:
+                break
+            ordinal = entries.first_ordinal
             wanted = [at for at in range(len(entries)) if not acks.is_acked(ordinal + at)]
             found += where.messages(entries, wanted, subscription)
             ordinal += len(entries)
@@ -224,10 +226,12 @@ class Admin:
         """Messages from a place on, whoever has acknowledged them. Changes nothing."""
         where = self._topic(topic)
         ordinal, found = await self._broker.place(where, start), list[TopicMessage]()
-        while len(found) < count and ordinal < where.visible:
-            entries = await where.read(ordinal, count - len(found), PEEK_BYTES)
+        while len(found) < count:
+            entries = await where.read_on(ordinal, count - len(found), PEEK_BYTES)
+            if entries is None:
+                break
             found += where.messages(entries, range(len(entries)), None)
-            ordinal += len(entries)
+            ordinal = entries.first_ordinal + len(entries)
         return found[:count]
 
     async def get(self, topic: str, id: MessageId) -> TopicMessage:  # noqa: A002  # as everywhere

@@ -108,6 +108,16 @@ class Topic:
         self.traffic.read += len(entries)
         return entries
 
+    async def read_on(self, ordinal: int, count_max: int, size_max: int) -> Entries | None:
+        """Read a run at this ordinal or behind it: entries may be trimmed meanwhile. `None` at the end."""
+        while (ordinal := max(ordinal, self.first)) < self.visible:
+            try:
+                return await self.read(ordinal, count_max, size_max)
+            except (NotFound, FileNotFoundError):
+                if ordinal >= self.first:
+                    raise  # not trimmed
+        return None
+
     def note_damage(self, ordinal: int) -> None:
         """An entry could not be read. Of very many, those that were found first are known."""
         if len(self.damaged) < DAMAGED_MAX:

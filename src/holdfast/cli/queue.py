@@ -33,6 +33,42 @@ def add(nouns: Subparsers) -> None:
     verbs = noun.add_subparsers(title="verbs", metavar="VERB", required=True)
     command(verbs, "ls", "list the queues of this machine", "The queues in the directory, one per line.", ls)
 
+    _add_create(verbs)
+
+    parser = command(
+        verbs, "stat", "show what a queue holds", "What a queue holds, who is attached, what happened.", stat
+    )
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--watch", type=seconds, metavar="S", help="repeat every S seconds, with rates")
+
+    messages.add(verbs)
+
+    parser = command(verbs, "recover", "recover after dead processes now", RECOVER, recover)
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--adopt", action="store_true", help="accept a queue from before the last boot")
+
+    parser = command(
+        verbs,
+        "close",
+        "close the queue: no further put; gets end when it is empty",
+        "Nothing more can be put; what is there can be got.",
+        close,
+    )
+    parser.add_argument("name", metavar="NAME")
+
+    parser = command(
+        verbs, "purge", "remove all waiting messages", "Settles every message that waits, unread.", purge
+    )
+    parser.add_argument("name", metavar="NAME")
+
+    parser = command(verbs, "rm", "remove a queue", RM, rm)
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--force", action="store_true", help="even while processes are attached")
+
+    queue_demo.add(verbs)
+
+
+def _add_create(verbs: Subparsers) -> None:
     parser = command(
         verbs, "create", "create a queue", "Makes a queue. All its memory is allocated now.", create
     )
@@ -77,38 +113,6 @@ def add(nouns: Subparsers) -> None:
     parser.add_argument(
         "--exist-ok", action="store_true", help="do not fail if it exists with the same parameters"
     )
-
-    parser = command(
-        verbs, "stat", "show what a queue holds", "What a queue holds, who is attached, what happened.", stat
-    )
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--watch", type=seconds, metavar="S", help="repeat every S seconds, with rates")
-
-    messages.add(verbs)
-
-    parser = command(verbs, "recover", "recover after dead processes now", RECOVER, recover)
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--adopt", action="store_true", help="accept a queue from before the last boot")
-
-    parser = command(
-        verbs,
-        "close",
-        "close the queue: no further put; gets end when it is empty",
-        "Nothing more can be put; what is there can be got.",
-        close,
-    )
-    parser.add_argument("name", metavar="NAME")
-
-    parser = command(
-        verbs, "purge", "remove all waiting messages", "Settles every message that waits, unread.", purge
-    )
-    parser.add_argument("name", metavar="NAME")
-
-    parser = command(verbs, "rm", "remove a queue", RM, rm)
-    parser.add_argument("names", nargs="+", metavar="NAME")
-    parser.add_argument("--force", action="store_true", help="even while processes are attached")
-
-    queue_demo.add(verbs)
 
 
 def group(text: str) -> int:

@@ -84,19 +84,7 @@ def add(nouns: Subparsers) -> None:
     named(parser)
     parser.add_argument("number", type=count, metavar="N")
 
-    parser = data_command(verbs, "reset", "move the cursor", RESET, reset)
-    named(parser)
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to-message", dest="to", type=message_id, metavar="L:E", help="a message id")
-    where.add_argument(
-        "--to-time",
-        dest="to",
-        type=moment,
-        metavar="TIME",
-        help="a time, such as 2026-11-15T08:30:00Z or -2h",
-    )
-    where.add_argument("--earliest", dest="to", action="store_const", const="earliest", help="the beginning")
-    where.add_argument("--latest", dest="to", action="store_const", const="latest", help="the end")
+    _add_reset(verbs)
 
     parser = data_command(
         verbs,
@@ -119,6 +107,22 @@ def add(nouns: Subparsers) -> None:
     parser = data_command(verbs, "rm", "remove subscriptions", "Removes subscriptions; messages stay.", rm)
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("names", nargs="+", metavar="SUBSCRIPTION")
+
+
+def _add_reset(verbs: Subparsers) -> None:
+    parser = data_command(verbs, "reset", "move the cursor", RESET, reset)
+    named(parser)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-message", dest="to", type=message_id, metavar="L:E", help="a message id")
+    where.add_argument(
+        "--to-time",
+        dest="to",
+        type=moment,
+        metavar="TIME",
+        help="a time, such as 2026-11-15T08:30:00Z or -2h",
+    )
+    where.add_argument("--earliest", dest="to", action="store_const", const="earliest", help="the beginning")
+    where.add_argument("--latest", dest="to", action="store_const", const="latest", help="the end")
 
 
 def named(parser: argparse.ArgumentParser) -> None:

@@ -226,3 +226,44 @@ def test_a_reader_of_a_truncated_topic_comes_to_its_end(tmp_path: Path) -> None:
                 await r.read(timeout=5)
 
     on_broker(tmp_path, work)
+
+
+@pytest.mark.parametrize("where", ["between two reads", "within a read"])
+def test_looking_at_messages_while_they_are_trimmed(tmp_path: Path, where: str) -> None:
+    """What is trimmed meanwhile is left out; it is no error of the one that looks."""
+
+    async def fill(producer: holdfast.broker.Producer) -> None:
+        for first in range(0, 40, 10):  # a ledger each
+            await producer.send_many([b"%d" % number for number in range(first, first + 10)])
+
+    async def work(broker: Broker) -> None:
+        async with broker.producer("orders") as producer:
+            await fill(producer)
+            await broker.admin.create_subscription("orders", "billing", start="earliest")
+            topic, reads = broker.admin._topic("orders"), 0
+            read = topic._store.read
+
+            async def trimmed(*args: Any, **more: Any) -> Any:
+                nonlocal reads
+                reads += 1
+                if reads == 2:
+                    await broker.admin.truncate("orders")
+                    await producer.send(b"later")
+                    if where == "within a read":
+                        raise FileNotFoundError(args[0])
+                return await read(*args, **more)
+
+            for look in ("examine", "peek"):
+                reads = 0
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(topic._store, "read", trimmed)
+                    if look == "examine":
+                        messages = await broker.admin.examine("orders", "earliest", 100)
+                    else:
+                        messages = await broker.admin.peek("orders", "billing", 100)
+                assert messages[-1].data == b"later"
+                ordinals = [message.ordinal for message in messages]
+                assert ordinals == sorted({*ordinals})
+                await fill(producer)
+
+    on_broker(tmp_path, work, roll_entries=10)

@@ -99,7 +99,10 @@ async def analyze_backlog(call: Call) -> AnalysisAnswer:
     at = acks.acked_to if call.body is None else ordinal_of(topic, call.body)
     entries = messages = read = 0
     while (at := acks.next_unacked(max(at, topic.first))) < topic.visible and read < ANALYSED_MAX:
-        run = await topic.read(at, min(1000, ANALYSED_MAX - read), READ_BYTES)
+        run = await topic.read_on(at, min(1000, ANALYSED_MAX - read), READ_BYTES)
+        if run is None:
+            break
+        at = run.first_ordinal
         open_ = [number for number in range(len(run)) if not acks.is_acked(at + number)]
         entries += len(open_)
         messages += sum(run.messages(number) for number in open_)
