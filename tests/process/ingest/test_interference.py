@@ -118,7 +118,7 @@ def test_a_broker_that_does_not_look_after_its_queues_is_noticed(
 ) -> None:
     monkeypatch.setattr(Segment, "is_there", lambda self: True)
     monkeypatch.setitem(globals(), "WAIT_S", 0.4)
-    with pytest.raises(Timeout, match="removed again and again"):
+    with pytest.raises(Timeout):
         goes_on(busy, runtime_directory, "queue", remove)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.broker import Broker
+from holdfast.broker.topic import Topic
 from holdfast.ledger import running
 from holdfast.ledger.publication import Publications
 from tests.kit.broker.brokers import on_broker
@@ -228,9 +229,8 @@ def test_a_reader_of_a_truncated_topic_comes_to_its_end(tmp_path: Path) -> None:
     on_broker(tmp_path, work)
 
 
-@pytest.mark.parametrize("where", ["between two reads", "within a read"])
-def test_looking_at_messages_while_they_are_trimmed(tmp_path: Path, where: str) -> None:
-    """What is trimmed meanwhile is left out; it is no error of the one that looks."""
+def look_while_trimmed(path: Path, where: str) -> None:
+    """Examine and peek at messages of which some are trimmed meanwhile."""
 
     async def fill(producer: holdfast.broker.Producer) -> None:
         for first in range(0, 40, 10):  # a ledger each
@@ -266,4 +266,17 @@ def test_looking_at_messages_while_they_are_trimmed(tmp_path: Path, where: str) 
                 assert ordinals == sorted({*ordinals})
                 await fill(producer)
 
-    on_broker(tmp_path, work, roll_entries=10)
+    on_broker(path, work, roll_entries=10)
+
+
+@pytest.mark.parametrize("where", ["between two reads", "within a read"])
+def test_what_is_trimmed_meanwhile_is_left_out(tmp_path: Path, where: str) -> None:
+    look_while_trimmed(tmp_path, where)
+
+
+def test_a_look_that_does_not_expect_a_trim_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Topic, "read_on", Topic.read)
+    with pytest.raises(holdfast.NotFound, match="has nothing at"):
+        look_while_trimmed(tmp_path, "between two reads")
