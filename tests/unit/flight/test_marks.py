@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pandas as pd  # noqa: F401  # Arrow imports it with the first time that it shows: not within a test
 import pyarrow as pa
 import pytest
 
