@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -45,8 +46,9 @@ On disk, in a data directory:
   holdfast pipeline archive orders --data DIR --to ARCHIVE    write topics to Parquet"""
 
 
+@functools.cache
 def build() -> argparse.ArgumentParser:
-    """All commands. Each noun brings its own."""
+    """Build the parser of all commands, once; each noun adds its own."""
     parser = argparse.ArgumentParser(
         prog="holdfast", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
