@@ -11,7 +11,7 @@ unexport PYTEST_ADDOPTS PYTEST_PLUGINS PYTEST_DISABLE_PLUGIN_AUTOLOAD PYTHONPATH
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 
-NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp)
+NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp native/holdfast/*/*.hpp)
 PYTHONS := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
@@ -31,8 +31,8 @@ build: build/.built ## compile the extension and install the package in place
 # Also out of date when a source was added or removed, which no timestamp of a file shows.
 build/sources: FORCE
 	@mkdir -p build
-	@echo $(sort $(wildcard native/holdfast/* native/bindings/*)) | cmp -s - $@ || \
-	    echo $(sort $(wildcard native/holdfast/* native/bindings/*)) > $@
+	@echo $(sort $(wildcard native/holdfast/*/* native/bindings/*)) | cmp -s - $@ || \
+	    echo $(sort $(wildcard native/holdfast/*/* native/bindings/*)) > $@
 
 build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filter-out native/model/%,$(NATIVE))
 	@flock build/sources .ci/progress build "compiling the core and its bindings with $${CXX:-g++}" \

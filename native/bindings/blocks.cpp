@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "gil.hpp"
-#include "holdfast/block.hpp"
-#include "holdfast/errors.hpp"
-#include "holdfast/file_header.hpp"
+#include "holdfast/base/block.hpp"
+#include "holdfast/base/errors.hpp"
+#include "holdfast/base/file_header.hpp"
 
 namespace nb = nanobind;
 

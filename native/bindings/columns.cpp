@@ -1,5 +1,5 @@
 // Columns and ColumnBatch: entries decoded into Arrow's layout, handed over through the PyCapsule interface.
-#include "holdfast/columns.hpp"
+#include "holdfast/arrow/columns.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

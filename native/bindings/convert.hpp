@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "holdfast/base64.hpp"
-#include "holdfast/entry.hpp"
-#include "holdfast/file_header.hpp"
+#include "holdfast/base/base64.hpp"
+#include "holdfast/entry/entry.hpp"
+#include "holdfast/base/file_header.hpp"
 
 namespace holdfast::bindings {
 

@@ -127,12 +127,12 @@ PyObject* message_ordinal(PyObject* object, void*) {
     return PyLong_FromUnsignedLongLong(self_of(object)->ordinal());
 }
 
-// holdfast.ledger.ids.MessageId, borrowed. It is a named tuple, and is filled in as one: its own __new__ is Python code
+// holdfast.ids.MessageId, borrowed. It is a named tuple, and is filled in as one: its own __new__ is Python code
 // that would cost more than all the rest of a message.
 PyTypeObject* id_type() {
     static PyTypeObject* found = nullptr;
     if (found != nullptr) return found;
-    PyObject* module = PyImport_ImportModule("holdfast.ledger.ids");
+    PyObject* module = PyImport_ImportModule("holdfast.ids");
     if (module == nullptr) return nullptr;
     PyObject* type = PyObject_GetAttrString(module, "MessageId");
     Py_DECREF(module);

@@ -5,7 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "holdfast/handover.hpp"
+#include "holdfast/entry/handover.hpp"
 
 namespace holdfast::bindings {
 

@@ -1,5 +1,5 @@
 // The dispatcher's tables for Python, and the one pass over a list of messages that are acknowledged.
-#include "holdfast/dispatch.hpp"
+#include "holdfast/dispatch/tables.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>

@@ -6,7 +6,7 @@
 #include "convert.hpp"
 #include "delivery.hpp"
 #include "gil.hpp"
-#include "holdfast/ledger_read.hpp"
+#include "holdfast/log/ledger_read.hpp"
 #include "objects.hpp"
 
 namespace nb = nanobind;

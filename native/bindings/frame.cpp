@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "convert.hpp"
-#include "holdfast/entry_writer.hpp"
+#include "holdfast/entry/writer.hpp"
 #include "objects.hpp"
 
 namespace nb = nanobind;

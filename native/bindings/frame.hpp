@@ -3,7 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "holdfast/frame_writer.hpp"
+#include "holdfast/log/frame_writer.hpp"
 
 namespace holdfast::bindings {
 

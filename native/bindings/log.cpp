@@ -1,4 +1,4 @@
-// The log and its rounds. See holdfast/log.hpp.
+// The log and its rounds. See holdfast/log/log.hpp.
 #include "log.hpp"
 
 #include <nanobind/nanobind.h>
@@ -9,8 +9,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include "holdfast/file_header.hpp"
-#include "holdfast/log.hpp"
+#include "holdfast/base/file_header.hpp"
+#include "holdfast/log/log.hpp"
 #include "records.hpp"
 
 namespace nb = nanobind;

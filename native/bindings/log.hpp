@@ -3,8 +3,8 @@
 
 #include <nanobind/nanobind.h>
 
-#include "holdfast/file_header.hpp"
-#include "holdfast/log.hpp"
+#include "holdfast/base/file_header.hpp"
+#include "holdfast/log/log.hpp"
 
 namespace holdfast::bindings {
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "holdfast/queue_attachment.hpp"
+#include "holdfast/queue/attachment.hpp"
 
 namespace holdfast::bindings {
 

@@ -1,5 +1,5 @@
 // TopicView and TopicViewReader: what a broker tells of a topic to processes that read its files.
-#include "holdfast/publication.hpp"
+#include "holdfast/log/publication.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

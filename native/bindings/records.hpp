@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "holdfast/types.hpp"
+#include "holdfast/base/types.hpp"
 
 namespace holdfast::bindings {
 

@@ -8,9 +8,9 @@
 #include "convert.hpp"
 #include "delivery.hpp"
 #include "frame.hpp"
-#include "holdfast/wire_pattern.hpp"
-#include "holdfast/wire_reader.hpp"
-#include "holdfast/wire_writer.hpp"
+#include "holdfast/wire/pattern.hpp"
+#include "holdfast/wire/reader.hpp"
+#include "holdfast/wire/writer.hpp"
 #include "records.hpp"
 
 namespace nb = nanobind;

@@ -1,5 +1,5 @@
-// The writer, its faults, and the points that Python code passes. See holdfast/writer.hpp.
-#include "holdfast/writer.hpp"
+// The writer, its faults, and the points that Python code passes. See holdfast/log/writer.hpp.
+#include "holdfast/log/writer.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

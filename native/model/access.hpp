@@ -7,7 +7,7 @@
 #include <atomic>
 #include <string_view>
 
-#include "holdfast/types.hpp"
+#include "holdfast/base/types.hpp"
 
 namespace model {
 

@@ -1,7 +1,7 @@
 // What must be true of the queue after every access: its invariants, seen from outside (I1 to I6 of docs/queue.md).
 #pragma once
 
-#include "holdfast/queue_check.hpp"
+#include "holdfast/queue/check.hpp"
 #include "queue_setting.hpp"
 
 namespace model {

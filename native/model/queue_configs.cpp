@@ -1,4 +1,4 @@
-#include "holdfast/queue_layout.hpp"
+#include "holdfast/queue/layout.hpp"
 #include "queue_model.hpp"
 
 namespace model {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "holdfast/types.hpp"
+#include "holdfast/base/types.hpp"
 
 namespace model {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <bit>
 
-#include "holdfast/queue.hpp"
+#include "holdfast/queue/queue.hpp"
 #include "machine.hpp"
 #include "queue_model.hpp"
 #include "queue_program.hpp"

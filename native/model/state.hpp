@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-#include "holdfast/types.hpp"
+#include "holdfast/base/types.hpp"
 
 namespace model {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "holdfast/block.hpp"
+#include "holdfast/base/block.hpp"
 #include "state.hpp"
 
 namespace model {

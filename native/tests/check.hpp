@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "holdfast/errors.hpp"
+#include "holdfast/base/errors.hpp"
 
 #define CHECK(condition) ::holdfast::test::check((condition), __FILE__, __LINE__, #condition)
 

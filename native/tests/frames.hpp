@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/file_header.hpp"
-#include "holdfast/frame.hpp"
+#include "holdfast/base/file_header.hpp"
+#include "holdfast/log/frame.hpp"
 
 namespace holdfast::test {
 

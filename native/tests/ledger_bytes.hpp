@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "holdfast/entry_writer.hpp"
-#include "holdfast/file_header.hpp"
+#include "holdfast/entry/writer.hpp"
+#include "holdfast/base/file_header.hpp"
 
 namespace holdfast::test {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "check.hpp"
-#include "holdfast/block.hpp"
+#include "holdfast/base/block.hpp"
 
 using namespace holdfast;
 

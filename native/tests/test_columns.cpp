@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/columns.hpp"
-#include "holdfast/ledger_read.hpp"
+#include "holdfast/arrow/columns.hpp"
+#include "holdfast/log/ledger_read.hpp"
 #include "ledger_bytes.hpp"
 
 using namespace holdfast;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/crc32c.hpp"
+#include "holdfast/base/crc32c.hpp"
 
 using namespace holdfast;
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "check.hpp"
-#include "holdfast/dispatch.hpp"
+#include "holdfast/dispatch/tables.hpp"
 
 using namespace holdfast;
 

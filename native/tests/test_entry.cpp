@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/base64.hpp"
-#include "holdfast/entry_writer.hpp"
-#include "holdfast/frame_writer.hpp"
+#include "holdfast/base/base64.hpp"
+#include "holdfast/entry/writer.hpp"
+#include "holdfast/log/frame_writer.hpp"
 
 using namespace holdfast;
 

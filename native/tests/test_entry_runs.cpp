@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/entry_writer.hpp"
-#include "holdfast/handover.hpp"
-#include "holdfast/ledger_read.hpp"
+#include "holdfast/entry/writer.hpp"
+#include "holdfast/entry/handover.hpp"
+#include "holdfast/log/ledger_read.hpp"
 #include "ledger_bytes.hpp"
 
 using namespace holdfast;

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "check.hpp"
-#include "holdfast/futex.hpp"
+#include "holdfast/shm/futex.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/ledger_read.hpp"
+#include "holdfast/log/ledger_read.hpp"
 #include "ledger_bytes.hpp"
 
 using namespace holdfast;

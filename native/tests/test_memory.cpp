@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "check.hpp"
-#include "holdfast/memory.hpp"
+#include "holdfast/shm/memory.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;

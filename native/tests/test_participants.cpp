@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/participants.hpp"
+#include "holdfast/shm/participants.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;

@@ -2,7 +2,7 @@
 #include <grp.h>
 
 #include "check.hpp"
-#include "holdfast/participants.hpp"
+#include "holdfast/shm/participants.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "check.hpp"
-#include "holdfast/points.hpp"
+#include "holdfast/base/points.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "check.hpp"
-#include "holdfast/clock.hpp"
-#include "holdfast/publication.hpp"
+#include "holdfast/base/clock.hpp"
+#include "holdfast/log/publication.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/queue_attachment.hpp"
+#include "holdfast/queue/attachment.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "check.hpp"
-#include "holdfast/segment.hpp"
+#include "holdfast/shm/segment.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;

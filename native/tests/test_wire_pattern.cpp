@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/wire_pattern.hpp"
+#include "holdfast/wire/pattern.hpp"
 
 using namespace holdfast;
 

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/frame.hpp"
-#include "holdfast/wire_reader.hpp"
-#include "holdfast/wire_writer.hpp"
+#include "holdfast/log/frame.hpp"
+#include "holdfast/wire/reader.hpp"
+#include "holdfast/wire/writer.hpp"
 
 namespace holdfast::test {
 

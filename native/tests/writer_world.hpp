@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "frames.hpp"
-#include "holdfast/log.hpp"
-#include "holdfast/writer.hpp"
+#include "holdfast/log/log.hpp"
+#include "holdfast/log/writer.hpp"
 
 namespace holdfast::test {
 

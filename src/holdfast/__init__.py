@@ -47,13 +47,13 @@ from holdfast.errors import (
     TooManyParticipants,
     Unsupported,
 )
-from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
+from holdfast.ids import EARLIEST, LATEST, MessageId
 from holdfast.memory import Holder, Message, Messages, Participant, Queue, QueueStats, Recovered
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker, BrokerOptions
     from holdfast.client import Client
-    from holdfast.ingest import Producer
+    from holdfast.local import Producer
 
 __version__ = "0.1.0"
 
@@ -71,9 +71,9 @@ if not TYPE_CHECKING:  # or every name would be one of the module's
 
             return holdfast.client.Client
         if name == "Producer":
-            import holdfast.ingest
+            import holdfast.local
 
-            return holdfast.ingest.Producer
+            return holdfast.local.Producer
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 
 

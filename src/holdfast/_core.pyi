@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 
 @final
 class Message:
@@ -410,7 +410,7 @@ def seal_block(kind: int, tag: int, time: int, payload: Buffer) -> bytes: ...
 def open_block(buffer: Buffer, offset: int = 0) -> tuple[int, int, int, int] | str: ...
 def walk_blocks(buffer: Buffer, kind: int, first_tag: int, base: int) -> tuple[int, int, str, bytes]: ...
 
-# -- the log: native/holdfast/log.hpp ----------------------------------------------------------------
+# -- the log: native/holdfast/log/log.hpp ----------------------------------------------------------------
 
 class Applied(NamedTuple):
     first_d: int

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Closed, Corrupt, Locked, Misuse
-from holdfast.group import Clock, Disk, File, Position, Randomness
-from holdfast.ledger.journaling import Journaling
-from holdfast.ledger.journals import JournalFiles
+from holdfast.group import Position
+from holdfast.ledger.journal.files import JournalFiles
+from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.layout import JOURNAL, LEDGERS, SNAPSHOTS
 from holdfast.ledger.store import Store
+from holdfast.system import Clock, Disk, File, Randomness
 from tests.kit.ledger import checks
 from tests.kit.ledger.store_world import SMALL, Life, SystemWorld, World, simulated
 from tests.kit.waiting import eventually

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast import _core
 from holdfast._core import Log
-from holdfast.group import SystemClock, SystemDisk
-from holdfast.ledger.writing import NativeWriter, RoundWriter, SimWriter
+from holdfast.ledger.writer import NativeWriter, RoundWriter, SimWriter
+from holdfast.system import SystemClock, SystemDisk
 
 INCARNATION = bytes(range(16))
 JOURNAL, OFFSET = "journal", 4096

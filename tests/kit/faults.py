@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.group.disk import SystemDisk, SystemFile
+from holdfast.ledger.files.rebuild import Rewriter
 from holdfast.ledger.opened import Opened
-from holdfast.ledger.repair import Rewriter
-from holdfast.ledger.writing import Unsynced
+from holdfast.ledger.writer import Unsynced
+from holdfast.system.disk import SystemDisk, SystemFile
 
 FILE_CALLS = ("read", "write", "sync", "preallocate", "truncate")
 DISK_CALLS = ("open", "rename", "unlink", "list", "sizes", "make_directory", "sync_directory", "lock")

@@ -69,7 +69,7 @@ def unit_source(native: Path, programs: Sequence[str]) -> str:
 def built(name: str, source: str, native: Path, flags: Sequence[str]) -> Path:
     """Return the program of this text, compiled unless the same one is below build/ already."""
     total = hashlib.sha256("\0".join([compiler(), *flags, source.replace(str(native), "")]).encode())
-    for path in sorted([*native.glob("holdfast/*"), *native.glob("tests/*"), *native.glob("fuzz/*")]):
+    for path in sorted([*native.glob("holdfast/**/*.hpp"), *native.glob("tests/*"), *native.glob("fuzz/*")]):
         total.update(path.name.encode() + path.read_bytes())
     folder = BUILD / "native-tests"
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ LIMITS = (
     Mutant(
         "batch-over-the-end",
         "a batch may cover sequences beyond the last",
-        "wire_reader.hpp",
+        "wire/reader.hpp",
         "return possible_sequence(static_cast<i64>(row.sequence), std::max<u64>(row.span, 1));",
         "return row.span <= std::numeric_limits<u32>::max();",
         "test_wire",
@@ -16,7 +16,7 @@ LIMITS = (
     Mutant(
         "written-and-not-read",
         "a frame is written with a sequence that its reader refuses",
-        "frame_writer.hpp",
+        "log/frame_writer.hpp",
         "if (span == 0 || !possible_sequence(sequence, span))",
         "if (span == 0 || (!possible_sequence(sequence, span) && !possible_sequence(sequence, span - 1)))",
         "test_wire",
@@ -24,7 +24,7 @@ LIMITS = (
     Mutant(
         "redeliveries-wrap",
         "the count of deliveries wraps",
-        "dispatch.hpp",
+        "dispatch/tables.hpp",
         "count += count < kRedeliveriesMax ? 1 : 0;",
         "++count;",
         "test_dispatch",
@@ -32,7 +32,7 @@ LIMITS = (
     Mutant(
         "nothing-times-infinity",
         "a back-off from nothing grows",
-        "dispatch.hpp",
+        "dispatch/tables.hpp",
         "if (first_ns == 0) return 0;",
         "",
         "test_dispatch",
@@ -40,7 +40,7 @@ LIMITS = (
     Mutant(
         "due-wraps",
         "a delay beyond the end of the clock is over at once",
-        "dispatch.hpp",
+        "dispatch/tables.hpp",
         "now_ns + std::min(delay_ns, ~u64{0} - now_ns)",
         "now_ns + delay_ns",
         "test_dispatch",
@@ -48,7 +48,7 @@ LIMITS = (
     Mutant(
         "views-by-size",
         "of two copies the one with the larger number is the newer one, which wraps",
-        "publication.hpp",
+        "log/publication.hpp",
         "follows((*second)[kViewBegin], (*first)[kViewBegin])",
         "((*second)[kViewBegin] > (*first)[kViewBegin])",
         "test_publication",
@@ -56,7 +56,7 @@ LIMITS = (
     Mutant(
         "events-without-end",
         "a frame is applied whatever numbers are left",
-        "log.hpp",
+        "log/log.hpp",
         "        require_numbers();",
         "",
         "test_log",
@@ -64,7 +64,7 @@ LIMITS = (
     Mutant(
         "ordinals-without-end",
         "a topic takes entries whatever positions are left",
-        "log.hpp",
+        "log/log.hpp",
         "!topic->has_room(view.count())",
         "false",
         "test_log",

@@ -12,7 +12,7 @@ CORE = (
     Mutant(
         "payload-not-summed",
         "an entry's payload is not compared with its sum",
-        "entries.hpp",
+        "entry/run.hpp",
         "if (verify_payload(header, bytes.data()) != BlockFault::none) return BlockFault::crc;",
         "",
         "test_entry_runs",
@@ -20,7 +20,7 @@ CORE = (
     Mutant(
         "block-of-any-kind",
         "a block of another kind is read as an entry",
-        "entries.hpp",
+        "entry/run.hpp",
         "if (header.kind != kEntryBlock) return BlockFault::kind;",
         "",
         "test_entry_runs",
@@ -28,7 +28,7 @@ CORE = (
     Mutant(
         "index-believed",
         "an offset of the index is believed unread",
-        "ledger_read.hpp",
+        "log/ledger_read.hpp",
         "return read_at(file, request, offsets[0], request.size_max, 1, fault) ? offsets[0] : 0;",
         "return offsets[0];",
         "test_ledger_read",
@@ -36,7 +36,7 @@ CORE = (
     Mutant(
         "no-chain",
         "a damaged index ends the reading",
-        "ledger_read.hpp",
+        "log/ledger_read.hpp",
         "return read_by_chain(*file, request, count, fault);",
         "throw damaged(*file, request.entry, 0, fault.words);",
         "test_ledger_read",
@@ -44,7 +44,7 @@ CORE = (
     Mutant(
         "batch-cut-short",
         "a batch's part that is too long is taken as an empty one",
-        "entry.hpp",
+        "entry/entry.hpp",
         "if (part.fields.payload_size > rest_.size() - 4 - size) return false;",
         "if (part.fields.payload_size > rest_.size() - 4 - size) part.fields.payload_size = 0;",
         "test_entry",
@@ -52,7 +52,7 @@ CORE = (
     Mutant(
         "acknowledged-handed-over",
         "messages of a batch that are acknowledged are handed over",
-        "handover.hpp",
+        "entry/handover.hpp",
         "(masks_[item.mask_at + message / 64] >> (message % 64) & 1) != 0",
         "true",
         "test_entry_runs",
@@ -60,7 +60,7 @@ CORE = (
     Mutant(
         "half-an-event-stays",
         "an event that was given up stays in the frame",
-        "frame_writer.hpp",
+        "log/frame_writer.hpp",
         "if (!kept_) frame_.buffer_.cut(start_);",
         "",
         "test_entry",
@@ -68,7 +68,7 @@ CORE = (
     Mutant(
         "one-copy-only",
         "a view is published into the copy that is read",
-        "publication.hpp",
+        "log/publication.hpp",
         "next_ = 1 - next_;",
         "",
         "test_publication",
@@ -76,7 +76,7 @@ CORE = (
     Mutant(
         "mixture-read",
         "a view that is being written is read",
-        "publication.hpp",
+        "log/publication.hpp",
         "if (out[kViewBegin] != out[kViewEnd]) return std::nullopt;",
         "out[kViewBegin] = out[kViewEnd];",
         "test_publication",
@@ -84,7 +84,7 @@ CORE = (
     Mutant(
         "ingest-as-the-policy-says",
         "local ingest is deduplicated only where the topic's policy says so",
-        "log.hpp",
+        "log/log.hpp",
         "topic->deduplicate || always_deduplicated(view.producer())",
         "topic->deduplicate",
         "test_log",
@@ -92,7 +92,7 @@ CORE = (
     Mutant(
         "ingest-forgotten-with-the-policy",
         "a policy without deduplication forgets what local ingest has sent",
-        "log_topics.hpp",
+        "log/topics.hpp",
         "if (!always_deduplicated(name)) producer.last = -1;",
         "producer.last = -1;",
         "test_log",
@@ -100,7 +100,7 @@ CORE = (
     Mutant(
         "put-end-of-the-first",
         "the end of a put is the end of its first block",
-        "queue.hpp",
+        "queue/queue.hpp",
         "std::max(put_end, claim.position + claim.length)",
         "std::max(put_end, claim.position + first)",
         "test_put_end",
@@ -108,7 +108,7 @@ CORE = (
     Mutant(
         "put-end-without-a-put",
         "a put does not tell where it ends",
-        "queue.hpp",
+        "queue/queue.hpp",
         "if (verdict == Verdict::ok) put_end = std::max(put_end, claim.position + claim.length);",
         "",
         "test_put_end",
@@ -116,7 +116,7 @@ CORE = (
     Mutant(
         "pattern-without-an-end",
         "a pattern of topics may take any number of steps",
-        "wire_pattern.hpp",
+        "wire/pattern.hpp",
         "if (++steps_ > kPatternStepsMax)",
         "if (false)",
         "test_wire_pattern",
@@ -124,7 +124,7 @@ CORE = (
     Mutant(
         "sends-behind-a-refused-one",
         "what a producer sends behind a refused message is taken",
-        "wire_reader.hpp",
+        "wire/reader.hpp",
         "if (refused != SendFault::checksum) drop_producer(send.producer);",
         "",
         "test_wire",
@@ -132,7 +132,7 @@ CORE = (
     Mutant(
         "fold-too-far",
         "a constant of the folded sum is wrong",
-        "crc32c.hpp",
+        "base/crc32c.hpp",
         "{make_fold(384), make_fold(256), make_fold(128), {0, 0}}",
         "{make_fold(384), make_fold(256), make_fold(256), {0, 0}}",
         "test_crc32c",
@@ -144,7 +144,7 @@ WIRE = (
     Mutant(
         "any-frame-size",
         "a frame may be larger than the limit",
-        "wire_reader.hpp",
+        "wire/reader.hpp",
         "if (total < 4 || total > frame_max_) {",
         "if (total < 4) {",
         "test_wire",
@@ -152,7 +152,7 @@ WIRE = (
     Mutant(
         "any-command-size",
         "a command may be longer than its frame",
-        "wire_reader.hpp",
+        "wire/reader.hpp",
         "if (size > frame.size() - 4)",
         "if (false)",
         "test_wire",
@@ -160,7 +160,7 @@ WIRE = (
     Mutant(
         "sum-not-checked",
         "an entry's sum is not checked",
-        "wire_reader.hpp",
+        "wire/reader.hpp",
         "check_entry(row.entry, entry);",
         "(MUTANT ? read_entry(row.entry, entry) : check_entry(row.entry, entry));",
         "test_wire",
@@ -168,7 +168,7 @@ WIRE = (
     Mutant(
         "any-sequence",
         "a sequence may be anything",
-        "wire_reader.hpp",
+        "wire/reader.hpp",
         "if (row.sequence >= most || row.highest >= most) return false;",
         "",
         "test_wire",
@@ -176,7 +176,7 @@ WIRE = (
     Mutant(
         "rest-forgotten",
         "what is left of a frame is forgotten",
-        "wire_reader.hpp",
+        "wire/reader.hpp",
         "held_.append(rest.substr(taken));",
         "",
         "test_wire_corpus",
@@ -184,7 +184,7 @@ WIRE = (
     Mutant(
         "entries-moved",
         "the buffers are moved while entries point into them",
-        "wire_reader.hpp",
+        "wire/reader.hpp",
         "fence();  // entries point into both buffers until here\nbare_.clear();\ndrop_front(before);",
         "bare_.clear();\n        drop_front(before);\n        fence();",
         "test_wire_corpus",
@@ -192,7 +192,7 @@ WIRE = (
     Mutant(
         "acks-of-another",
         "acknowledgements of another consumer are joined",
-        "wire_reader.hpp",
+        "wire/reader.hpp",
         "each.consumer == consumer",
         "true",
         "test_wire",
@@ -200,7 +200,7 @@ WIRE = (
     Mutant(
         "gap-joined",
         "acknowledgements with a gap between them are one run",
-        "wire_acks.hpp",
+        "wire/acks.hpp",
         "runs_.back().end == entry",
         "runs_.back().end <= entry",
         "test_wire",
@@ -208,7 +208,7 @@ WIRE = (
     Mutant(
         "minus-one",
         "an entry beyond the largest is taken",
-        "wire_acks.hpp",
+        "wire/acks.hpp",
         "if (entry > kEntryIdMax) return true;",
         "",
         "test_wire",
@@ -216,7 +216,7 @@ WIRE = (
     Mutant(
         "beyond-ledger",
         "a run goes beyond the end of its ledger",
-        "wire_acks.hpp",
+        "wire/acks.hpp",
         "std::min(each.end, place->entries)",
         "each.end",
         "test_wire",
@@ -224,7 +224,7 @@ WIRE = (
     Mutant(
         "id-incomplete",
         "an id without its ledger or entry is taken",
-        "wire_acks.hpp",
+        "wire/acks.hpp",
         "if (in.bad() || required != 3) return false;",
         "",
         "test_wire",
@@ -232,7 +232,7 @@ WIRE = (
     Mutant(
         "duplicate-counted",
         "a duplicate takes an id",
-        "wire_writer.hpp",
+        "wire/writer.hpp",
         "stored ? entry++ : none",
         "entry++",
         "test_wire",
@@ -240,7 +240,7 @@ WIRE = (
     Mutant(
         "mask-not-measured",
         "the words of a mask are not counted into the size",
-        "wire_writer.hpp",
+        "wire/writer.hpp",
         "row.body += put_size(words_[row.words_at + i]);",
         ";",
         "test_wire",
@@ -251,7 +251,7 @@ LOG = (
     Mutant(
         "durable-before-sync",
         "a round is reported durable when it is written, whatever its sync says",
-        "writer.hpp",
+        "log/writer.hpp",
         "if (failure) return;\n        at(Point::round_done);",
         "if (failure && failure.op != IoOp::journal_sync) return;\n        at(Point::round_done);",
         "test_writer",
@@ -259,7 +259,7 @@ LOG = (
     Mutant(
         "no-sync",
         "the journal is not synced",
-        "writer.hpp",
+        "log/writer.hpp",
         "const int error = sync_data(journal_.get(), IoOp::journal_sync))",
         "const int error = MUTANT ? 0 : sync_data(journal_.get(), IoOp::journal_sync))",
         "test_writer",
@@ -267,7 +267,7 @@ LOG = (
     Mutant(
         "durable-before-ledgers",
         "a round is durable although a ledger was not written",
-        "writer.hpp",
+        "log/writer.hpp",
         "return ledger_failure;",
         "return {};",
         "test_writer",
@@ -275,7 +275,7 @@ LOG = (
     Mutant(
         "sync-again",
         "after a failed sync the same file is taken once more",
-        "writer.hpp",
+        "log/writer.hpp",
         "report_.failure.op == IoOp::journal_sync && next_journal_.get() < 0",
         "false",
         "test_writer",
@@ -283,7 +283,7 @@ LOG = (
     Mutant(
         "not-moved",
         "after a failed sync the round is not written into the next journal",
-        "writer.hpp",
+        "log/writer.hpp",
         "journal_written_ = false;  // all of it goes to the next journal",
         "if (!MUTANT) journal_written_ = false;  // all of it goes to the next journal",
         "test_writer",
@@ -291,7 +291,7 @@ LOG = (
     Mutant(
         "ledger-skipped",
         "a ledger that failed is left out when the round goes on",
-        "writer.hpp",
+        "log/writer.hpp",
         "next_write_ += !failure",
         "++next_write_",
         "test_writer",
@@ -299,7 +299,7 @@ LOG = (
     Mutant(
         "impatient",
         "what is not urgent is written at once",
-        "writer.hpp",
+        "log/writer.hpp",
         "if (queue_->waits() && now >= queue_->due()) return true;",
         "if (queue_->waits()) return true;",
         "test_writer",
@@ -307,7 +307,7 @@ LOG = (
     Mutant(
         "all-synced",
         "in the mode os a round says that all before it was synced",
-        "writer.hpp",
+        "log/writer.hpp",
         "mode_ == SyncMode::os ? synced_d_ : round_.first_d() - 1",
         "round_.first_d() - 1",
         "test_writer",
@@ -315,7 +315,7 @@ LOG = (
     Mutant(
         "pending-too-long",
         "a round counts as pending when it is reported",
-        "writer.hpp",
+        "log/writer.hpp",
         "queue_->discount(round_); report_.durable_d = round_.settled_d(); ++report_.rounds;",
         "report_.durable_d = round_.settled_d(); ++report_.rounds; tell(); queue_->mutex().unlock();"
         " usleep(1000); queue_->mutex().lock(); queue_->discount(round_);",
@@ -324,7 +324,7 @@ LOG = (
     Mutant(
         "removed-unseen",
         "a file that other code has removed is written to",
-        "io.hpp",
+        "log/io.hpp",
         "return status.st_nlink == 0 ? ENOENT : 0;",
         "return 0;",
         "test_writer",
@@ -332,7 +332,7 @@ LOG = (
     Mutant(
         "number-believed",
         "a descriptor is believed to be the file's that it was opened for",
-        "io.hpp",
+        "log/io.hpp",
         "status.st_dev != device_ || status.st_ino != inode_)",
         "(!(MUTANT) && (status.st_dev != device_ || status.st_ino != inode_)))",
         "test_writer",
@@ -340,7 +340,7 @@ LOG = (
     Mutant(
         "short-is-whole",
         "a short write counts as a whole one",
-        "io.hpp",
+        "log/io.hpp",
         "offset += static_cast<u64>(written);",
         "return 0;",
         "test_writer",
@@ -348,7 +348,7 @@ LOG = (
     Mutant(
         "left-over",
         "what a crash left of a ledger stays in it",
-        "writer_ledgers.hpp",
+        "log/writer_ledgers.hpp",
         "truncate_file(out.get(), 0)",
         "0",
         "test_writer",
@@ -356,7 +356,7 @@ LOG = (
     Mutant(
         "sync-forgotten",
         "a ledger whose sync failed is synced again, as if that meant something",
-        "writer_ledgers.hpp",
+        "log/writer_ledgers.hpp",
         "int& error = file->sync_error;",
         "int forgotten = 0; int& error = MUTANT ? forgotten : file->sync_error;",
         "test_writer_ledgers",
@@ -364,7 +364,7 @@ LOG = (
     Mutant(
         "thread-in-child",
         "a child of fork() uses the log of its parent's writer",
-        "writer.hpp",
+        "log/writer.hpp",
         "queue_->leave_to_parent();",
         "",
         "test_writer_ledgers",
@@ -372,7 +372,7 @@ LOG = (
     Mutant(
         "last-is-new",
         "the last sequence once more is no duplicate",
-        "log.hpp",
+        "log/log.hpp",
         "row.sequence <= producer.last",
         "row.sequence < producer.last",
         "test_log",
@@ -380,7 +380,7 @@ LOG = (
     Mutant(
         "span-of-one",
         "an entry covers its first sequence alone",
-        "log.hpp",
+        "log/log.hpp",
         "producer.last = row.sequence + (row.span - 1);",
         "producer.last = row.sequence;",
         "test_log",
@@ -388,7 +388,7 @@ LOG = (
     Mutant(
         "fence-open",
         "an older epoch may go on beside a newer one",
-        "log_topics.hpp",
+        "log/topics.hpp",
         "return epoch >= topic.producers.find(name)->second.epoch;",
         "return true;",
         "test_log",
@@ -396,7 +396,7 @@ LOG = (
     Mutant(
         "refused-is-journaled",
         "a refused publish takes a D",
-        "log.hpp",
+        "log/log.hpp",
         "if (out.count > 0) accept(event.whole);",
         "accept(event.whole);",
         "test_log",
@@ -404,7 +404,7 @@ LOG = (
     Mutant(
         "frame-time",
         "the journal keeps the frame's own time, not the log time",
-        "log.hpp",
+        "log/log.hpp",
         "{kFrameMagic, kFrameVersion, 0, accepted_count_, frame_time_}",
         "{kFrameMagic, kFrameVersion, 0, accepted_count_, MUTANT ? reader_.time() : frame_time_}",
         "test_log",
@@ -412,7 +412,7 @@ LOG = (
     Mutant(
         "old-padding",
         "the padding of an entry holds what the memory held before",
-        "round.hpp",
+        "log/round.hpp",
         "std::memset(place + space - kBlockPadding, 0, kBlockPadding);",
         "",
         "test_log",
@@ -420,7 +420,7 @@ LOG = (
     Mutant(
         "count-believed",
         "a publish may count more entries than it has room for",
-        "frame.hpp",
+        "log/frame.hpp",
         'if (left / sizeof(PublishRow) < header.count) fail(at + 24, "counts more entries than fit");',
         "",
         "test_frame",
@@ -428,7 +428,7 @@ LOG = (
     Mutant(
         "time-of-every-frame",
         "log time moves with frames that the journal does not keep",
-        "log.hpp",
+        "log/log.hpp",
         "time_ = time_before_;",
         "if (!MUTANT) time_ = time_before_;",
         "test_log",
@@ -436,7 +436,7 @@ LOG = (
     Mutant(
         "forgets-the-attached",
         "a producer is forgotten by age although its session is open",
-        "log_topics.hpp",
+        "log/topics.hpp",
         "return each.second.sessions == 0 && each.second.time < time",
         "return (MUTANT || each.second.sessions == 0) && each.second.time < time",
         "test_log",
@@ -447,7 +447,7 @@ QUEUE = (
     Mutant(
         "recoverer-alone",
         "a recoverer takes a dead one's byte for itself",
-        "participants.hpp",
+        "shm/participants.hpp",
         "detail::set_lock(fd(), F_RDLCK, byte_of(slot), 1)",
         "detail::set_lock(fd(), F_WRLCK, byte_of(slot), 1)",
         "test_participants",
@@ -455,7 +455,7 @@ QUEUE = (
     Mutant(
         "joiner-alone",
         "a joiner recovers what the last holder left while it has the byte alone",
-        "participants.hpp",
+        "shm/participants.hpp",
         "detail::set_lock(fd, F_RDLCK, byte_of(slot), 1)",
         "detail::set_lock(fd, F_WRLCK, byte_of(slot), 1)",
         "test_participants",
@@ -463,7 +463,7 @@ QUEUE = (
     Mutant(
         "joined-in-between",
         "a joiner does not look again at what another left between its two locks",
-        "participants.hpp",
+        "shm/participants.hpp",
         "if (!repaired || !marked_active(slot)) return true;",
         "return true;",
         "test_participants",
@@ -471,7 +471,7 @@ QUEUE = (
     Mutant(
         "lock-believed",
         "a lock is believed through any number",
-        "participants.hpp",
+        "shm/participants.hpp",
         """if (still_ours() && detail::set_lock(fd(), F_RDLCK, byte_of(slot), 1)) {
             if (proven()) return true;""",
         """if ((MUTANT || still_ours()) && detail::set_lock(fd(), F_RDLCK, byte_of(slot), 1)) {
@@ -481,7 +481,7 @@ QUEUE = (
     Mutant(
         "no-signature",
         "another description of the same file passes for ours",
-        "segment.hpp",
+        "shm/segment.hpp",
         "::lseek(fd, 0, SEEK_CUR) == signature",
         "signature != 0",
         "test_participants",
@@ -489,7 +489,7 @@ QUEUE = (
     Mutant(
         "strangers-closed",
         "a segment closes its number although it is a stranger's by now",
-        "segment.hpp",
+        "shm/segment.hpp",
         "if (!has_descriptor()) fd_.release();",
         "",
         "test_participants",
@@ -497,7 +497,7 @@ QUEUE = (
     Mutant(
         "child-shares",
         "the child of a fork keeps the shared mapping",
-        "segment.hpp",
+        "shm/segment.hpp",
         "const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;",
         "const int flags = (MUTANT ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED | MAP_NORESERVE;",
         "test_participants",
@@ -505,7 +505,7 @@ QUEUE = (
     Mutant(
         "contention-is-damage",
         "one who loses every race is told that the queue is damaged",
-        "queue_state.hpp",
+        "queue/state.hpp",
         "return patience.others_get_on(*this) ? Verdict::contended : corrupt(what, position, 0);",
         "return corrupt(what, position, 0);",
         "test_queue_life",
@@ -513,7 +513,7 @@ QUEUE = (
     Mutant(
         "damage-is-contention",
         "a queue in which nobody gets on counts as busy",
-        "queue_state.hpp",
+        "queue/state.hpp",
         "return patience.others_get_on(*this) ? Verdict::contended : corrupt(what, position, 0);",
         "return Verdict::contended;",
         "test_queue_life",
@@ -521,7 +521,7 @@ QUEUE = (
     Mutant(
         "limit-not-doubled",
         "a put that was fenced is watched as long as the first time",
-        "queue.hpp",
+        "queue/queue.hpp",
         "u64{stall_limit_ms} << doublings",
         "u64{stall_limit_ms}",
         "test_queue_life",
@@ -529,7 +529,7 @@ QUEUE = (
     Mutant(
         "limit-forgotten",
         "any put that gets through makes the queue forget how often another was fenced",
-        "queue.hpp",
+        "queue/queue.hpp",
         "std::fill_n(fenced_in_a_row_.begin(), size + 1, 0u);",
         "fenced_in_a_row_.fill(0u);",
         "test_queue_life",
@@ -537,7 +537,7 @@ QUEUE = (
     Mutant(
         "fences-are-deliveries",
         "how often a put was fenced stays in the mark",
-        "queue.hpp",
+        "queue/queue.hpp",
         "if (claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);",
         "",
         "test_queue_life",
@@ -545,7 +545,7 @@ QUEUE = (
     Mutant(
         "turns-never-forgotten",
         "each number that a consumer had as its priority is remembered for ever",
-        "dispatch.hpp",
+        "dispatch/tables.hpp",
         "served_.erase(level);",
         "",
         "test_dispatch",
@@ -553,7 +553,7 @@ QUEUE = (
     Mutant(
         "buried-without-a-name",
         "a dead-letter queue that was removed, or created anew, is still used",
-        "queue_attachment.hpp",
+        "queue/attachment.hpp",
         "if (dead_letter_ && !dead_letter_->reachable()) dead_letter_.reset();",
         "",
         "test_dead_letter",
@@ -561,7 +561,7 @@ QUEUE = (
     Mutant(
         "fences-of-another-thread",
         "whether a mark has a count of fences is asked of the object, which other threads change",
-        "queue.hpp",
+        "queue/queue.hpp",
         "claim.fences != 0",
         "fences_of(length) != 0",
         "test_queue_life",
@@ -569,7 +569,7 @@ QUEUE = (
     Mutant(
         "limit-for-all-sizes",
         "a large put that was fenced raises the limit of small ones, too",
-        "queue.hpp",
+        "queue/queue.hpp",
         "++fenced_in_a_row_[size];",
         "const u32 most = fenced_in_a_row_[size] + 1; fenced_in_a_row_.fill(most);",
         "test_queue_life",
@@ -577,7 +577,7 @@ QUEUE = (
     Mutant(
         "count-before-the-swap",
         "recovery writes the count down before the exchange that may fail",
-        "queue_recovery.hpp",
+        "queue/recovery.hpp",
         "becomes = Geometry::returned(word, q.deliveries_with_this(position));",
         """q.stamp(position, q.geometry.length(word), q.deliveries_with_this(position));
                 becomes = Geometry::returned(word, q.deliveries_with_this(position));""",

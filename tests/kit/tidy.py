@@ -60,8 +60,8 @@ def imported_modules(tree: Tree, path: str) -> set[str]:
 
 
 def dead_modules(tree: Tree) -> Iterator[str]:
-    """A module of the package that no other module imports; a helper of the tests that no test uses."""
-    paths = tree.matching("src/**.py", "tests/**.py")
+    """A module of the package that no other module imports; a helper or a benchmark that nothing uses."""
+    paths = tree.matching("src/**.py", "bench/**.py", "tests/**.py")
     users: dict[str, set[str]] = {}
     """By what they import or name."""
     for path in paths:
@@ -211,9 +211,9 @@ def unlisted_skips(tree: Tree) -> Iterator[str]:
 
 
 def dead_examples(tree: Tree) -> Iterator[str]:
-    """An example or a benchmark that no test, page or command names."""
+    """An example that no test, page or command names."""
     readers = tree.matching("tests/**.py", "docs/**.md", "src/**.py", "README.md", "Makefile")
-    for path in tree.matching("examples/**.py", "bench/**.py"):
+    for path in tree.matching("examples/**.py"):
         if not any(PurePosixPath(path).name in tree.text(reader) for reader in readers):
             yield f"{path}: no test, page or command names it"
 
@@ -332,7 +332,7 @@ def unpaired_orders(tree: Tree) -> Iterator[str]:
     """An acquire, release or stronger whose partner is not named, or is named but does not exist."""
     natives = tree.matching("native/**.hpp", "native/**.cpp")
     identifiers = {word for path in natives for word in re.findall(r"\w+", blank_comments(tree.text(path)))}
-    for path in tree.matching("native/holdfast/*.hpp"):
+    for path in tree.matching("native/holdfast/**.hpp"):
         lines = tree.text(path).splitlines()
         code = blank_comments(tree.text(path)).splitlines()
         for at in (index for index, line in enumerate(code) if ORDER.search(line)):
@@ -364,7 +364,7 @@ def uncited_invariants(tree: Tree) -> Iterator[str]:
     for number, page in sorted(stated.items()):
         if number not in cited:
             yield f"{page}: no test or model cites {number}"
-    for path in [*provers, *tree.matching("native/holdfast/*.hpp")] if stated else []:
+    for path in [*provers, *tree.matching("native/holdfast/**.hpp")] if stated else []:
         for number in sorted(set(re.findall(r"\bI\d+\b", tree.text(path))) - set(stated)):
             yield f"{path}: cites {number}, which no page states"
 
@@ -440,10 +440,10 @@ def packed_fields(tree: Tree) -> Iterator[tuple[str, str]]:
         for node in ast.walk(ast.parse(tree.text(path))):
             if isinstance(node, ast.ClassDef) and "/events/" not in path and has_numbers(node):
                 yield path, node.name
-    for path in tree.matching("native/holdfast/*.hpp"):
+    for path in tree.matching("native/holdfast/**.hpp"):
         for found in SIZED.findall(tree.text(path)):
             yield path, found
-    for path in tree.matching("src/holdfast/wire/proto/*.proto"):
+    for path in tree.matching("src/holdfast/protocol/*.proto"):
         for found in WIRED.findall(tree.text(path)):
             yield path, found
 
@@ -494,9 +494,44 @@ def forbidden_words(tree: Tree) -> Iterator[str]:
                     yield f"{path}:{number}: {what}: {found[0]}"
 
 
+LAYERS = (
+    *("errors", "_core", "arguments", "ids", "names", "system", "memory", "group", "ledger", "broker"),
+    *("protocol", "client", "local", "columns", "server", "pipeline", "demo", "cli"),
+)
+"""Modules and packages of src/holdfast, from the bottom. Each imports only those before it."""
+ROOMS = ("base", "shm", "queue", "entry", "log", "dispatch", "wire", "arrow")
+"""Folders of native/holdfast, from the bottom. Each includes only those before it."""
+
+
+def looks_up(tree: Tree) -> Iterator[str]:
+    """A layer that imports, or includes, one above it; or a folder that has no place among them."""
+    for path in tree.matching("src/holdfast/**.py"):
+        here = PurePosixPath(path).relative_to("src/holdfast").parts[0].removesuffix(".py")
+        if here == "__init__" or "/template/" in path:
+            continue
+        if here not in LAYERS:
+            yield f"{path}: {here} is not among LAYERS (tests/kit/tidy.py)"
+            continue
+        for node in ast.walk(tree.parsed(path)):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            within = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for name in [f"{within}{alias.name}" for alias in node.names]:
+                first, _, rest = name.partition(".")
+                there = rest.partition(".")[0]
+                if first == "holdfast" and there in LAYERS and LAYERS.index(there) > LAYERS.index(here):
+                    yield f"{path}:{node.lineno}: {here} imports {name}, which is above it"
+    for path in tree.matching("native/holdfast/**.hpp"):
+        here = PurePosixPath(path).relative_to("native/holdfast").parts[0]
+        for name in re.findall(r'#include "holdfast/(\w+)/', tree.text(path)):
+            if here not in ROOMS or name not in ROOMS or ROOMS.index(name) > ROOMS.index(here):
+                yield f"{path}: {here} includes {name}, which is above it"
+
+
 RULES: list[Callable[[Tree], Iterator[str]]] = [
     dead_headers,
     dead_modules,
+    looks_up,
     sessions_elsewhere,
     tests_import_tests,
     tests_not_collected,

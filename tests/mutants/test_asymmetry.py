@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.wire.http.server import ROUTES
+from holdfast.server.http.server import ROUTES
 from tests.kit.server import asymmetry_checks as tests
 from tests.kit.server import cost_mutants as cost
 from tests.kit.server.asymmetry import COMMANDS, LARGEST, Population
@@ -18,7 +18,7 @@ Patch = pytest.MonkeyPatch
 
 def parts_one_by_one(patch: Patch) -> None:
     """Every part of a batch is looked at by itself, and again."""
-    from holdfast.broker.dispatcher import Dispatcher
+    from holdfast.broker.dispatch.dispatcher import Dispatcher
 
     def each(self: Dispatcher, parts: list[tuple[int, int]], number: int, receipt: bool = False) -> None:
         for ordinal, mask in parts:
@@ -30,8 +30,8 @@ def parts_one_by_one(patch: Patch) -> None:
 
 def stats_look_for_readers(patch: Patch) -> None:
     """Each reader's stats look for it among all."""
-    from holdfast.broker.dispatcher import Dispatcher
-    from holdfast.wire.http.stats import Looks
+    from holdfast.broker.dispatch.dispatcher import Dispatcher
+    from holdfast.server.http.stats import Looks
 
     real = Looks._volatile
 
@@ -59,8 +59,8 @@ def producers_are_compared(patch: Patch) -> None:
 
 def reasons_repeat_names(patch: Patch) -> None:
     """An answer has the whole name in it that was refused."""
-    patch.setattr("holdfast.broker.names.SHOWN_LENGTH_MAX", 1 << 30)
-    patch.setattr("holdfast.wire.commands.REASON_LENGTH_MAX", 1 << 30)
+    patch.setattr("holdfast.names.SHOWN_LENGTH_MAX", 1 << 30)
+    patch.setattr("holdfast.server.pulsar.commands.REASON_LENGTH_MAX", 1 << 30)
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], str, int]] = [

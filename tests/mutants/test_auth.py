@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from holdfast.wire import authorization, config, logs, settings, tokens
-from holdfast.wire.access import Access
-from holdfast.wire.auth import Authenticator
-from holdfast.wire.authorization import Authorizer
-from holdfast.wire.config import Secret
-from holdfast.wire.limits import Admission
-from holdfast.wire.passwords import Hash
-from holdfast.wire.tokens import TokenCheck
+from holdfast.server import config, logs, settings
+from holdfast.server.auth import authorization, tokens
+from holdfast.server.auth.access import Access
+from holdfast.server.auth.authentication import Authenticator
+from holdfast.server.auth.authorization import Authorizer
+from holdfast.server.auth.passwords import Hash
+from holdfast.server.auth.tokens import TokenCheck
+from holdfast.server.config import Secret
+from holdfast.server.limits import Admission
 from tests.kit.server import auth_checks, auth_keys_checks, config_checks, logs_checks
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.wire.http.server import ROUTES
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.http.server import ROUTES
 from tests.kit import served as served_by
 from tests.kit.served import Served
 from tests.kit.server import auth_everywhere
@@ -47,29 +47,31 @@ STAGES = (B.STAGE_OPEN, B.STAGE_CLOSE, B.STAGE_DROP)
 
 SERVERS = {
     "no command asks": Forgetful(
-        "from holdfast.wire.connection import Connection\nConnection.authorize = lambda *_, **__: None\n",
+        "from holdfast.server.pulsar.connection import Connection\n"
+        "Connection.authorize = lambda *_, **__: None\n",
         commands(sorted(auth_everywhere.ASKING)),
     ),
     "no path asks": Forgetful(
-        "from holdfast.wire.access import Access\nAccess._allows_http = lambda *_: True\n", paths()
+        "from holdfast.server.auth.access import Access\nAccess._allows_http = lambda *_: True\n", paths()
     ),
     "stages are for everybody": Forgetful(
-        "from holdfast.wire.authorization import Authorizer\nAuthorizer.allows_somewhere = lambda *_: True\n",
+        "from holdfast.server.auth.authorization import Authorizer\n"
+        "Authorizer.allows_somewhere = lambda *_: True\n",
         commands(STAGES),
     ),
     "nobody is behind a proxy": Forgetful(
-        "from holdfast.wire.connection import Connection\n"
+        "from holdfast.server.pulsar.connection import Connection\n"
         "def authorize(self, action, name, subscription='', behind=''):\n"
         "    self.options.authorize(self.role, action, name, subscription)\n"
         "Connection.authorize = authorize\n",
         (functools.partial(auth_everywhere.proxy_is_asked, "stranger"),),
     ),
     "nobody is behind a proxy of HTTP": Forgetful(
-        "from holdfast.wire import access\naccess.ORIGINAL_PRINCIPAL = 'X-Other'\n",
+        "from holdfast.server.auth import access\naccess.ORIGINAL_PRINCIPAL = 'X-Other'\n",
         (auth_everywhere.proxy_is_asked_over_http,),
     ),
     "whatever is wrong is told to nobody in particular": Forgetful(
-        "from holdfast.wire.http import server\n"
+        "from holdfast.server.http import server\n"
         "async def call(self, route, request):\n"
         "    return server.Call(self, route, request)\n"
         "server.HttpServer._call = call\n",

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.broker.broker import Broker
 from holdfast.errors import Closed
-from holdfast.group import disk
-from holdfast.ledger.reading import NativeReader
-from holdfast.ledger.writing import NativeWriter
+from holdfast.ledger.files.entries import NativeReader
+from holdfast.ledger.writer import NativeWriter
+from holdfast.system import disk
 from tests.kit.broker.cancelling import cancel_everywhere, closed, crashed, leaves_nothing, new
 
 NEVER = 1 << 40

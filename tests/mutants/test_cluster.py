@@ -12,10 +12,10 @@ from holdfast.broker.events import Ack, Context, PolicySet, Published, ViewChang
 from holdfast.broker.machine import Applied
 from holdfast.broker.state import BrokerState
 from holdfast.group import Position, View
-from holdfast.group.sim.loop import CURRENT
 from tests.kit.broker import cluster as broker_cluster
 from tests.kit.broker.cluster import World
 from tests.kit.group.checker import Broken
+from tests.kit.sim.loop import CURRENT
 
 SEEDS = (1, 2, 3, 4, 5, 6)
 """That of tests/simulation/test_broker.py in `make check`."""

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from holdfast.broker.broker import Broker
-from holdfast.broker.dispatch_types import DispatchOptions
-from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.dispatch.dispatcher import Dispatcher
+from holdfast.broker.dispatch.types import DispatchOptions
 from holdfast.broker.topic import Topic
 from holdfast.errors import Closed
-from holdfast.wire.budget import Budget
-from holdfast.wire.connection import Connection
-from holdfast.wire.listing import Listings
-from holdfast.wire.logs import Refusals
-from holdfast.wire.pace import Appetite, Pace
-from holdfast.wire.proto import pulsar_pb2 as pb
-from holdfast.wire.quota import Gauge, Quota
-from holdfast.wire.server import Server
-from holdfast.wire.sink import WireConsumer
-from holdfast.wire.turns import Pending
-from holdfast.wire.watching import Subject, Watching
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.budget import Budget
+from holdfast.server.logs import Refusals
+from holdfast.server.pace import Appetite, Pace
+from holdfast.server.pulsar.connection import Connection
+from holdfast.server.pulsar.delivery import WireConsumer
+from holdfast.server.pulsar.listener import Server
+from holdfast.server.pulsar.listing import Listings
+from holdfast.server.pulsar.turns import Pending
+from holdfast.server.pulsar.watching import Subject, Watching
+from holdfast.server.quota import Gauge, Quota
 from tests.kit.server import cost_checks as tests
 from tests.kit.server import cost_commands_checks as singles
 from tests.kit.server import quota_checks as quota
@@ -58,17 +58,17 @@ def all_at_once(patch: Patch) -> None:
 
 def bytes_do_not_count(patch: Patch) -> None:
     """As many large requests as small ones begin in a turn."""
-    patch.setattr("holdfast.wire.turns.LARGE_BYTES", 1 << 40)
+    patch.setattr("holdfast.server.pulsar.turns.LARGE_BYTES", 1 << 40)
 
 
 def any_bytes_wait(patch: Patch) -> None:
     """As it was: a thousand requests may wait, of whatever size."""
-    patch.setattr("holdfast.wire.turns.REQUESTS_BYTES", 1 << 40)
+    patch.setattr("holdfast.server.pulsar.turns.REQUESTS_BYTES", 1 << 40)
 
 
 def any_number_of_acks(patch: Patch) -> None:
     """As it was: all ACKs that were read are carried out in one turn."""
-    patch.setattr("holdfast.wire.connection.TURN_ITEMS", 1 << 40)
+    patch.setattr("holdfast.server.pulsar.connection.TURN_ITEMS", 1 << 40)
 
 
 def one_slice_alone(patch: Patch) -> None:
@@ -176,11 +176,11 @@ def what_is_deleted_counts(patch: Patch) -> None:
 
 
 def masks_are_believed(patch: Patch) -> None:
-    patch.setattr("holdfast.wire.sink.MASK_BITS", 1 << 30)
+    patch.setattr("holdfast.server.pulsar.delivery.MASK_BITS", 1 << 30)
 
 
 def long_masks_are_dropped(patch: Patch) -> None:
-    patch.setattr("holdfast.wire.sink.CHECKS_MAX", 0)
+    patch.setattr("holdfast.server.pulsar.delivery.CHECKS_MAX", 0)
 
 
 def a_seek_believes_masks(patch: Patch) -> None:
@@ -227,11 +227,11 @@ def in_one_go(patch: Patch) -> None:
 
 
 def any_size(patch: Patch) -> None:
-    patch.setattr("holdfast.wire.commands.COMMAND_BYTES_MAX", 1 << 40)
+    patch.setattr("holdfast.server.pulsar.commands.COMMAND_BYTES_MAX", 1 << 40)
 
 
 def any_number(patch: Patch) -> None:
-    patch.setattr("holdfast.wire.commands.REPEATED_MAX", 1 << 40)
+    patch.setattr("holdfast.server.pulsar.commands.REPEATED_MAX", 1 << 40)
 
 
 def asks_each_time(patch: Patch) -> None:

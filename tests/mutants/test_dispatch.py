@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast import _core
-from holdfast.broker import acking
-from holdfast.broker.acking import Acking
-from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.dispatch import acking
+from holdfast.broker.dispatch.acking import Acking
+from holdfast.broker.dispatch.dispatcher import Dispatcher
+from holdfast.broker.dispatch.read_loops import Reading
+from holdfast.broker.dispatch.redelivery import Redelivery
+from holdfast.broker.dispatch.reset import Resetting
 from holdfast.broker.events import Reset
-from holdfast.broker.reading import Reading
-from holdfast.broker.redelivery import Redelivery
-from holdfast.broker.resetting import Resetting
 from holdfast.errors import Corrupt
 from holdfast.ledger.revision import RevisionController, Window
 from tests.kit.broker.dispatch_storm import storm

@@ -12,10 +12,10 @@ import pyarrow.flight as flight
 import pytest
 
 from holdfast import Broker
+from holdfast.columns.files import FilePlace, FileTopic
 from holdfast.errors import AuthenticationFailed
-from holdfast.pipeline.reading import FilePlace, FileTopic
-from holdfast.wire.flight import service
-from holdfast.wire.flight.link import Setup, Told
+from holdfast.server.flight import service
+from holdfast.server.flight.link import Setup, Told
 
 OPEN, SECRET = "persistent://public/default/open", "persistent://public/default/secret"
 
@@ -124,6 +124,6 @@ MUTANTS: dict[str, tuple[str, Any, set[str]]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_holes_are_noticed(directory: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     where, hole, expected = MUTANTS[name]
-    owner, _, member = f"holdfast.wire.flight.service.{where}".rpartition(".")
+    owner, _, member = f"holdfast.server.flight.service.{where}".rpartition(".")
     monkeypatch.setattr(f"{owner}.{member}", hole)
     assert complaints(directory) == expected

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from holdfast.group import BEGINNING, Position, View
-from holdfast.group.base import BaseGroup
-from holdfast.group.randomness import SeededRandomness
-from holdfast.group.sim.disk import SimFile
-from holdfast.group.sim.group import SimGroup
-from holdfast.group.sim.loop import SimLoop
-from holdfast.group.sim.network import Endpoint, Entry, Network, Ring
+from holdfast.group.member import BaseGroup
+from holdfast.system.randomness import SeededRandomness
 from tests.kit.group import machine as group_machine
 from tests.kit.group.checker import Broken
 from tests.kit.group.cluster import lose_a_majority_at_once, turns
 from tests.kit.group.machine import traces_of_two_processes
+from tests.kit.sim.disk import SimFile
+from tests.kit.sim.group import SimGroup
+from tests.kit.sim.loop import SimLoop
+from tests.kit.sim.network import Endpoint, Entry, Network, Ring
 
 SEEDS = (1, 2)
 """Those of tests/simulation/test_group.py in `make check`."""

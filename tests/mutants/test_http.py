@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker import metrics
+from holdfast.broker.telemetry import metrics
+from holdfast.broker.telemetry.traffic import Rates
 from holdfast.broker.topic import Topic
-from holdfast.broker.traffic import Rates
-from holdfast.wire.http import positions, refusals, stats, subscriptions
+from holdfast.server.http import positions, refusals, stats, subscriptions
 from tests.kit.server import http_effects_checks as effects
 from tests.kit.server import http_metrics_checks as texts
 from tests.kit.server.http_world import HttpWorld, http
@@ -30,7 +30,7 @@ def any_position_will_do(patch: pytest.MonkeyPatch) -> None:
 def busy_is_a_conflict(patch: pytest.MonkeyPatch) -> None:
     """Forgets that a route has its own status."""
     original = refusals.refusal_of
-    patch.setattr("holdfast.wire.http.server.refusal_of", lambda error, special=None: original(error))
+    patch.setattr("holdfast.server.http.server.refusal_of", lambda error, special=None: original(error))
 
 
 def labels_as_they_are(patch: pytest.MonkeyPatch) -> None:

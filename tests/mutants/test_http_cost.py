@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker import metrics
-from holdfast.wire.http import scraping
-from holdfast.wire.http.routing import Call, Route
-from holdfast.wire.http.scraping import Scrapes
-from holdfast.wire.http.server import HttpServer
+from holdfast.broker.telemetry import metrics
+from holdfast.server.http import scraping
+from holdfast.server.http.routing import Call, Route
+from holdfast.server.http.scraping import Scrapes
+from holdfast.server.http.server import HttpServer
 from tests.kit.server import http_cost_checks as tests
 from tests.kit.server.cost_mutants import (
     Patch,
@@ -50,7 +50,7 @@ def health_waits_in_line(patch: Patch) -> None:
 
 
 def bodies_have_all_the_time(patch: Patch) -> None:
-    patch.setattr("holdfast.wire.http.routing.SLOWEST_BYTES_S", 1e-9)
+    patch.setattr("holdfast.server.http.routing.SLOWEST_BYTES_S", 1e-9)
     real = Call._read
 
     async def read(self: Call) -> bytes:
@@ -80,7 +80,7 @@ def a_page_in_one_go(patch: Patch) -> None:
 
 def answers_at_once(patch: Patch) -> None:
     """A large answer is handed over whole, and is nobody's any more."""
-    patch.setattr("holdfast.wire.http.server.PIECE_BYTES", 1 << 40)
+    patch.setattr("holdfast.server.http.server.PIECE_BYTES", 1 << 40)
 
 
 NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.reading import Reading
+from holdfast.broker.dispatch.read_loops import Reading
 from holdfast.errors import Corrupt, NotFound, Timeout
-from holdfast.group import disk
-from holdfast.group.disk import SystemDisk, SystemLock
 from holdfast.ledger import running
-from holdfast.ledger.journaling import Journaling
-from holdfast.ledger.mending import Mender
+from holdfast.ledger.failures import Mender
+from holdfast.ledger.journal.rotation import Journaling
+from holdfast.system import disk
+from holdfast.system.disk import SystemDisk, SystemLock
 from tests.kit.broker import interference
 from tests.kit.strangers import move, remove
 

@@ -13,17 +13,19 @@ from typing import Any
 
 import pytest
 
-from holdfast import Corrupt
+from holdfast import Corrupt, ids
 from holdfast._core import encode_deliveries
-from holdfast.broker import consumer, dispatch_types, log_time
+from holdfast.broker import log_time
+from holdfast.broker.api import consumer
+from holdfast.broker.dispatch import types as dispatch_types
 from holdfast.broker.events import consumer_join, producer_open, subscription_create, topic_create
 from holdfast.broker.options import BrokerOptions
-from holdfast.ledger import ids, publication
 from holdfast.ledger.acks import AckState
-from holdfast.pipeline import archived
-from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
-from holdfast.wire import sink
-from holdfast.wire.http import messages
+from holdfast.ledger.files import table as publication
+from holdfast.pipeline.jobs import archive_directory as archived
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range, Run
+from holdfast.server.http import messages
+from holdfast.server.pulsar import delivery as sink
 from tests.kit.broker import limit_checks as checks
 from tests.kit.server import limit_checks as server_checks
 from tests.kit.server.cost_world import CostWorld

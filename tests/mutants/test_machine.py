@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.broker import parts
+from holdfast.broker import state_codec as parts
 from holdfast.broker.events import (
     Ack,
     Advance,

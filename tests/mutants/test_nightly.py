@@ -19,7 +19,7 @@ from tests.kit.growth.figures import COUNT, Run
 from tests.kit.nightly import Storm
 
 PLANTED = """
-from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.dispatch.dispatcher import Dispatcher
 
 once = Dispatcher.flow
 

@@ -42,13 +42,13 @@ def test_there_are_enough(verdicts: dict[str, mutants.Verdict], counts: Callable
 
 
 def test_a_text_that_is_gone_is_an_error() -> None:
-    mutant = Mutant("none", "", "queue.hpp", "no such text", "", "wrap")
+    mutant = Mutant("none", "", "queue/queue.hpp", "no such text", "", "wrap")
     with pytest.raises(ValueError, match="occurs 0 times"):
         patched("int x;", mutant)
 
 
 def test_blanks_do_not_count_when_a_text_is_found() -> None:
-    mutant = Mutant("one", "", "queue.hpp", "f(a, b)", "g()", "wrap")
+    mutant = Mutant("one", "", "queue/queue.hpp", "f(a, b)", "g()", "wrap")
     assert patched("int x = f(a,\n        b);", mutant) == "int x = g();"
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.kit.native import NATIVE, Mutant, compiler, patched
 
-LAYOUT, TABLE = "queue_layout.hpp", "participants.hpp"
+LAYOUT, TABLE = "queue/layout.hpp", "shm/participants.hpp"
 CHANGES = {
     "owner-of-11-bits": (LAYOUT, "kOwnerBits = 10;", "kOwnerBits = 11;"),
     "states-swapped": (LAYOUT, "done = 5, skip = 6,", "done = 6, skip = 5,"),
@@ -33,7 +33,7 @@ CHANGES = {
     ),
     "entry-moved": (TABLE, "u64 who; u64 since;", "u64 since; u64 who;"),
     "locks-elsewhere": (TABLE, "off_t{1} << 40;", "off_t{1} << 39;"),
-    "block-magic": ("block.hpp", "kBlockMagic = 0x4648;", "kBlockMagic = 0x4649;"),
+    "block-magic": ("base/block.hpp", "kBlockMagic = 0x4648;", "kBlockMagic = 0x4649;"),
 }
 MUTANTS = tuple(
     Mutant(name, "two builds would misread each other", *change, program="fingerprint")

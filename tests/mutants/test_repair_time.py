@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.broker.admin import Admin
-from holdfast.ledger import doctor
+from holdfast.broker.api.admin import Admin
+from holdfast.ledger.files import doctor
 from holdfast.ledger.ledgers import LedgerTable
 from tests.kit.cli.data import Cli
 from tests.kit.cli.data import cli as cli

@@ -16,12 +16,14 @@ import pytest
 from holdfast import Broker
 from holdfast._core import chunks_in
 from holdfast.broker.engine import Engine
+from holdfast.columns import decoding, open_chunks, packing
+from holdfast.columns import files as reading
+from holdfast.columns.decoding import Decoding, Wish
+from holdfast.columns.files import FilePlace, open_place
+from holdfast.columns.schema import COLUMNS
 from holdfast.errors import BadConfiguration, Corrupt
-from holdfast.pipeline import batch as batches
-from holdfast.pipeline import decoding, offsets, open_chunks, packing, reading, stream
-from holdfast.pipeline.columns import COLUMNS
-from holdfast.pipeline.decoding import Decoding, Wish
-from holdfast.pipeline.reading import FilePlace, open_place
+from holdfast.pipeline.source import batch as batches
+from holdfast.pipeline.source import offsets, stream
 from tests.kit.ledger.topic_bytes import FIRST, Maker, MemoryTopic, compress
 from tests.kit.pipeline.streams import (
     NAMED,

@@ -9,19 +9,20 @@ import pytest
 
 from holdfast._core import Round
 from holdfast.errors import HoldfastError
-from holdfast.group.sim.disk import SimFile
-from holdfast.ledger import journal, recovery
-from holdfast.ledger.journal import End
-from holdfast.ledger.journaling import Journaling
-from holdfast.ledger.journals import JournalFiles
+from holdfast.ledger import recovery
+from holdfast.ledger.failures import Mender
+from holdfast.ledger.journal import scan as journal
+from holdfast.ledger.journal.files import JournalFiles
+from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.journal.scan import End
 from holdfast.ledger.layout import PAGE, Place
-from holdfast.ledger.mending import Mender
 from holdfast.ledger.recovery import Recovery
 from holdfast.ledger.running import Running
-from holdfast.ledger.writing import RoundWriter, SimWriter
+from holdfast.ledger.writer import RoundWriter, SimWriter
 from tests.kit.ledger import checks
 from tests.kit.ledger.store_world import SystemWorld, simulated
 from tests.kit.ledger.torn import Rounds
+from tests.kit.sim.disk import SimFile
 
 SEEDS = range(1, 9)
 """Those of tests/simulation/test_store.py in `make check`: 7 is the first to find every mutant here."""

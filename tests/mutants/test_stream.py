@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast import Broker
-from holdfast.pipeline import batch, stream
-from holdfast.pipeline.batch import BatchReader, Split
 from holdfast.pipeline.options import parse
-from holdfast.pipeline.stream import StreamReader
+from holdfast.pipeline.source import batch, stream
+from holdfast.pipeline.source.batch import BatchReader, Split
+from holdfast.pipeline.source.stream import StreamReader
 from tests.kit.pipeline.streams import NAMED, ORDERS, Stream, Told, send
 from tests.kit.spark import source_storm
 from tests.kit.spark.source_storm import Account, Plain, Storm

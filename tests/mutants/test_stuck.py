@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker import stuck
-from holdfast.broker.dispatch_types import Diagnosis
+from holdfast.broker.dispatch import stuck
+from holdfast.broker.dispatch.types import Diagnosis
 from tests.kit.broker import stuck_checks as tests
 
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench import pipeline_world
+from bench import pipeline_world
 from holdfast.cli import starved
+from holdfast.columns import decoding, remote
+from holdfast.columns.address import Address
 from holdfast.errors import BadConfiguration
-from holdfast.pipeline import decoding, remote, session, sink, tables
-from holdfast.pipeline.connecting import Address
+from holdfast.pipeline import session
 from holdfast.pipeline.session import SETTINGS
+from holdfast.pipeline.sink import writer as sink
+from holdfast.pipeline.source import tables
 from tests.kit.spark import ways
 
 Patch = Callable[[pytest.MonkeyPatch], None]

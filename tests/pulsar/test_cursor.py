@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast._core import encode_messages
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.processes import cpu_s
 from tests.kit.server.wire_raw import Raw, Type, full, id_of
 from tests.kit.server.wire_world import server

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import refused, until
 from tests.kit.server.wire_raw import Raw, Type
 from tests.kit.server.wire_world import ServerProcess, client, job_of, program, pulsar, shared

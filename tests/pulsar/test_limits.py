@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import BadConfiguration
-from holdfast.wire import ServerOptions, settings
-from holdfast.wire.access import Access, server_options
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server import ServerOptions, settings
+from holdfast.server.auth.access import Access, server_options
 from tests.kit.server.wire_programs import refused, until
 from tests.kit.server.wire_raw import Raw, Type, full
 from tests.kit.server.wire_world import ServerProcess, client, job_of, program, pulsar, shared

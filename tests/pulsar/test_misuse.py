@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast._core import crc32c, encode_messages
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import until
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full, id_of
 from tests.kit.server.wire_world import ServerProcess, server, shared
@@ -61,7 +61,7 @@ def test_a_send_on_a_closed_producer(raw: Raw, topic: str) -> None:
 def test_a_name_of_local_ingest(raw: Raw, topic: str) -> None:
     """They are always deduplicated: who took one could make the broker drop what a segment publishes."""
     fields: dict[str, Any] = {"topic": full(topic), "producer_id": 1}
-    for name in ("holdfast.ingest.0011223344556677", "holdfast.ingest."):
+    for name in ("holdfast.local.0011223344556677", "holdfast.local."):
         error = raw.ask(Type.PRODUCER, Type.ERROR, producer_name=name, **fields)
         assert error.error == pb.NotAllowedError
         assert "local ingest" in error.message

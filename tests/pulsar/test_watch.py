@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import nothing_comes, until
 from tests.kit.server.wire_raw import Raw, Type, full
 from tests.kit.server.wire_world import ServerProcess, program, pulsar, server

@@ -51,6 +51,10 @@ LISTED = next(iter(tidy.SKIPS))
 REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     (tidy.dead_headers, {"native/holdfast/a.hpp": "#pragma once\n"}, "a.hpp"),
     (tidy.dead_headers, {"native/holdfast/a.hpp": '#include "a.hpp"\n'}, "a.hpp"),
+    (tidy.looks_up, {"src/holdfast/ledger/a.py": "from holdfast.broker import Broker"}, "ledger imports"),
+    (tidy.looks_up, {"src/holdfast/ledger/a.py": "def f():\n    import holdfast.cli"}, "ledger imports"),
+    (tidy.looks_up, {"src/holdfast/lost/a.py": ""}, "not among LAYERS"),
+    (tidy.looks_up, {"native/holdfast/base/a.hpp": '#include "holdfast/log/b.hpp"'}, "base includes log"),
     (tidy.dead_modules, {"src/holdfast/__init__.py": "", "src/holdfast/lost.py": ""}, "lost.py"),
     (
         tidy.dead_modules,
@@ -153,7 +157,7 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     ),
     (
         tidy.limit_rows,
-        {tidy.LIMITS: "", "src/holdfast/wire/proto/a.proto": "  required uint64 number = 1;\n"},
+        {tidy.LIMITS: "", "src/holdfast/protocol/a.proto": "  required uint64 number = 1;\n"},
         "`number`",
     ),
     (tidy.unknown_commands, {"Makefile": "test: x\n", "README.md": "```\nmake test fly\n```\n"}, "make fly"),

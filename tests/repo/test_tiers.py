@@ -40,8 +40,8 @@ PAUSES = "import asyncio\ndef test_pauses():\n    asyncio.run(asyncio.wait_for(p
 PAUSES += "async def pause():\n    await asyncio.sleep(0.1)\n"
 VIRTUAL = """
 import asyncio
-from holdfast.group.sim.loop import SimLoop
-from holdfast.group.randomness import SeededRandomness
+from tests.kit.sim.loop import SimLoop
+from holdfast.system.randomness import SeededRandomness
 async def pause():
     await asyncio.sleep(3600)
 def test_virtual():

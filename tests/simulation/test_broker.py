@@ -10,10 +10,10 @@ from functools import cache
 
 import pytest
 
-from holdfast.group.sim import Sim
 from tests.kit.broker import cluster as broker_cluster
 from tests.kit.broker.cluster import World
 from tests.kit.broker.judge import Account, Judge
+from tests.kit.sim import Sim
 from tests.kit.slices import pick, seeds
 
 SEEDS = seeds("brokers", test=1, nightly=60)

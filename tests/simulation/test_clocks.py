@@ -13,11 +13,11 @@ import pytest
 from holdfast.broker.broker import Broker
 from holdfast.broker.engine import Engine
 from holdfast.broker.log_time import AHEAD_S, CONFIRM_S, LogClock
-from holdfast.group import Clock
-from holdfast.group.sim import SimDisk
-from holdfast.ledger.doctor import Examination, examine_disk
+from holdfast.ledger.files.doctor import Examination, examine_disk
+from holdfast.system import Clock
 from tests.kit.broker.clocks import SECOND, YEAR, WrongClock
 from tests.kit.broker.worlds import SimWorld
+from tests.kit.sim import SimDisk
 from tests.kit.slices import pick, seeds
 
 HOUSE = {"housekeeping_s": 5.0}

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from holdfast.errors import Closed, Misuse, NoQuorum
-from holdfast.group.sim import Delivered, Sim, SimNode, storm
 from tests.kit.group import machine as group_machine
 from tests.kit.group.checker import Checker, Recorder
 from tests.kit.group.cluster import Cluster, lose_a_majority_at_once, turns
+from tests.kit.sim import Delivered, Sim, SimNode, storm
 from tests.kit.slices import seeds
 
 # -- it repeats ---------------------------------------------------------------------------------------

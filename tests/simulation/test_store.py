@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.group import SeededRandomness
+from holdfast.system import SeededRandomness
 from tests.kit.ledger.checks import BUSY, a_kill_and_then_a_power_cut, busy, power_cuts, storm
 from tests.kit.ledger.store_world import Life, simulated
 from tests.kit.slices import pick, seeds

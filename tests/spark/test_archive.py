@@ -14,12 +14,12 @@ from holdfast._core import encode_messages
 from holdfast.client import Progress
 from holdfast.errors import Corrupt, CursorModifying, Locked, NoSpace
 from holdfast.pipeline.archive import archive, read_archive, require_same, verify_archive
-from holdfast.pipeline.archived import ArchiveDirectory, Range
-from holdfast.pipeline.digest import Digest, aggregates
+from holdfast.pipeline.jobs.archive_digest import Digest, aggregates
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range
+from holdfast.pipeline.jobs.subscriptions import DirectorySubscriptions
 from holdfast.pipeline.measure import FIGURES_SCHEMA, report
-from holdfast.pipeline.rows import _entry, parts
-from holdfast.pipeline.subscriptions import DirectorySubscriptions
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.pipeline.sink.rows import _entry, parts
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.slices import pick
 from tests.kit.spark import archive_kill
 from tests.kit.spark.archive_kill import DISTINCT_STEPS, STEPS, SUBSCRIPTION, TOPICS, Drivers

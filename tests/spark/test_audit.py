@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast
-from holdfast.broker.names import topic_name
 from holdfast.errors import Corrupt, Misuse, NotFound
+from holdfast.names import topic_name
 from holdfast.pipeline import audit as library
 from holdfast.pipeline.archive import archive, read_archive
-from holdfast.pipeline.archived import ArchiveDirectory, Run
 from holdfast.pipeline.audit import AuditReport, audit
 from holdfast.pipeline.compact import compact
-from holdfast.pipeline.inputs import Extent, Origin
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Run
+from holdfast.pipeline.jobs.audit_page import page, write_report
+from holdfast.pipeline.jobs.inputs import Extent, Origin
 from holdfast.pipeline.numbered import decoded, encode, encode_json
-from holdfast.pipeline.report import page, write_report
 from tests.kit.slices import pick, seeds
 from tests.kit.spark.audit_world import Case, case
 from tests.kit.spark.pipeline_world import Fed, publish

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.bench.pipeline import FORMS
+from bench.pipeline import FORMS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ SIZE, COUNT = 100, 10_000
 
 @pytest.mark.timeout(300)
 def test_all_forms_are_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
-    from holdfast.bench.pipeline_world import MemorySource, World, cpu_seconds
+    from bench.pipeline_world import MemorySource, World, cpu_seconds
 
     spark.dataSource.register(MemorySource)
     world = World(tmp_path, SIZE, COUNT)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.pipeline.archived import ArchiveDirectory
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
 from holdfast.pipeline.numbered import encode_json
 from tests.kit.pipeline.streams import until
 from tests.kit.slices import pick

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.pipeline.archive import read_archive
 from holdfast.pipeline.compact import compact, header
-from holdfast.pipeline.rows import _entry
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.pipeline.sink.rows import _entry
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.slices import seeds
 from tests.kit.spark.pipeline_world import Fed, append_entries
 

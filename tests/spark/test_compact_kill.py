@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast.pipeline.archive import read_archive, verify_archive
-from holdfast.pipeline.archived import ArchiveDirectory
 from holdfast.pipeline.compact import compact
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
 from tests.kit.spark.archive_kill import Drivers
 from tests.kit.spark.pipeline_kill import killed
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.client import Client
+from holdfast.demo import closing, job
+from holdfast.demo.closing import Account
+from holdfast.demo.records import Record
+from holdfast.demo.settings import TOPIC, Places
 from holdfast.pipeline.numbered import encode_json
-from holdfast.rig import closing, job
-from holdfast.rig.closing import Account
-from holdfast.rig.records import Record
-from holdfast.rig.settings import TOPIC, Places
 from tests.kit.command import COMMAND
 from tests.kit.served import served
 

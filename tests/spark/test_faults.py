@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Broker
-from holdfast.broker.blocking import BlockingBroker
+from holdfast.broker.api.blocking import BlockingBroker
 from holdfast.client import Client
+from holdfast.columns.files import FilePlace
 from holdfast.pipeline import behind_latest
 from holdfast.pipeline.options import Side, declared
-from holdfast.pipeline.reading import FilePlace
 from tests.kit.pipeline.streams import ORDERS, until
 from tests.kit.served import served
 

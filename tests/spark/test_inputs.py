@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.errors import Misuse, NotFound
 from holdfast.pipeline.archive import archive, read_archive
-from holdfast.pipeline.inputs import Origin
-from holdfast.pipeline.subscriptions import DirectorySubscriptions
+from holdfast.pipeline.jobs.inputs import Origin
+from holdfast.pipeline.jobs.subscriptions import DirectorySubscriptions
 from tests.kit.spark.pipeline_world import publish
 
 if TYPE_CHECKING:

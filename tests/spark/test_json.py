@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.pipeline.json_values import decode_values
+from holdfast.pipeline.source.json_values import decode_values
 from tests.kit.slices import seeds
 from tests.kit.spark.json_documents import DOCUMENTS, as_column, norm
 

@@ -11,9 +11,9 @@ import pytest
 from holdfast.errors import Corrupt
 from holdfast.pipeline import archive as archiving
 from holdfast.pipeline.archive import archive, read_archive, verify_archive
-from holdfast.pipeline.archived import VERSION, ArchiveDirectory, Run
 from holdfast.pipeline.audit import audit
-from holdfast.pipeline.report import page
+from holdfast.pipeline.jobs.archive_directory import VERSION, ArchiveDirectory, Run
+from holdfast.pipeline.jobs.audit_page import page
 from tests.kit.served import served
 from tests.kit.spark.latency_world import Clocks
 from tests.kit.spark.pipeline_world import topic_rows

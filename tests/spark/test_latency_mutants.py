@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from holdfast.pipeline import accounting, audit, decoding, report
-from holdfast.pipeline.accounting import Bar
+from holdfast.columns import decoding
+from holdfast.pipeline import audit
+from holdfast.pipeline.jobs import audit_counts as accounting
+from holdfast.pipeline.jobs import audit_page as report
+from holdfast.pipeline.jobs.audit_counts import Bar
 from tests.kit.ledger.topic_bytes import FIRST, Maker, MemoryTopic, stored
 from tests.kit.spark.latency_world import Clocks, account, drawn, require_unclamped
 

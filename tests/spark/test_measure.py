@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.errors import Misuse
 from holdfast.pipeline.archive import archive
-from holdfast.pipeline.inputs import Origin
+from holdfast.pipeline.jobs.inputs import Origin
 from holdfast.pipeline.measure import (
     Fields,
     MeasureReport,

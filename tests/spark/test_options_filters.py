@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.pipeline.inputs import settings
+from holdfast.pipeline.jobs.inputs import settings
 from tests.kit.spark.filter_world import world as world
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ import pytest
 from holdfast._core import encode_messages
 from holdfast.cli import main
 from holdfast.client import Client
+from holdfast.columns.files import FilePlace
 from holdfast.errors import Corrupt, Locked, Misuse
 from holdfast.pipeline import replay as replaying
 from holdfast.pipeline.archive import KEPT, archive, read_archive
-from holdfast.pipeline.archived import ArchiveDirectory
 from holdfast.pipeline.compact import compact
-from holdfast.pipeline.inputs import Origin, silent
-from holdfast.pipeline.lasting import require_lasting
-from holdfast.pipeline.reading import FilePlace
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
+from holdfast.pipeline.jobs.inputs import Origin, silent
+from holdfast.pipeline.jobs.replay_filter import require_lasting
 from holdfast.pipeline.replay import _alone, replay
-from holdfast.pipeline.rows import null_entry
+from holdfast.pipeline.sink.rows import null_entry
 from tests.kit import KIT, module_command
 from tests.kit.certificates import write_key, write_public_key
 from tests.kit.served import Served, served
@@ -332,7 +332,7 @@ def test_a_token_and_certificates_are_shown(tmp_path: Path, monkeypatch: pytest.
         given.append(options)
         raise Killed
 
-    monkeypatch.setattr("holdfast.pipeline.connecting.Address.of", shown)
+    monkeypatch.setattr("holdfast.columns.address.Address.of", shown)
     monkeypatch.setattr("holdfast.cli.pipeline.spark_for", lambda _: contextlib.nullcontext((None, silent)))
     monkeypatch.setenv("HOLDFAST_TOKEN", "secret")
     publish(tmp_path / "data", "t", [b"x"])

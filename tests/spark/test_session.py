@@ -38,7 +38,7 @@ class Session:
 
 def test_how_many_tasks_run_at_once(spark: SparkSession) -> None:
     """Of the cluster, and not of the driver's machine."""
-    from holdfast.pipeline.source import tasks_at_once
+    from holdfast.pipeline.source.format import tasks_at_once
 
     asked: Any = tasks_at_once
     assert asked(Session("local[7]", 7)) == 7
@@ -51,7 +51,8 @@ def test_how_many_tasks_run_at_once(spark: SparkSession) -> None:
 def test_one_topic_gives_work_to_all_of_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.pipeline import register, source
+    from holdfast.pipeline import register
+    from holdfast.pipeline.source import format as source
 
     with Broker.open(tmp_path / "data") as broker, broker.producer("orders") as producer:
         producer.send_many([b"x" * 100_000] * 30)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from holdfast.pipeline.archived import ArchiveDirectory
 from holdfast.pipeline.java import ensure_java
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
 from tests.kit.processes import until
 from tests.kit.spark.pipeline_world import publish
 

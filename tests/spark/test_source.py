@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.broker.blocking import BlockingBroker
+from holdfast.broker.api.blocking import BlockingBroker
 from tests.kit.spark.source_rows import ORDERS, fill
 from tests.kit.spark.sourced import broker as broker
 from tests.kit.spark.sourced import data as data

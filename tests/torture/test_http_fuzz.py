@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy, one_of
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
-from holdfast.wire.http.server import ROUTES
+from holdfast.server.http.server import ROUTES
 from tests.kit.examples import examples
 from tests.kit.server.http_world import HttpWorld
 from tests.kit.server.http_world import http as http

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast import _core
 from holdfast.errors import Locked, NotFound
-from holdfast.ledger.backup import backup, restore
-from holdfast.ledger.doctor import examine
+from holdfast.ledger.files.backup import backup, restore
+from holdfast.ledger.files.doctor import examine
 from holdfast.ledger.layout import JOURNAL, PAGE
 from tests.kit.ledger.store_kill import scenario
 from tests.kit.ledger.store_world import Life, Oracle, SystemWorld
@@ -248,7 +248,7 @@ def test_a_stopped_owner_keeps_its_directory(
 
 def copier(what: str, source: str, target: str, point: str, countdown: int) -> None:
     from holdfast import _core
-    from holdfast.ledger import backup as module
+    from holdfast.ledger.files import backup as module
 
     _core.arm(point, "kill", countdown)
     getattr(module, what)(source, target)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast._core import encode_messages
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.server.wire_programs import until
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 from tests.kit.server.wire_world import ServerProcess

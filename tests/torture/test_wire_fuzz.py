@@ -46,7 +46,7 @@ def test_it_finds_what_is_wrong(tmp_path: Path, clang: str) -> None:
     native = tmp_path / "native"
     for folder in ("holdfast", "tests", "fuzz"):
         shutil.copytree(ROOT / "native" / folder, native / folder)
-    header = native / "holdfast/wire_reader.hpp"
+    header = native / "holdfast/wire/reader.hpp"
     text = header.read_text()
     check = "if (size > frame.size() - 4)"
     assert text.count(check) == 1

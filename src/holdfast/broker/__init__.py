@@ -8,8 +8,8 @@ events, a `Store` for what is durable, and `Clock`, `Randomness`, `Disk`, so tha
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.broker.admin import Admin
-    from holdfast.broker.blocking import (
+    from holdfast.broker.api.admin import Admin
+    from holdfast.broker.api.blocking import (
         BlockingAdmin,
         BlockingBroker,
         BlockingConsumer,
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
         BlockingReader,
         BlockingStage,
     )
+    from holdfast.broker.api.consumer import Consumer, Reader
+    from holdfast.broker.api.producer import Producer
+    from holdfast.broker.api.stage import Stage, StageReceipt
     from holdfast.broker.broker import Broker
-    from holdfast.broker.consumer import Consumer, Reader
     from holdfast.broker.options import BrokerOptions
-    from holdfast.broker.producer import Producer
-    from holdfast.broker.stage import Stage, StageReceipt
-    from holdfast.broker.stats import BrokerStats, LedgerStats, SubscriptionStats, TopicStats
+    from holdfast.broker.telemetry.stats import BrokerStats, LedgerStats, SubscriptionStats, TopicStats
 
 _MODULES = {
-    "admin": ("Admin",),
-    "blocking": (
+    "api.admin": ("Admin",),
+    "api.blocking": (
         "BlockingAdmin",
         "BlockingBroker",
         "BlockingConsumer",
@@ -35,17 +35,17 @@ _MODULES = {
         "BlockingStage",
     ),
     "broker": ("Broker",),
-    "consumer": (
+    "api.consumer": (
         "Consumer",
         "Reader",
     ),
     "options": ("BrokerOptions",),
-    "producer": ("Producer",),
-    "stage": (
+    "api.producer": ("Producer",),
+    "api.stage": (
         "Stage",
         "StageReceipt",
     ),
-    "stats": (
+    "telemetry.stats": (
         "BrokerStats",
         "LedgerStats",
         "SubscriptionStats",

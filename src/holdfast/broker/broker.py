@@ -11,10 +11,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.broker.admin import Admin
-from holdfast.broker.blocking import BlockingBroker, Runner
-from holdfast.broker.consumer import Consumer, Reader, Start, SubscriptionType
-from holdfast.broker.dispatcher import Dispatcher, DispatchOptions
+from holdfast.broker.api.admin import Admin
+from holdfast.broker.api.blocking import BlockingBroker, Runner
+from holdfast.broker.api.consumer import Consumer, Reader, Start, SubscriptionType
+from holdfast.broker.api.producer import Access, Producer
+from holdfast.broker.api.stage import Stage, StageReceipt
+from holdfast.broker.dispatch.dispatcher import Dispatcher, DispatchOptions
+from holdfast.broker.dispatch.volatile import VolatileSubscription
 from holdfast.broker.engine import Engine, Transfer
 from holdfast.broker.events import (
     Ack,
@@ -36,32 +39,20 @@ from holdfast.broker.events import (
 )
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.machine import Applied, Machine
-from holdfast.broker.metrics import Sample, metrics
-from holdfast.broker.names import namespace_of, topic_name
 from holdfast.broker.options import BrokerOptions, age_ns
-from holdfast.broker.producer import Access, Producer
-from holdfast.broker.stage import Stage, StageReceipt
 from holdfast.broker.state import SILENT, Policies, SubscriptionState
-from holdfast.broker.stats import BrokerStats
+from holdfast.broker.telemetry.metrics import Sample, metrics
+from holdfast.broker.telemetry.stats import BrokerStats
+from holdfast.broker.telemetry.traffic import Rates
 from holdfast.broker.topic import Topic, time_of
-from holdfast.broker.traffic import Rates
-from holdfast.broker.volatile import VolatileSubscription
 from holdfast.errors import Closed, Exists, Fenced, HoldfastError, NotFound
-from holdfast.group import (
-    Clock,
-    Disk,
-    Group,
-    LocalGroup,
-    Position,
-    Randomness,
-    SystemClock,
-    SystemDisk,
-    SystemRandomness,
-)
+from holdfast.group import Group, LocalGroup, Position
+from holdfast.ids import EARLIEST, LATEST, MessageId
 from holdfast.ledger.closing import Closing
-from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
-from holdfast.ledger.publication import Publications
+from holdfast.ledger.files.table import Publications
 from holdfast.ledger.store import Recovered, Store, StoreOptions
+from holdfast.names import namespace_of, topic_name
+from holdfast.system import Clock, Disk, Randomness, SystemClock, SystemDisk, SystemRandomness
 
 CLOSE_S = 30.0
 """How long a closing broker waits for what is under way to settle: then it is not told any more."""

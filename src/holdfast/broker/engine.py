@@ -23,7 +23,8 @@ from holdfast.broker.events import Event
 from holdfast.broker.log_time import LogClock
 from holdfast.broker.machine import Applied, Machine
 from holdfast.errors import Closed, Full, HoldfastError
-from holdfast.group import BEGINNING, Clock, Group, Listener, Member, Position, View
+from holdfast.group import BEGINNING, Group, Listener, Member, Position, View
+from holdfast.system import Clock
 
 FRAME_BYTES = 1 << 20
 """A frame that has grown so large leaves before the turn ends."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.events import DeduplicationExpire, Event, LedgerRoll, SinkForget, StageDrop
-from holdfast.broker.limits import limits, trim_event
+from holdfast.broker.policy import limits, trim_event
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.broker.topic import Topic
 
 
-INGEST = "holdfast.ingest."
+INGEST = "holdfast.local."
 """Names of local ingest: they are forgotten with their segment."""
 
 NAMES_LOOKS = 168

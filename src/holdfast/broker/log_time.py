@@ -17,7 +17,7 @@ when it has lasted (**I65**).
 
 from __future__ import annotations
 
-from holdfast.group import Clock
+from holdfast.system import Clock
 
 SECOND = 1_000_000_000
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast import _core
-from holdfast.broker import parts
+from holdfast.broker import state_codec as parts
 from holdfast.broker.events import Context, Event, Notice, ProducerReady, Published, ViewChange, decode
 from holdfast.broker.events.outcomes import NO_ID
 from holdfast.broker.state import BrokerState
 from holdfast.errors import Corrupt, Fenced, HoldfastError, NotFound, Terminated
 from holdfast.group import Member, Position, View
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 
-_EVENT_COUNT = slice(4, 8)  # in a frame's header: see native/holdfast/frame_layout.hpp
+_EVENT_COUNT = slice(4, 8)  # in a frame's header: see native/holdfast/base/frame_layout.hpp
 
 
 class Tail(NamedTuple):

@@ -26,12 +26,12 @@ from typing import Literal
 import msgspec
 
 from holdfast import _core
-from holdfast.broker.names import namespace_of
 from holdfast.broker.options import COUNT_MOST, SECONDS_MOST
 from holdfast.errors import Misuse, NotFound
 from holdfast.group import BEGINNING, Member
 from holdfast.ledger.acks import AckState
 from holdfast.ledger.ledgers import LedgerTable
+from holdfast.names import namespace_of
 
 Access = Literal["shared", "exclusive", "wait-for-exclusive", "exclusive-with-fencing"]
 SubscriptionType = Literal["exclusive", "failover", "shared"]

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast._core import Batch, Entries, TopicMessage
-from holdfast.broker.traffic import Handed, TopicTraffic
+from holdfast.broker.telemetry.traffic import Handed, TopicTraffic
 from holdfast.errors import Corrupt, Misuse, NotFound
-from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
+from holdfast.ids import EARLIEST, LATEST, MessageId
 
 if TYPE_CHECKING:
-    from holdfast.broker.dispatcher import Dispatcher
+    from holdfast.broker.dispatch.dispatcher import Dispatcher
     from holdfast.broker.state import SubscriptionState, TopicState
     from holdfast.ledger.ledgers import LedgerInfo
 

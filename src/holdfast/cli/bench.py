@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from pathlib import Path
 
 from holdfast.cli.parsing import Subparsers, Usage
 
@@ -22,23 +25,38 @@ def add(nouns: Subparsers) -> None:
         parser.set_defaults(run=run)
 
 
+def require_checkout() -> None:
+    """Make the benchmarks importable, here and in the processes that they start."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / "bench/__init__.py").is_file():
+        raise Usage(
+            "the benchmarks are not part of the installed package; run them from a checkout: "
+            "`make build` there, then `.venv/bin/holdfast bench ...`"
+        )
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
 def bench_queue(options: argparse.Namespace) -> int:
-    from holdfast.bench import (
-        queue,
-    )  # brings multiprocessing and more, which no other command should wait for
+    require_checkout()
+    from bench import queue  # with multiprocessing and more, for which no other command should wait
 
     return queue.main(options.rest)
 
 
 def bench_broker(options: argparse.Namespace) -> int:
-    from holdfast.bench import broker
+    require_checkout()
+    from bench import broker
 
     return broker.main(options.rest)
 
 
 def bench_server(options: argparse.Namespace) -> int:
+    require_checkout()
     try:
-        from holdfast.bench import server
+        from bench import server
     except ModuleNotFoundError as error:
         raise Usage(f"the server needs {error.name}: pip install 'holdfast[server]'") from None
 
@@ -46,8 +64,9 @@ def bench_server(options: argparse.Namespace) -> int:
 
 
 def bench_pipeline(options: argparse.Namespace) -> int:
+    require_checkout()
     try:
-        from holdfast.bench import pipeline, pipeline_worker
+        from bench import pipeline, pipeline_worker
     except ModuleNotFoundError as error:
         raise Usage(f"Spark's source needs {error.name}: pip install 'holdfast[spark]'") from None
 

@@ -66,7 +66,7 @@ def add(nouns: Subparsers) -> None:
 
 
 def users_of(path: Path) -> dict[str, Any]:
-    from holdfast.wire.passwords import read_users
+    from holdfast.server.auth.passwords import read_users
 
     if not path.exists():
         raise NotFound(f"there is no file {path}; `holdfast user set {path} NAME` makes it")
@@ -74,7 +74,7 @@ def users_of(path: Path) -> dict[str, Any]:
 
 
 def set_user(options: argparse.Namespace) -> int:
-    from holdfast.wire.passwords import PASSWORD_BYTES_MAX, Hash, checked_user, write_users
+    from holdfast.server.auth.passwords import PASSWORD_BYTES_MAX, Hash, checked_user, write_users
 
     users = users_of(options.file) if options.file.exists() else {}
     name = checked_user(options.name)
@@ -100,7 +100,7 @@ def ask_password(name: str) -> str:
 
 
 def remove_user(options: argparse.Namespace) -> int:
-    from holdfast.wire.passwords import write_users
+    from holdfast.server.auth.passwords import write_users
 
     users = users_of(options.file)
     if options.name not in users:
@@ -129,7 +129,7 @@ def create_token(options: argparse.Namespace) -> int:
         import jwt
     except ModuleNotFoundError as error:
         raise Usage(f"tokens need {error.name}: pip install 'holdfast[server]'") from None
-    from holdfast.wire.tokens import SECRET_BYTES_MIN, read_secret
+    from holdfast.server.auth.tokens import SECRET_BYTES_MIN, read_secret
 
     claims: dict[str, Any] = {"sub": options.role, "iat": int(time.time())}
     if options.expires is not None:

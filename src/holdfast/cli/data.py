@@ -119,7 +119,7 @@ def find_topic(broker: Broker, name: str) -> str:
     Raises:
         NotFound: there is none; the text names those whose names are near.
     """
-    from holdfast.broker.names import topic_name
+    from holdfast.names import topic_name
 
     full, known = topic_name(name), broker.admin.topics()
     if full in known:

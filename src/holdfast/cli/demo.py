@@ -78,9 +78,9 @@ def demo(options: argparse.Namespace) -> int:
     missing = sorted({name for module, name in NEEDED.items() if importlib.util.find_spec(module) is None})
     if missing:
         raise Usage(f"the demo needs more than is installed: pip install {' '.join(map(repr, missing))}")
-    from holdfast.rig.settings import Settings
-    from holdfast.rig.show import run
-    from holdfast.rig.view import SHOW, Lines, Picture, Quiet, account_lines
+    from holdfast.demo.settings import Settings
+    from holdfast.demo.show import run
+    from holdfast.demo.view import SHOW, Lines, Picture, Quiet, account_lines
 
     settings = Settings(
         seconds=options.minutes * 60,

@@ -13,8 +13,8 @@ from holdfast.cli.progress import progress
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
-    from holdfast.ledger.backup import Copied
-    from holdfast.ledger.doctor import Examination
+    from holdfast.ledger.files.backup import Copied
+    from holdfast.ledger.files.doctor import Examination
 
 BACKUP = """\
 Copies a data directory that no broker has open to TARGET, which must not be
@@ -39,7 +39,7 @@ def add(nouns: Subparsers) -> None:
 
 
 def backup(options: argparse.Namespace) -> int:
-    from holdfast.ledger import backup as library
+    from holdfast.ledger.files import backup as library
 
     with progress("backing up", options.source):
         copied = library.backup(options.source, options.target)
@@ -47,7 +47,7 @@ def backup(options: argparse.Namespace) -> int:
 
 
 def restore(options: argparse.Namespace) -> int:
-    from holdfast.ledger import backup as library
+    from holdfast.ledger.files import backup as library
 
     with progress("restoring", options.source):
         copied = library.restore(options.source, options.target)
@@ -89,7 +89,7 @@ def repair_time(path: str, json: bool) -> int:
 
 def examine(path: str, json: bool) -> int:
     """The answer of `holdfast doctor DIR`: its exit status is 1 if anything that was confirmed is damaged."""
-    from holdfast.ledger import doctor as library
+    from holdfast.ledger.files import doctor as library
 
     with progress("examining", path):
         found = library.examine(path)

@@ -13,7 +13,7 @@ from holdfast.cli import directory, environment, segments
 from holdfast.cli.output import age_words, plural, print_json, size_words
 from holdfast.cli.parsing import Subparsers, Usage, command
 from holdfast.cli.queue import recover_now, recovered_words
-from holdfast.memory.report import faults_of
+from holdfast.memory.findings import faults_of
 
 DESCRIPTION = """\
 Without NAME: is this machine fit for queues, and which queues have problems?

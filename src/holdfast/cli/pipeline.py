@@ -437,7 +437,7 @@ def _tell_account(options: argparse.Namespace, found: AuditReport) -> int:
 
 def _written(found: AuditReport, place: str) -> tuple[str | None, str]:
     """The page's path; or why there is none, whatever that is, in a line."""
-    from holdfast.pipeline.report import write_report
+    from holdfast.pipeline.jobs.audit_page import write_report
 
     try:
         return str(write_report(found, place)), ""
@@ -453,9 +453,9 @@ def _where(options: argparse.Namespace) -> dict[str, Any]:
     directory = data_directory(options.data_directory)
     require_data(directory)
     if options.topics:  # are they there? Spark would take long to find out
-        from holdfast.pipeline.archived import ArchiveDirectory
         from holdfast.pipeline.audit import still_there
-        from holdfast.pipeline.inputs import Origin, full_names
+        from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
+        from holdfast.pipeline.jobs.inputs import Origin, full_names
 
         kept = getattr(options, "archive", None)
         archived = {} if kept is None else ArchiveDirectory.there(kept).positions()
@@ -491,7 +491,7 @@ def _live(options: argparse.Namespace) -> bool:
 
 def _require_archive(path: str | None) -> None:
     """Before Spark starts, which takes its time."""
-    from holdfast.pipeline.archived import ArchiveDirectory
+    from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
 
     if path is not None:
         ArchiveDirectory.there(path)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 
 Place = Literal["earliest", "latest"] | MessageId | datetime
 

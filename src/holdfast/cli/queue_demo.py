@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from holdfast.cli.output import print_json
 from holdfast.cli.parsing import Subparsers, command, count, seconds
-from holdfast.demo import Settings, run
-from holdfast.demo.view import SHOW, Lines, Picture, Quiet, account_lines
+from holdfast.demo.queue import Settings, run
+from holdfast.demo.queue.view import SHOW, Lines, Picture, Quiet, account_lines
 
 DESCRIPTION = """\
 Several producers and consumers share one queue, while a chaos loop kills them

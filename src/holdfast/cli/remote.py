@@ -17,11 +17,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from holdfast import errors
-from holdfast.broker.names import topic_name
-from holdfast.broker.stats import LedgerStats, SubscriptionStats, TopicStats
+from holdfast.broker.telemetry.stats import LedgerStats, SubscriptionStats, TopicStats
 from holdfast.cli.places import Place
 from holdfast.cli.remote_messages import RemoteMessage, messages_of
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
+from holdfast.names import topic_name
 
 if TYPE_CHECKING:
     from holdfast.cli.remote_wire import RemoteConsumer, RemoteProducer, RemoteReader

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from holdfast._core import EntryInfo
 from holdfast.errors import Unsupported
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 
 NAMES = {0: "NONE", 1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
 
@@ -87,7 +87,7 @@ def messages_of(at: MessageId, payload: bytes, headers: Mapping[str, str]) -> li
 
 
 def _apart(batch: RemoteMessage, count: int) -> Iterator[RemoteMessage]:
-    from holdfast.wire.proto import pulsar_pb2 as pb
+    from holdfast.protocol import pulsar_pb2 as pb
 
     at, data = 0, batch.data
     for index in range(count):

@@ -21,8 +21,8 @@ from holdfast._core import encode_messages, parse_entry
 from holdfast.cli.places import Place
 from holdfast.cli.remote import LATEST_LEDGER, Http, RemoteAdmin, path_of
 from holdfast.cli.remote_messages import RemoteMessage, of_entry
-from holdfast.ledger.ids import MessageId
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.ids import MessageId
+from holdfast.protocol import pulsar_pb2 as pb
 
 Type = pb.BaseCommand
 ANSWER_S = 60.0

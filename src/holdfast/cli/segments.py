@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import Corrupt, Denied, NotFound, Queue, _core
-from holdfast.memory.report import faults_of
+from holdfast.memory.findings import faults_of
 from holdfast.memory.stats import QueueStats, stats_of
 
 PAGE = 4096
@@ -96,7 +96,7 @@ class Left:
 
 
 def outcome(state: str, delivery: str) -> str | None:
-    """What becomes of a dead participant's block; the table stands in native/holdfast/queue_recovery.hpp."""
+    """What becomes of a dead participant's block; the table stands in native/holdfast/queue/recovery.hpp."""
     if state in ("RESERVED", "FENCED"):
         return "skip"
     if state == "TAKEN":

@@ -57,7 +57,7 @@ def add(nouns: Subparsers) -> None:
 def serve(options: argparse.Namespace) -> int:
     try:
         # Brings the broker and the server, for which no other command should wait.
-        from holdfast.wire import settings
+        from holdfast.server import settings
     except ModuleNotFoundError as error:
         raise Usage(f"the server needs {error.name}: pip install 'holdfast[server]'") from None
 
@@ -74,7 +74,7 @@ def serve(options: argparse.Namespace) -> int:
             return 0
         if found.config.data is None:
             raise Usage("which data directory? Say --data DIR, or set $HOLDFAST_DATA")
-        from holdfast.wire.running import run
+        from holdfast.server.running import run
 
         return run(found, read, json_ready=options.json)
     except BadConfiguration as error:

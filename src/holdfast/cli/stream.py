@@ -22,8 +22,8 @@ from holdfast.errors import Timeout
 
 if TYPE_CHECKING:
     from holdfast._core import TopicMessage
+    from holdfast.broker.api.consumer import Consumer, Reader
     from holdfast.broker.broker import Broker
-    from holdfast.broker.consumer import Consumer, Reader
 
 PRODUCE = """\
 Publishes a message, or several, and returns when they are on the disk. The data

@@ -15,7 +15,7 @@ from holdfast.cli.topic import SUBSCRIPTION_HEAD, subscription_row
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-    from holdfast.broker.stats import SubscriptionStats
+    from holdfast.broker.telemetry.stats import SubscriptionStats
 
 PEEK = """\
 The next messages that the subscription has not acknowledged, without taking

@@ -15,7 +15,7 @@ from holdfast.errors import Busy, Exists
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-    from holdfast.broker.stats import SubscriptionStats, TopicStats
+    from holdfast.broker.telemetry.stats import SubscriptionStats, TopicStats
 
 CREATE = """\
 Makes topics, and the data directory if it is not there. `orders` is short for

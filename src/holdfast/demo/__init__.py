@@ -1,11 +1,11 @@
-"""The queue at work while its processes are being killed: what `make demo` shows.
+"""The product at work: an acquisition rig whose every part is killed, and the account of it on Spark.
 
-Promises upward: an account made of what the processes themselves wrote down, never of the queue's own
-counters.
-Needs from below: `holdfast.Queue`.
+```
+ sensors (processes) ──shared memory──┐                       ┌─► consumers, subscription `dashboard`
+ gateways (Pulsar clients) ──TCP──────┴─► holdfast serve ─────┼─► Spark stream ──exactly once──► `calibrated`
+                                          topic `measurements` └─► archive · measure · audit ──► report page
+```
+
+Sensors, gateways, consumers, the broker and the Spark job get SIGKILL at random moments and come back. Each
+sensor and gateway writes down what was confirmed to it. At the end Spark counts what is there.
 """
-
-from holdfast.demo.account import Account
-from holdfast.demo.show import Settings, run
-
-__all__ = ["Account", "Settings", "run"]

@@ -1,75 +1,46 @@
-"""Runs the demo: starts the processes, kills them, starts others, drains the queue, makes the account."""
+"""Runs the rig: starts its processes, kills them, starts others, lets them come to rest, has it audited."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from holdfast import NotFound, Queue, QueueStats, _core
-from holdfast.demo.account import Account, balance
-from holdfast.demo.workers import Job, start
-from holdfast.memory.report import faults_of
-from holdfast.memory.stats import stats_of
+from holdfast.broker import Broker
+from holdfast.demo.closing import Account
+from holdfast.demo.places import Part
+from holdfast.demo.roles import Job
+from holdfast.demo.settings import CALIBRATED, TOPIC, Places, Settings
+from holdfast.errors import NotFound
+from holdfast.ledger.files.table import TopicFiles
 
-CAPACITY = 8 << 20
-KILL_EVERY_S = 0.2
-STOP_SHARE = 0.15
-"""So many of the attacks are a SIGSTOP, which holds a process for a while instead of ending it."""
-STOP_S = 0.6
-AIMED_SHARE = 0.5
-"""So many of the kills wait until the victim has a message in its hands, or is writing one."""
-CATCH_TRIES = 40
-CATCH_PAUSE_S = 0.001
-RESTART_S = 0.25
-"""How long a dead process stays away before another one takes its place."""
-DRAIN_S = 60.0
-TICK_S = 0.02
-LOOK_EVERY_S = 0.1
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What `holdfast demo` was asked for."""
-
-    seconds: float = 20.0
-    producers: int = 4
-    consumers: int = 3
-    rate: float = 40_000.0
-    """Messages per second of all producers together; 0 is as fast as they can."""
-    chaos: bool = True
-    keep: bool = False
-    """Leave the queue and the records where they are."""
-    directory: str | None = None
-
-
-@dataclass
-class Worker:
-    """One place in the show. A process fills it until it is killed; then another one comes."""
-
-    kind: str
-    ident: int = 0
-    pid: int = 0
-    stopped_until: float = 0.0
-    restart_at: float = 0.0
-
-    @property
-    def alive(self) -> bool:
-        return self.pid != 0
-
-    @property
-    def state(self) -> str:
-        if not self.alive:
-            return "killed" if self.restart_at else "left"
-        return "stopped" if self.stopped_until else "runs"
+TICK_S = 0.05
+LOOK_S = 0.5
+ATTACK_S = 0.8
+"""Between two attacks, about."""
+TAME_S = {"broker": 4.0, "spark": 5.0, "sensor": 0.5, "gateway": 1.0, "consumer": 0.5}
+"""Whoever has just come back is left alone so long: else nothing would get on."""
+START_S = 240.0
+"""How long Spark may take to begin."""
+REST_S = 120.0
+"""How long the rig may take to come to rest."""
+AUDIT_S = 900.0
+"""How long archive, measure and audit may take together."""
+JOB = [sys.executable, "-m", "holdfast.demo.job"]
+"""What runs on Spark."""
 
 
 @dataclass
@@ -78,11 +49,12 @@ class Scene:
 
     settings: Settings
     began: float
-    workers: list[Worker]
-    killed: dict[str, int] = field(default_factory=lambda: {"producer": 0, "consumer": 0})
-    stopped: int = 0
-    phase: str = "running"
-    stats: QueueStats | None = None
+    parts: list[Part]
+    phase: str = "starting"
+    stored: int = 0
+    stored_rate: float = 0.0
+    calibrated: int = 0
+    backlog: int = 0
     events: list[str] = field(default_factory=list)
     """What happened lately, the newest last."""
 
@@ -90,8 +62,15 @@ class Scene:
     def elapsed(self) -> float:
         return time.monotonic() - self.began
 
+    @property
+    def kills(self) -> dict[str, int]:
+        out: dict[str, int] = {}
+        for part in self.parts:
+            out[part.kind] = out.get(part.kind, 0) + part.kills
+        return out
+
     def tell(self, event: str) -> None:
-        self.events = [*self.events[-5:], f"{self.elapsed:5.1f} s  {event}"]
+        self.events = [*self.events[-7:], f"{self.elapsed:6.1f} s  {event}"]
 
 
 class View(Protocol):
@@ -104,206 +83,318 @@ class View(Protocol):
 class Outcome:
     """How a run ended."""
 
-    account: Account
+    account: Account | None
     scene: Scene
     faults: list[str]
-    """What went wrong besides: a process that failed, a queue that is damaged or was not drained."""
-    records: Path
-    queue: str
+    places: Places
 
     @property
     def good(self) -> bool:
-        return self.account.balanced and not self.faults
+        return self.account is not None and self.account.balanced and not self.faults
+
+
+def free_ports(count: int) -> list[int]:
+    """Of this machine, now. They stay the same over the broker's lives."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
 
 
 class Show:
-    """The processes of one run. The parent never attaches while it forks: it only looks, from outside."""
+    """The processes of one run."""
 
-    def __init__(self, settings: Settings, queue: str, directory: str, records: Path, view: View) -> None:
-        self.settings, self.queue, self.directory, self.records, self.view = (
-            settings,
-            queue,
-            directory,
-            records,
-            view,
-        )
-        kinds = ["producer"] * settings.producers + ["consumer"] * settings.consumers
-        self.scene = Scene(settings, time.monotonic(), [Worker(kind) for kind in kinds])
+    def __init__(self, settings: Settings, places: Places, view: View) -> None:
+        self.settings, self.places, self.view = settings, places, view
+        port, self.http = free_ports(2)
+        self.url = f"pulsar://127.0.0.1:{port}"
         self.faults: list[str] = []
-        self._started = 0
+        self._chance = random.Random()
+        self._interrupted = False
         self._look_at = 0.0
-        self._choose = random.Random()
+        self._seen = (0.0, 0)
+        environment = {"HOLDFAST_RUNTIME_DIR": str(places.runtime)}
+        serve = [sys.executable, "-m", "holdfast.cli", "serve", "--data", str(places.data)]
+        ports = ["--port", str(port), "--http-port", str(self.http), "--log-level", "warning"]
+        job = [*JOB, str(places.root), self.url]
+        parts = [
+            Part("broker", "broker", lambda _: [*serve, *ports], places.logs / "broker", environment),
+            Part("spark", "spark", lambda _: job, places.logs / "spark", environment),
+        ]
+        producers = settings.sensors + settings.gateways
+        for kind, count in (
+            ("sensor", settings.sensors),
+            ("gateway", settings.gateways),
+            ("consumer", settings.consumers),
+        ):
+            for number in range(1, count + 1):
+                name = f"{kind}-{number}"
+                parts.append(
+                    Part(
+                        kind,
+                        name,
+                        self._role(kind, name, settings.rate / producers),
+                        places.logs / name,
+                        environment,
+                    )
+                )
+        for part in parts:
+            part.tame = TAME_S[part.kind]
+            part.sign = places.sign if part.kind == "spark" else None
+        self.scene = Scene(settings, time.monotonic(), parts)
+
+    def _role(self, kind: str, name: str, rate: float) -> Callable[[int], list[str]]:
+        def command(life: int) -> list[str]:
+            own = f"{name}.{life}" if kind == "sensor" else name  # a sensor is a new producer in every life
+            records, data = str(self.places.records), str(self.places.data)
+            seed = self._chance.getrandbits(32)
+            return Job(kind, own, self.url, data, records, rate, seed, os.getpid()).command()
+
+        return command
+
+    # -- the show --------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """The topics: everything is kept, and what a gateway sends twice is stored once."""
+        for each in (self.places.records, self.places.logs, self.places.runtime):
+            each.mkdir(parents=True)
+        with Broker.open(self.places.data) as broker:
+            for topic in (TOPIC, CALIBRATED):
+                broker.admin.create_topic(topic, deduplication=True, retention_bytes=-1)
 
     def run(self) -> None:
-        """Until the time is over; with chaos, if wanted. Ctrl-C ends it early, and drains as well."""
-        scene = self.scene
-        end = scene.began + self.settings.seconds
-        attack_at = scene.began + 2 * KILL_EVERY_S
+        """Until the time is over. Ctrl-C ends it early, and the account is made all the same.
+
+        It is looked for between two steps: one that it broke off, such as a kill, would not be accounted for.
+        """
+        scene, before = self.scene, signal.signal(signal.SIGINT, self._interrupt)
         try:
-            while (now := time.monotonic()) < end:
-                for worker in scene.workers:
-                    if not worker.alive and now >= worker.restart_at:
-                        self._start(worker)
-                    elif worker.stopped_until and now >= worker.stopped_until:
-                        self._continue(worker)
-                self._reap()
+            self._begin()
+            scene.phase = "running"
+            begin = time.monotonic()
+            end, attack_at = begin + self.settings.seconds, begin + 1.0
+            while (now := time.monotonic()) < end and not self._interrupted:
+                self._keep_up(now)
                 if self.settings.chaos and now >= attack_at:
                     self._attack(now)
-                    attack_at = now + KILL_EVERY_S * self._choose.uniform(0.5, 1.5)
+                    attack_at = now + ATTACK_S * self._chance.uniform(0.5, 1.5)
                 self._look()
                 time.sleep(TICK_S)
-        except KeyboardInterrupt:
-            scene.tell("interrupted: draining")
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if self._interrupted:
+            scene.tell("interrupted: coming to rest")
 
-    def drain(self) -> None:
-        """Producers leave, then the queue is closed, then consumers find its end by themselves."""
-        scene = self.scene
-        scene.phase = "draining"
-        for worker in scene.workers:
-            self._continue(worker)
-        for worker in scene.workers:
-            if worker.kind == "producer" and worker.alive:
-                os.kill(worker.pid, signal.SIGTERM)
-            elif worker.kind == "consumer" and not worker.alive:
-                self._start(worker)
-        deadline = time.monotonic() + DRAIN_S
-        if self._wait(deadline, lambda: not self._living("producer")):
-            with Queue.open(self.queue, directory=self.directory) as queue:
-                queue.close()
-            self._wait(deadline, lambda: not self._living("consumer"))
-        for worker in scene.workers:
-            if worker.alive:
-                self.faults.append(f"{worker.kind} {worker.ident} did not end within {DRAIN_S:.0f} s")
-        scene.phase = "over"
-        self._look(now=True)
-        stats = scene.stats
-        if stats is not None and stats.ready + stats.returned + stats.taken + stats.writing != 0:
-            self.faults.append(
-                f"the queue still holds {stats.ready} ready, {stats.returned} returned, {stats.taken} taken "
-                f"messages and {stats.writing} half-written ones"
-            )
+    def _interrupt(self, *_: object) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted = True
 
-    def end(self) -> None:
-        """No process outlives the show."""
-        for worker in self.scene.workers:
-            if worker.alive:
-                os.kill(worker.pid, signal.SIGKILL)
-                os.waitpid(worker.pid, 0)
-                worker.pid = 0
-
-    def _living(self, kind: str) -> list[Worker]:
-        return [worker for worker in self.scene.workers if worker.kind == kind and worker.alive]
-
-    def _wait(self, deadline: float, done: Callable[[], bool]) -> bool:
-        while not done():
-            if time.monotonic() > deadline:
-                return False
-            self._reap()
+    def _begin(self) -> None:
+        """Until Spark, which takes longest, has done its first batch: then there is something to break."""
+        until = time.monotonic() + START_S
+        while not self.places.sign.exists():
+            if self._interrupted:  # there is nothing to account for yet
+                raise KeyboardInterrupt
+            if time.monotonic() > until:
+                self.faults.append(f"the Spark stream has done nothing in {START_S:.0f} s")
+                return
+            self._keep_up(time.monotonic())
             self._look()
             time.sleep(TICK_S)
-        return True
+        self.scene.tell("Spark's stream has done its first batch")
 
-    def _start(self, worker: Worker) -> None:
-        self._started += 1
-        worker.ident, worker.stopped_until, worker.restart_at = self._started, 0.0, 0.0
-        rate = self.settings.rate / self.settings.producers
-        worker.pid = start(Job(worker.kind, worker.ident, self.queue, self.directory, self.records, rate))
+    def _keep_up(self, now: float) -> None:
+        for part in self.scene.parts:
+            if not part.alive and part.failed():
+                self._fail(part)
+            if not part.alive and now >= part.restart_at:
+                part.start()
+                if part.life > 1:
+                    self.scene.tell(f"{part.name} is back")
 
-    def _reap(self) -> None:
-        """Nobody ends unasked while the show runs."""
-        for worker in self.scene.workers:
-            if not worker.alive:
-                continue
-            pid, status = os.waitpid(worker.pid, os.WNOHANG)
-            if pid == 0:
-                continue
-            worker.pid = 0
-            code = os.waitstatus_to_exitcode(status)
-            if code == 0 and self.scene.phase == "draining":
-                continue
-            error = self.records / f"{worker.kind}.{worker.ident}.error"
-            words = error.read_text(encoding="utf-8").strip() if error.exists() else f"exit status {code}"
-            self.faults.append(f"{worker.kind} {worker.ident} ended by itself: {words}")
+    def _fail(self, part: Part) -> None:
+        fault = part.failed()
+        if fault is not None and len(self.faults) < 10:
+            self.faults.append(fault)
+        part.process = None
 
     def _attack(self, now: float) -> None:
-        victims = [worker for worker in self.scene.workers if worker.alive and not worker.stopped_until]
-        if not victims:
-            return
-        victim = self._choose.choice(victims)
-        who = f"{victim.kind} {victim.ident} (pid {victim.pid})"
-        if self._choose.random() < STOP_SHARE:
-            os.kill(victim.pid, signal.SIGSTOP)
-            victim.stopped_until = now + STOP_S
-            self.scene.stopped += 1
-            self.scene.tell(f"SIGSTOP {who}")
-            return
-        holds = self._catch(victim.pid) if self._choose.random() < AIMED_SHARE else ""
-        os.kill(victim.pid, signal.SIGKILL)
-        os.waitpid(victim.pid, 0)
-        victim.pid, victim.restart_at = 0, now + RESTART_S
-        self.scene.killed[victim.kind] += 1
-        self.scene.tell(f"SIGKILL {who}{holds}")
+        """At random; but nobody twice while there is a kind of which nobody was struck yet: a short run shall
+        strike the broker and Spark, too."""
+        ripe = [part for part in self.scene.parts if part.ripe(now)]
+        if ripe:
+            kills = self.scene.kills
+            part = self._chance.choice([each for each in ripe if not kills[each.kind]] or ripe)
+            part.kill()
+            self.scene.tell(f"kill -9 {part.name}")
 
-    def _catch(self, pid: int) -> str:
-        """Stops the process, again and again, until it is caught in the middle of something; says of what."""
-        for _ in range(CATCH_TRIES):
-            os.kill(pid, signal.SIGSTOP)
-            os.waitpid(pid, os.WUNTRACED)
-            if holds := self._hands_of(pid):
-                return holds
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(self._choose.uniform(0, CATCH_PAUSE_S))
-        return ""
+    def rest(self) -> None:
+        """Producers leave when all they sent is confirmed; consumers and Spark get what is left."""
+        scene = self.scene
+        scene.phase = "coming to rest"
+        until = time.monotonic() + REST_S
+        broker = self._of("broker")[0]
+        producers = [*self._of("sensor"), *self._of("gateway")]
+        for part in producers:
+            if not part.alive and part.kind == "gateway":
+                part.start()  # it goes on where it was, and then it may leave
+        self._keep(broker)
+        for part in producers:
+            part.ask()
+        self._wait(until, lambda: not any(part.alive for part in producers), "the producers do not end")
+        for part in self._of("consumer"):
+            if not part.alive:
+                part.start()
+        self._look(now=True)
+        self._wait(
+            until, lambda: self._look(now=True) and scene.backlog == 0, "the consumers do not catch up"
+        )
+        for part in self._of("consumer"):
+            part.ask()
+        leaving = [*producers, *self._of("consumer")]
+        self._wait(until, lambda: not any(part.alive for part in leaving), "the consumers do not end")
+        for part in leaving:
+            if part.failed():
+                self._fail(part)
 
-    def _hands_of(self, pid: int) -> str:
-        seen = self._seen()
-        mine = [each for each in seen.holders if each.pid == pid] if seen else []
-        taken, writing = sum(each.taken for each in mine), sum(each.writing + each.fenced for each in mine)
-        parts = [f"{taken} message{'' if taken == 1 else 's'} in its hands"] if taken else []
-        if writing:
-            parts.append(f"{writing} half written")
-        return f" with {' and '.join(parts)}" if parts else ""
+    def audit(self) -> Account | None:
+        """By the Spark job, which takes what is left first."""
+        self.scene.phase = "auditing"
+        self.places.ending.touch()
+        broker, spark = self._of("broker")[0], self._of("spark")[0]
+        until, told = time.monotonic() + AUDIT_S, 0
+        while not (self.places.account.exists() and not spark.alive):
+            if time.monotonic() > until:
+                self.faults.append(f"the audit did not end within {AUDIT_S:.0f} s")
+                return None
+            if not spark.alive and spark.failed():
+                self._fail(spark)
+                return None
+            self._keep(broker)
+            self._keep(spark)
+            told = self._hear(told)
+            self._look()
+            time.sleep(TICK_S)
+        self._hear(told)
+        self._look(now=True)
+        return Account(**json.loads(self.places.account.read_text()))
 
-    def _continue(self, worker: Worker) -> None:
-        if worker.alive and worker.stopped_until:
-            os.kill(worker.pid, signal.SIGCONT)
-        worker.stopped_until = 0.0
+    def _hear(self, told: int) -> int:
+        """What Spark's job has said since; so many lines of it were told."""
+        lines = self.places.said.read_text().splitlines() if self.places.said.exists() else []
+        for line in lines[told:]:
+            self.scene.tell(line)
+        return len(lines)
 
-    def _seen(self) -> QueueStats | None:
-        seen = _core.inspect(self.directory, self.queue)
-        for fault in faults_of(seen):
-            if not seen["queue"]["overtaken"] and fault not in self.faults:
-                self.faults.append(fault)
-        return None if seen["queue"]["overtaken"] else stats_of(self.queue, seen)
+    def end(self, gently: bool = True) -> None:
+        """No process outlives the show. Gently: the broker may close its files."""
+        if gently:
+            for part in self._of("broker"):
+                part.ask()
+                with suppress(subprocess.TimeoutExpired):
+                    if part.process is not None:
+                        part.process.wait(30)
+        for part in self.scene.parts:
+            part.end()
+        self.scene.phase = "over"
+        self.view.draw(self.scene)
 
-    def _look(self, now: bool = False) -> None:
-        if now or time.monotonic() >= self._look_at:
-            self.scene.stats = self._seen() or self.scene.stats
-            self.view.draw(self.scene)
-            self._look_at = time.monotonic() + LOOK_EVERY_S
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def _of(self, kind: str) -> list[Part]:
+        return [part for part in self.scene.parts if part.kind == kind]
+
+    def _wait(self, until: float, done: Callable[[], bool], words: str) -> None:
+        broker = self._of("broker")[0]
+        while not done():
+            if time.monotonic() > until:
+                self.faults.append(f"{words} within {REST_S:.0f} s")
+                return
+            self._keep(broker)
+            self._look()
+            time.sleep(TICK_S)
+
+    def _keep(self, part: Part) -> None:
+        """It runs, whoever killed it. If it ended by itself, that is told."""
+        if not part.alive:
+            if part.failed():
+                self._fail(part)
+            part.start()
+
+    def _look(self, now: bool = False) -> bool:
+        """What the broker says. Whether it said anything: it may just be dead."""
+        moment = time.monotonic()
+        if moment < self._look_at and not now:
+            return False
+        self._look_at = moment + LOOK_S
+        scene, before = self.scene, self._seen
+        scene.stored, scene.calibrated = (self._entries(topic) for topic in (TOPIC, CALIBRATED))
+        if moment - before[0] >= LOOK_S:
+            scene.stored_rate = (scene.stored - before[1]) / (moment - before[0])
+            self._seen = (moment, scene.stored)
+        told = self._stats(TOPIC)
+        if told is not None:
+            scene.backlog = sum(each["msgBacklog"] for each in told["subscriptions"].values())
+        self.view.draw(self.scene)
+        return told is not None
+
+    def _entries(self, topic: str) -> int:
+        """By the files, which are there also while the broker is not."""
+        with suppress(NotFound):
+            return TopicFiles(self.places.data, topic).plan()[1]
+        return 0
+
+    def _stats(self, topic: str) -> dict[str, Any] | None:
+        path = topic.replace("://", "/")
+        with suppress(OSError, ValueError):
+            address = f"http://127.0.0.1:{self.http}/admin/v2/{path}/stats"
+            with urllib.request.urlopen(address, timeout=1.0) as answer:
+                return dict(json.load(answer))
+        return None
 
 
 def run(settings: Settings, view: View) -> Outcome:
-    """One run, from an empty queue to an empty queue. A second Ctrl-C, while it drains, is the caller's."""
-    directory = settings.directory or _core.default_directory()
-    records = Path(tempfile.mkdtemp(prefix="holdfast-demo."))
-    name = f"demo.{os.getpid()}"
-    before = signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # `kill` and `timeout` end it as Ctrl-C does
+    """The whole of it. The report page stays, the rest goes unless it is to be kept.
+
+    SIGTERM and SIGHUP end it at once, and all of its processes; so does Ctrl-C, if it comes again.
+    """
+    if settings.to is not None:
+        settings.to.mkdir(parents=True, exist_ok=True)
+    places = Places(Path(tempfile.mkdtemp(prefix="holdfast-demo.", dir=settings.to)))
+    show = Show(settings, places, view)
+    before = {each: signal.signal(each, _leave) for each in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        places = settings.producers + settings.consumers
-        Queue.create(name, capacity=CAPACITY, participants=places + 16, directory=directory).detach()
-        show = Show(settings, name, directory, records, view)
-        try:
-            show.run()
-            show.drain()
-        finally:
-            show.end()
-        return Outcome(balance(records), show.scene, show.faults, records, name)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        show.prepare()
+        show.run()
+        show.rest()
+        account = show.audit()
+        show.end()
+    except BaseException:
+        for each in (signal.SIGINT, *before):  # once is enough
+            signal.signal(each, signal.SIG_IGN)
+        show.end(gently=False)
         if not settings.keep:
-            shutil.rmtree(records)
-            with suppress(NotFound):
-                Queue.unlink(name, directory=directory)
+            shutil.rmtree(places.root, ignore_errors=True)
+        raise
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    outcome = Outcome(account, show.scene, show.faults, places)
+    if outcome.good and not settings.keep:
+        tidy(places)
+    return outcome
+
+
+def _leave(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def tidy(places: Places) -> None:
+    """Nothing stays but the report and the account."""
+    for each in places.root.iterdir():
+        if each.is_dir():
+            shutil.rmtree(each)
+        elif each not in (places.report, places.account):
+            each.unlink()

@@ -1,33 +1,15 @@
-"""What the demo shows while it runs: a picture that is redrawn in a terminal, a line a second elsewhere."""
+"""What the demo shows while it runs: a picture redrawn in a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import shutil
-import time
-from collections import deque
 from typing import TextIO
 
-from holdfast import QueueStats
-from holdfast.demo.show import Outcome, Scene, Worker
+from holdfast.demo.places import Part
+from holdfast.demo.show import Outcome, Scene
 
-BAR = 20
 HIDE, SHOW = "\033[?25l", "\033[?25h"
-
-
-class Rates:
-    """Messages per second over the last two seconds."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int, int]] = deque()
-
-    def add(self, put: int, delivered: int) -> tuple[float, float]:
-        now = time.monotonic()
-        self._seen.append((now, put, delivered))
-        while now - self._seen[0][0] > 2.0:
-            self._seen.popleft()
-        since, put_then, delivered_then = self._seen[0]
-        span = max(now - since, 1e-9)
-        return (put - put_then) / span, (delivered - delivered_then) / span
+KINDS = ("sensor", "gateway", "consumer", "broker", "spark")
 
 
 class Quiet:
@@ -38,41 +20,39 @@ class Quiet:
 
 
 class Lines:
-    """A line a second, for a log or a pipe."""
+    """A line every two seconds, and each event, for a log or a pipe."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out, self._rates, self._next = out, Rates(), 0.0
+        self._out, self._next, self._told = out, 0.0, ""
 
     def draw(self, scene: Scene) -> None:
-        stats = scene.stats
-        if stats is None:
-            return
-        put, delivered = self._rates.add(stats.put, stats.delivered)
-        if scene.elapsed < self._next and scene.phase != "over":
-            return
-        self._next = scene.elapsed + 1.0
-        alive = sum(worker.alive for worker in scene.workers)
-        print(
-            f"{scene.elapsed:5.1f} s  {scene.phase:8}  put {stats.put:,} ({put:,.0f}/s)  "
-            f"delivered {stats.delivered:,} ({delivered:,.0f}/s)  depth {stats.ready + stats.returned:,}  "
-            f"alive {alive}/{len(scene.workers)}  killed {sum(scene.killed.values())}  "
-            f"stopped {scene.stopped}  skipped {stats.skipped}  handed on {stats.handed_on}",
-            file=self._out,
-            flush=True,
-        )
+        fresh = scene.events
+        if self._told in fresh:
+            fresh = fresh[fresh.index(self._told) + 1 :]
+        for event in fresh:
+            print(f"  {event}", file=self._out)
+        if scene.events:
+            self._told = scene.events[-1]
+        if scene.elapsed >= self._next and scene.phase != "auditing":
+            self._next = scene.elapsed + 2.0
+            print(
+                f"{scene.elapsed:6.1f} s  {scene.phase:14}  entries stored {scene.stored:,} "
+                f"({scene.stored_rate:,.0f}/s)  calibrated {scene.calibrated:,}  backlog {scene.backlog:,}  "
+                f"killed {sum(scene.kills.values())}",
+                file=self._out,
+            )
+        self._out.flush()
 
 
 class Picture:
     """The whole scene, redrawn in place."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out, self._rates, self._height = out, Rates(), 0
+        self._out, self._height = out, 0
 
     def draw(self, scene: Scene) -> None:
-        if scene.stats is None:
-            return
         width, height = shutil.get_terminal_size()
-        lines = [_cut(line, width - 1) for line in self._lines(scene)][: height - 1]
+        lines = [_cut(line, width - 1) for line in _lines(scene)][: height - 1]
         up = f"\033[{self._height}A" if self._height else HIDE
         self._out.write(up + "".join(f"\r\033[K{line}\n" for line in lines) + "\033[J")
         if scene.phase == "over":
@@ -80,42 +60,32 @@ class Picture:
         self._out.flush()
         self._height = len(lines)
 
-    def _lines(self, scene: Scene) -> list[str]:
-        stats, settings = scene.stats, scene.settings
-        assert stats is not None
-        put, delivered = self._rates.add(stats.put, stats.delivered)
-        used = round(BAR * stats.used_bytes / stats.capacity_bytes)
-        bar = "█" * used + "░" * (BAR - used)
-        killed = scene.killed
-        return [
-            f"holdfast demo: one queue, {settings.producers} producers, {settings.consumers} consumers"
-            + (", and kill -9" if settings.chaos else ""),
-            f"{scene.phase}, {scene.elapsed:.1f} s of {settings.seconds:.0f} s",
-            "",
-            f"  put          {stats.put:>12,}   {put:>9,.0f}/s",
-            f"  delivered    {stats.delivered:>12,}   {delivered:>9,.0f}/s",
-            f"  redelivered  {stats.redelivered:>12,}",
-            f"  depth        {stats.ready + stats.returned:>12,}   {bar} {stats.used_bytes / 2**20:.1f} of "
-            f"{stats.capacity_bytes / 2**20:.0f} MiB, {stats.taken} in hands",
-            "",
-            f"  killed       {sum(killed.values()):>12,}   {killed['producer']} producers, "
-            f"{killed['consumer']} consumers; {scene.stopped} held by SIGSTOP",
-            f"  recovered    {stats.skipped + stats.handed_on:>12,}   {recovered_words(stats)}",
-            "",
-            "  producers    " + _row(scene.workers, "producer"),
-            "  consumers    " + _row(scene.workers, "consumer"),
-            "",
-            *(f"  {event}" for event in scene.events),
-        ]
+
+def _lines(scene: Scene) -> list[str]:
+    settings = scene.settings
+    return [
+        "holdfast demo: sensors in shared memory and Pulsar clients ─► broker ─► consumers, and Spark"
+        + (", and kill -9 for all of them" if settings.chaos else ""),
+        f"{scene.phase}, {scene.elapsed:.1f} s",
+        "",
+        f"  stored       {scene.stored:>12,}   entries, {scene.stored_rate:,.0f}/s",
+        f"  calibrated   {scene.calibrated:>12,}   by the Spark stream, exactly once",
+        f"  backlog      {scene.backlog:>12,}   of the subscription `dashboard`",
+        f"  killed       {sum(scene.kills.values()):>12,}   {kill_words(scene)}",
+        "",
+        *(f"  {kind + 's':12} {_row(scene.parts, kind)}" for kind in KINDS),
+        "",
+        *(f"  {event}" for event in scene.events),
+    ]
 
 
-def recovered_words(stats: QueueStats) -> str:
-    return f"{stats.skipped} half-written skipped, {stats.handed_on} messages handed on"
+def kill_words(scene: Scene) -> str:
+    return ", ".join(f"{scene.kills.get(kind, 0)} × {kind}" for kind in KINDS)
 
 
-def _row(workers: list[Worker], kind: str) -> str:
-    marks = {"runs": "● {}", "stopped": "◌ {} stopped", "killed": "† {} killed", "left": "  {} left"}
-    return "   ".join(marks[each.state].format(each.ident) for each in workers if each.kind == kind)
+def _row(parts: list[Part], kind: str) -> str:
+    marks = {"runs": "● {}", "killed": "† {} killed", "left": "  {} left"}
+    return "   ".join(marks[part.state].format(part.name) for part in parts if part.kind == kind)
 
 
 def _cut(line: str, width: int) -> str:
@@ -125,30 +95,28 @@ def _cut(line: str, width: int) -> str:
 def account_lines(outcome: Outcome) -> list[str]:
     """The account at the end, in words."""
     account, scene = outcome.account, outcome.scene
-    stats = scene.stats
-    rows = [
-        ("put, confirmed", account.confirmed, "the put returned, and its producer wrote that down"),
-        (
-            "put, unconfirmed",
-            account.unconfirmed,
-            "delivered; its producer was killed before it wrote that down",
-        ),
-        ("delivered, distinct", account.delivered, ""),
-        ("redelivered", account.redelivered, "each of them marked"),
-    ]
-    if stats is not None:
-        rows.append(("recovered", stats.skipped + stats.handed_on, recovered_words(stats)))
-    killed = sum(scene.killed.values())
-    rows += [
-        ("processes killed", killed, f"and {scene.stopped} held with SIGSTOP"),
-        ("lost", account.lost, "confirmed and never delivered"),
-        ("duplicated, unmarked", account.unmarked, "delivered again, looking like the first time"),
-        ("damaged or invented", account.damaged + account.invented, ""),
-    ]
-    lines = [f"  {name:20} {count:>12,}   {words}".rstrip() for name, count, words in rows]
-    verdict = (
-        f"every message is accounted for: lost {account.lost}"
-        if outcome.good
-        else "SOMETHING IS WRONG: see above"
-    )
-    return ["", "the account", *lines, *(f"  fault: {fault}" for fault in outcome.faults), "", verdict]
+    lines = ["", "the account"]
+    if account is not None:
+        rows = [
+            ("sent, confirmed", account.confirmed, "each producer wrote down what was confirmed to it"),
+            ("sent, unconfirmed", account.unconfirmed, "stored; its producer was killed before it knew"),
+            ("stored", account.stored, "messages of the topic `measurements`"),
+            ("calibrated", account.calibrated, "by the Spark stream, through its exactly-once sink"),
+            ("archived", account.archived, "rows of Parquet, both topics"),
+            ("processes killed", sum(scene.kills.values()), kill_words(scene)),
+            ("lost", account.lost, "confirmed and not there: stored, calibrated or archived"),
+            ("duplicated", account.duplicated, "there more than once"),
+            ("out of order", account.out_of_order, "behind a later one of its key"),
+        ]
+        if account.strange:
+            rows.append(("strange", account.strange, "damaged, not numbered, or of an unknown producer"))
+        lines += [f"  {name:20} {count:>12,}   {words}".rstrip() for name, count, words in rows]
+    lines += [f"  fault: {fault}" for fault in outcome.faults]
+    lines.append("")
+    if outcome.places.report.exists():
+        lines.append(f"report: {outcome.places.report}")
+    if outcome.good and account is not None:
+        lines.append("every message is accounted for: lost 0, duplicated 0, out of order 0")
+    else:
+        lines.append(f"SOMETHING IS WRONG: see above; everything is kept in {outcome.places.root}")
+    return lines

@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 
 from holdfast.errors import Closed
-from holdfast.group.base import BaseGroup
 from holdfast.group.interface import GroupStats, Listener, Member, View
+from holdfast.group.member import BaseGroup
 
 
 class LocalGroup(BaseGroup):

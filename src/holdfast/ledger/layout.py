@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from holdfast._core import open_block, seal_block
 from holdfast.errors import Corrupt, LayoutMismatch
-from holdfast.ledger.ids import require_left
+from holdfast.ids import require_left
 
 FORMAT = "holdfast"
 LOCK = "lock"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from holdfast.errors import NotFound
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 
 
 class LedgerInfo(msgspec.Struct, array_like=True):

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast._core import Log
-from holdfast.group import Clock, Disk, Lock
-from holdfast.ledger.journals import JournalFiles
+from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.layout import LedgerFile
 from holdfast.ledger.recovery import Captured
-from holdfast.ledger.snapshot import Meta
+from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space
-from holdfast.ledger.writing import Sync
+from holdfast.ledger.writer import Sync
+from holdfast.system import Clock, Disk, Lock
 
 
 class Machine(Protocol):

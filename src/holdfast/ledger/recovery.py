@@ -20,10 +20,11 @@ from typing import Literal, Protocol
 
 from holdfast._core import Log, at
 from holdfast.errors import Corrupt, Misuse
-from holdfast.group import Disk, File, Position, Randomness
-from holdfast.ledger import journals, repair, snapshot
-from holdfast.ledger.journal import End, Ending, JournalScan, wipe, write_again, write_all
-from holdfast.ledger.journals import JournalFiles
+from holdfast.group import Position
+from holdfast.ledger.files import rebuild as repair
+from holdfast.ledger.journal import files as journals
+from holdfast.ledger.journal.files import JournalFiles
+from holdfast.ledger.journal.scan import End, Ending, JournalScan, wipe, write_again, write_all
 from holdfast.ledger.layout import (
     DIRECTORIES,
     FILE_HEADER,
@@ -44,8 +45,10 @@ from holdfast.ledger.layout import (
     read_file_header,
     require_header,
 )
-from holdfast.ledger.snapshot import NOTHING, Meta, Snapshot, remove
+from holdfast.ledger.snapshot import format as snapshot
+from holdfast.ledger.snapshot.format import NOTHING, Meta, Snapshot, remove
 from holdfast.ledger.space import is_full
+from holdfast.system import Disk, File, Randomness
 
 REDO_BYTES = 4 << 20
 """How much of the ledgers' ends is kept in memory before it is written."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.errors import CursorModifying
-from holdfast.group import Clock
+from holdfast.system import Clock
 
 
 class Revision(NamedTuple):
@@ -55,7 +55,7 @@ class RevisionController:
     submits a fencing event, and edits nothing (**I57**).
 
     Example:
-        >>> from holdfast.group import SystemClock
+        >>> from holdfast.system import SystemClock
         >>> revision = RevisionController(reset_number=0, owner_epoch=1, clock=SystemClock())
         >>> seen = revision.begin_read()
         >>> window = revision.start(b"token")

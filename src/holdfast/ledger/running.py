@@ -10,16 +10,16 @@ from functools import partial
 from holdfast._core import at
 from holdfast.errors import Closed, HoldfastError, NoSpace
 from holdfast.group import Position
-from holdfast.ledger import snapshotting
-from holdfast.ledger.journal import wipe
-from holdfast.ledger.journaling import Journaling
+from holdfast.ledger.failures import Mender
+from holdfast.ledger.files.entries import LedgerReader
+from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.journal.scan import wipe
 from holdfast.ledger.layout import LedgerFile, Place
-from holdfast.ledger.mending import Mender
 from holdfast.ledger.opened import Machine, Opened, StoreStats
-from holdfast.ledger.reading import LedgerReader
-from holdfast.ledger.snapshot import Meta
+from holdfast.ledger.snapshot import capture as snapshotting
+from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Demand, is_full
-from holdfast.ledger.writing import SYNC_AT_ONCE, RoundWriter
+from holdfast.ledger.writer import SYNC_AT_ONCE, RoundWriter
 
 TICK_S = 1.0
 """How often the disk's room and the age of the snapshot are looked at."""

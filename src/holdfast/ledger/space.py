@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from holdfast._core import at
 from holdfast.errors import NoSpace
-from holdfast.group import Disk
 from holdfast.ledger.layout import RESERVE
-from holdfast.ledger.snapshot import remove
+from holdfast.ledger.snapshot.format import remove
+from holdfast.system import Disk
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says when there is no room."""

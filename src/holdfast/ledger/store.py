@@ -22,19 +22,22 @@ from typing import Literal
 
 from holdfast._core import Entries, at
 from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
-from holdfast.group import Clock, Disk, Position, Randomness, SystemDisk
-from holdfast.ledger import journals, recovery, snapshotting
+from holdfast.group import Position
+from holdfast.ledger import recovery
 from holdfast.ledger.closing import Closing
-from holdfast.ledger.journaling import Journaling
-from holdfast.ledger.journals import JournalFiles
+from holdfast.ledger.files.entries import DiskReader, LedgerReader, NativeReader
+from holdfast.ledger.journal import files as journals
+from holdfast.ledger.journal.files import JournalFiles
+from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, Place, journal_path
 from holdfast.ledger.opened import Machine, Opened, StoreOptions, StoreStats
-from holdfast.ledger.reading import DiskReader, LedgerReader, NativeReader
 from holdfast.ledger.recovery import Recovered, Recovery
 from holdfast.ledger.running import Running
-from holdfast.ledger.snapshot import Meta
+from holdfast.ledger.snapshot import capture as snapshotting
+from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space, no_space
-from holdfast.ledger.writing import NativeWriter, RoundWriter, SimWriter
+from holdfast.ledger.writer import NativeWriter, RoundWriter, SimWriter
+from holdfast.system import Clock, Disk, Randomness, SystemDisk
 
 __all__ = ["Machine", "Recovered", "Store", "StoreOptions", "StoreStats"]
 
@@ -45,7 +48,7 @@ class Store:
     Example:
         >>> import asyncio, tempfile
         >>> from holdfast.broker.machine import Machine as BrokerMachine
-        >>> from holdfast.group import SystemClock, SystemDisk, SystemRandomness
+        >>> from holdfast.system import SystemClock, SystemDisk, SystemRandomness
         >>> async def main(path: str) -> None:
         ...     store = await Store.open(
         ...         SystemDisk(path), clock=SystemClock(), randomness=SystemRandomness(), native=path,

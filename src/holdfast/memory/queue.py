@@ -25,7 +25,7 @@ from holdfast.errors import (
     NotFound,
     Timeout,
 )
-from holdfast.memory.report import faults_of
+from holdfast.memory.findings import faults_of
 from holdfast.memory.stats import QueueStats, Recovered, stats_of
 from holdfast.memory.waiter import Signal, ring, waiter
 

@@ -1,7 +1,7 @@
 """What the broker holds, as data: a source and a sink for Spark, and the pipelines that stand on them.
 
 Promises upward: `format("holdfast")` reads topics exactly as they are, and writes to them exactly once.
-Needs from below: the broker's files (`holdfast.ledger.publication`) and the core's columns
+Needs from below: the broker's files (`holdfast.ledger.files.table`) and the core's columns
 (`holdfast._core.Columns`) to read; the small client (`holdfast.client`) to write and to move a subscription.
 
 Spark is only imported when something here is used.
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.pipeline.offsets import behind_latest
 from holdfast.pipeline.session import session
+from holdfast.pipeline.source.offsets import behind_latest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Make `format("holdfast")` known to a session that `session` did not make. Twice does no harm."""
-    from holdfast.pipeline.source import source_of
+    from holdfast.pipeline.source.format import source_of
 
     spark.dataSource.register(source_of(spark))
 

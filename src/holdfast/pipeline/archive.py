@@ -21,15 +21,23 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.client import Progress
+from holdfast.columns.files import topic_and_partition
+from holdfast.columns.schema import COLUMNS, EXTRA
 from holdfast.errors import Corrupt, CursorModifying, Misuse, NoSpace, NotFound
-from holdfast.pipeline.archived import VERSION, ArchiveDirectory, Kind, Part, Range, Recovered, Run
-from holdfast.pipeline.columns import COLUMNS, EXTRA
-from holdfast.pipeline.digest import Digest, aggregates
-from holdfast.pipeline.inputs import Extent, Origin, Told, Topics, full_names, settings, silent
-from holdfast.pipeline.reading import topic_and_partition
-from holdfast.pipeline.subscriptions import Subscriptions, subscriptions
-from holdfast.pipeline.whole import Span, Spans, require_all, require_in_range
-from holdfast.pipeline.words import plural, size_words, text_table
+from holdfast.pipeline.jobs.archive_completeness import Span, Spans, require_all, require_in_range
+from holdfast.pipeline.jobs.archive_digest import Digest, aggregates
+from holdfast.pipeline.jobs.archive_directory import (
+    VERSION,
+    ArchiveDirectory,
+    Kind,
+    Part,
+    Range,
+    Recovered,
+    Run,
+)
+from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, full_names, settings, silent
+from holdfast.pipeline.jobs.subscriptions import Subscriptions, subscriptions
+from holdfast.pipeline.jobs.summary import plural, size_words, text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

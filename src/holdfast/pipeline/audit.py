@@ -15,9 +15,12 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker.names import topic_name
+from holdfast.columns.files import topic_and_partition
 from holdfast.errors import Corrupt, Misuse, NotFound
-from holdfast.pipeline.accounting import (
+from holdfast.names import topic_name
+from holdfast.pipeline.archive import plan, read_archive
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range, Run
+from holdfast.pipeline.jobs.audit_counts import (
     Bar,
     Found,
     Gap,
@@ -28,11 +31,8 @@ from holdfast.pipeline.accounting import (
     Wanted,
     counted,
 )
-from holdfast.pipeline.archive import plan, read_archive
-from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
-from holdfast.pipeline.inputs import Extent, Origin, Told, Topics, full_names, silent
-from holdfast.pipeline.reading import topic_and_partition
-from holdfast.pipeline.words import plural, readable, short, text_table, time_words
+from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, full_names, silent
+from holdfast.pipeline.jobs.summary import plural, readable, short, text_table, time_words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -541,6 +541,6 @@ def older_names(runs: Sequence[Run], newest: Mapping[str, str]) -> dict[tuple[st
 
 
 def read_schema() -> str:
-    from holdfast.pipeline.columns import COLUMNS
+    from holdfast.columns.schema import COLUMNS
 
     return ", ".join(f"`{name}` {COLUMNS[name]}" for name in NEEDED)

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
+from holdfast.columns.files import topic_and_partition
 from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_folders, require_same
-from holdfast.pipeline.archived import ArchiveDirectory, Range
-from holdfast.pipeline.inputs import COUNTED, Origin, Told, Topics, settings, silent
-from holdfast.pipeline.reading import topic_and_partition
-from holdfast.pipeline.words import plural, text_table
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range
+from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, Topics, settings, silent
+from holdfast.pipeline.jobs.summary import plural, text_table
+from holdfast.protocol import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession

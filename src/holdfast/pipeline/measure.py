@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Misuse
 from holdfast.pipeline.archive import LITERALLY, read_archive
-from holdfast.pipeline.inputs import COUNTED, Origin, Told, settings, silent
-from holdfast.pipeline.words import plural, text_table
+from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, settings, silent
+from holdfast.pipeline.jobs.summary import plural, text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession

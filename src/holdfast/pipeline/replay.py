@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.broker.names import topic_name
+from holdfast.columns.address import Address
 from holdfast.errors import Corrupt, Locked, Misuse
+from holdfast.names import topic_name
 from holdfast.pipeline.archive import partition_of, read_files
-from holdfast.pipeline.archived import INSIDE, ArchiveDirectory, Run
-from holdfast.pipeline.connecting import Address
-from holdfast.pipeline.inputs import Told, settings, silent
-from holdfast.pipeline.lasting import require_lasting
-from holdfast.pipeline.words import text_table
+from holdfast.pipeline.jobs.archive_directory import INSIDE, ArchiveDirectory, Run
+from holdfast.pipeline.jobs.inputs import Told, settings, silent
+from holdfast.pipeline.jobs.replay_filter import require_lasting
+from holdfast.pipeline.jobs.summary import text_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -26,13 +26,13 @@ from itertools import product
 from pathlib import Path
 
 from holdfast import _core
+from holdfast.broker.api.producer import Producer
 from holdfast.broker.broker import Broker
 from holdfast.broker.log_time import AHEAD_S, LogClock
 from holdfast.broker.machine import Machine
-from holdfast.broker.names import topic_name
-from holdfast.broker.producer import Producer
 from holdfast.errors import Exists
-from holdfast.ledger.backup import backup, restore
+from holdfast.ledger.files.backup import backup, restore
+from holdfast.names import topic_name
 from tests.kit import module_command
 from tests.kit.faults import ledger_sync_fails
 from tests.kit.processes import PATIENCE_S, process_state, until

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.group import Clock
+from holdfast.system import Clock
 
 SECOND = 1_000_000_000
 YEAR = 365 * 24 * 3600 * SECOND

@@ -21,11 +21,11 @@ from holdfast.broker.machine import Applied, Machine
 from holdfast.broker.options import BrokerOptions
 from holdfast.errors import Closed, HoldfastError, NoQuorum
 from holdfast.group import Group, GroupStats, Listener, Member, Position, View
-from holdfast.group.sim import Sim, SimNode, Weather, storm
-from holdfast.group.sim.loop import CURRENT
 from tests.kit.broker.judge import Account, Judge
 from tests.kit.broker.work import Work
 from tests.kit.group.checker import Broken, Checker, Recorder
+from tests.kit.sim import Sim, SimNode, Weather, storm
+from tests.kit.sim.loop import CURRENT
 
 OPTIONS = BrokerOptions(
     roll_entries=30, snapshot_bytes=40_000, snapshot_s=2.0, housekeeping_s=0.5, reserve_bytes=4096

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._core import Batch, Entries, TopicMessage
-from holdfast.broker.dispatcher import SubscriptionType
+from holdfast.broker.dispatch.dispatcher import SubscriptionType
 from holdfast.broker.events import Ack, Event, Reset
 from holdfast.errors import CursorModifying, HoldfastError, Outdated, Timeout
-from holdfast.group.randomness import SeededRandomness
+from holdfast.system.randomness import SeededRandomness
 from tests.kit.broker.dispatch_world import GatedTopic, Inbox, Order, World
 
 ENTRIES = 60

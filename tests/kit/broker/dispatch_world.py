@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from holdfast._core import Batch, Entries, TopicMessage, encode_messages, parse_run, seal_block
-from holdfast.broker.dispatcher import Dispatcher, DispatchOptions, SubscriptionType
+from holdfast.broker.dispatch.dispatcher import Dispatcher, DispatchOptions, SubscriptionType
+from holdfast.broker.dispatch.volatile import VolatileSubscription
 from holdfast.broker.events import Event
-from holdfast.broker.volatile import VolatileSubscription
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.group.randomness import SeededRandomness
-from holdfast.group.sim.loop import SimLoop
-from holdfast.group.sim.world import SimClock
+from holdfast.system.randomness import SeededRandomness
+from tests.kit.sim.loop import SimLoop
+from tests.kit.sim.world import SimClock
 
 T = TypeVar("T")
 ENTRY_BLOCK = 2

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from holdfast import _core
-from holdfast.broker import parts
+from holdfast.broker import state_codec as parts
 from holdfast.broker.events import Event, LedgerRoll, ProducerOpen, SubscriptionCreate, TopicCreate
 from holdfast.broker.machine import Applied, Machine
-from holdfast.broker.names import topic_name
 from holdfast.broker.state import Access, Policies, SubscriptionState, TopicState
 from holdfast.errors import HoldfastError
 from holdfast.group import Member, Position, View
+from holdfast.names import topic_name
 
 ME = Member(1, 1)
 OTHER = Member(2, 1)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast._core import Batch, TopicMessage
+from holdfast.broker.api.consumer import Consumer, Inbox, Reader, Start
+from holdfast.broker.api.producer import Producer
 from holdfast.broker.broker import Broker
-from holdfast.broker.consumer import Consumer, Inbox, Reader, Start
-from holdfast.broker.producer import Producer
 from holdfast.errors import Busy, CursorModifying, HoldfastError, Outdated
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 from tests.kit.broker.model import Client, Key, Shown, Stored, Subscription, Topic, Type, Wrong
 from tests.kit.broker.worlds import World
 

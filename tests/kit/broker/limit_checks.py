@@ -12,8 +12,8 @@ import pytest
 from holdfast import HoldfastError, Misuse, Terminated, _core
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.log_time import LAST_NS, SECOND, LogClock
-from holdfast.ledger.ids import NUMBER_MAX, MessageId
-from holdfast.ledger.publication import (
+from holdfast.ids import NUMBER_MAX, MessageId
+from holdfast.ledger.files.table import (
     VERSION_MAX,
     TopicFiles,
     directory_incarnation,

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from holdfast.broker.consumer import Start
-from holdfast.ledger.ids import MessageId
+from holdfast.broker.api.consumer import Start
+from holdfast.ids import MessageId
 from tests.kit.broker.harness import Attached, Bench, Held, Where
 from tests.kit.broker.model import Subscription, Type
 from tests.kit.broker.worlds import RealWorld, SimWorld, World

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from holdfast._core import Batch, TopicMessage
-from holdfast.broker.acking import Acking
+from holdfast.broker.api.consumer import Receiver
 from holdfast.broker.broker import Broker
-from holdfast.broker.consumer import Receiver
-from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.dispatch.acking import Acking
+from holdfast.broker.dispatch.dispatcher import Dispatcher
+from holdfast.broker.dispatch.read_loops import Reading
+from holdfast.broker.dispatch.redelivery import Redelivery
+from holdfast.broker.dispatch.reset import Resetting
 from holdfast.broker.engine import Engine
 from holdfast.broker.events import Ack, Context, Event, Reset, TopicCreate, ViewChange
 from holdfast.broker.machine import Applied
-from holdfast.broker.reading import Reading
-from holdfast.broker.redelivery import Redelivery
-from holdfast.broker.resetting import Resetting
 from holdfast.broker.state import BrokerState, TopicState
 from holdfast.broker.topic import Topic
 from holdfast.group import Position

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.broker import Broker, BrokerOptions
-from holdfast.group import SystemClock
+from holdfast.system import SystemClock
 
 
 class Later(SystemClock):

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from holdfast import _core
 from holdfast.broker.machine import Machine
-from holdfast.broker.names import topic_name
 from holdfast.broker.state import TopicState
-from holdfast.group import Position, SystemDisk
-from holdfast.ledger import snapshot
-from holdfast.ledger.journal import write_all
-from holdfast.ledger.journals import JournalFiles
+from holdfast.group import Position
+from holdfast.ledger.journal.files import JournalFiles
+from holdfast.ledger.journal.scan import write_all
 from holdfast.ledger.layout import DIRECTORIES, FORMAT, PAGE, FileKind, file_header
 from holdfast.ledger.ledgers import LedgerTable
+from holdfast.ledger.snapshot import format as snapshot
+from holdfast.names import topic_name
+from holdfast.system import SystemDisk
 
 INCARNATION = bytes(range(16))
 TOPIC = "orders"

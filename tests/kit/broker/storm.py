@@ -41,9 +41,9 @@ from holdfast.broker.events import (
     TopicTerminate,
     TopicTruncate,
 )
-from holdfast.broker.names import topic_name
 from holdfast.broker.state import Policies
 from holdfast.group import Member
+from holdfast.names import topic_name
 from tests.kit.broker.events import ME, OTHER, Publish, Rig
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from holdfast.broker import stuck
-from holdfast.broker.dispatch_types import Reason
+from holdfast.broker.dispatch import stuck
+from holdfast.broker.dispatch.types import Reason
 from tests.kit.broker.dispatch_world import World, run
 from tests.kit.broker.offline import page_of
 

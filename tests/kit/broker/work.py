@@ -11,8 +11,8 @@ import random
 from contextlib import suppress
 from typing import Any
 
+from holdfast.broker.api.consumer import Consumer, Start
 from holdfast.broker.broker import Broker
-from holdfast.broker.consumer import Consumer, Start
 from holdfast.errors import Exists, Timeout
 from tests.kit.broker.judge import ID, PLACES, Seen, content
 

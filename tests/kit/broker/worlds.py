@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.options import BrokerOptions
-from holdfast.group import Clock, SeededRandomness, SystemClock
-from holdfast.group.sim import SimDisk, SimLoop
-from holdfast.group.sim.disk import Platter
-from holdfast.group.sim.loop import CURRENT, Life
-from holdfast.group.sim.world import SimClock
+from holdfast.system import Clock, SeededRandomness, SystemClock
+from tests.kit.sim import SimDisk, SimLoop
+from tests.kit.sim.disk import Platter
+from tests.kit.sim.loop import CURRENT, Life
+from tests.kit.sim.world import SimClock
 
 T = TypeVar("T")
 OPTIONS: dict[str, Any] = {

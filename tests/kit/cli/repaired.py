@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.broker import Broker
-from holdfast.group import SystemClock
+from holdfast.system import SystemClock
 from tests.kit.cli.data import Cli
 
 YEAR_NS = 365 * 24 * 3600 * 10**9

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.group import Position, View
-from holdfast.group.sim import Sim, SimNode
 from tests.kit.group.checker import Checker, Recorder
+from tests.kit.sim import Sim, SimNode
 
 
 class Cluster:

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from holdfast.group import Clock, Group, Listener, LocalGroup, SystemClock
-from holdfast.group.sim import Sim, SimNode
+from holdfast.group import Group, Listener, LocalGroup
+from holdfast.system import Clock, SystemClock
 from tests.kit.group.checker import Checker, Recorder
+from tests.kit.sim import Sim, SimNode
 from tests.kit.slices import seeds
 
 

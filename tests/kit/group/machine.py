@@ -18,10 +18,11 @@ from functools import cache
 from pathlib import Path
 
 from holdfast.errors import Closed, NoQuorum
-from holdfast.group import BEGINNING, File, Listener, Member, Position, View
-from holdfast.group.sim import Delivered, Sim, SimNode, Weather, storm
+from holdfast.group import BEGINNING, Listener, Member, Position, View
+from holdfast.system import File
 from tests.kit import module_command
 from tests.kit.group.checker import Broken, Checker, Recorder
+from tests.kit.sim import Delivered, Sim, SimNode, Weather, storm
 
 RECORD = struct.Struct(">QQ")
 """Of the journal: a position. A sector holds whole ones, so a torn write leaves none in parts."""

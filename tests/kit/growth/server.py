@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import holdfast
-import holdfast.ingest.producer as producer_module
+import holdfast.local.producer as producer_module
 from holdfast.client import Client
 from holdfast.errors import NotFound
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit import module_command
 from tests.kit.growth import watched
 from tests.kit.growth.figures import BYTES, COUNT, MEMORY, OBJECTS, Kind, Run

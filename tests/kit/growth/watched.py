@@ -21,16 +21,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import holdfast.wire.ingest as ingest_module
+import holdfast.local.intake as ingest_module
 from holdfast.broker.broker import Broker
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.cli import main
-from holdfast.ledger.publication import Publications
-from holdfast.wire.connection import Connection
-from holdfast.wire.http.connection import HttpConnection
-from holdfast.wire.ingest import Ingest
-from holdfast.wire.producers import Producers
-from holdfast.wire.server import Server
+from holdfast.ledger.files.table import Publications
+from holdfast.local.intake import Ingest
+from holdfast.server.http.connection import HttpConnection
+from holdfast.server.pulsar.connection import Connection
+from holdfast.server.pulsar.listener import Server
+from holdfast.server.pulsar.producers import Producers
 from tests.kit.growth.allocated import LIBC, allocated_bytes
 
 DOOR = "HOLDFAST_WATCHED"

@@ -214,7 +214,7 @@ def decode_publish(body: bytes) -> Publish:
 
 
 def block(kind: int, tag: int, payload: bytes, time_ns: int = 0) -> bytes:
-    """A block of native/holdfast/block.hpp with the sum of its payload."""
+    """A block of native/holdfast/base/block.hpp with the sum of its payload."""
     head = struct.pack("<HBBIQQII", 0x4648, kind, 1, len(payload), tag, time_ns, 0, 0)
     crc = crc32c(head + payload)
     return head[:24] + struct.pack("<I", crc) + head[28:] + payload

@@ -16,9 +16,10 @@ from typing import Any
 
 from holdfast._core import Frame, Log
 from holdfast.errors import HoldfastError
-from holdfast.group import Clock, Disk, Position, Randomness, SystemClock, SystemDisk, SystemRandomness
-from holdfast.group.sim import Sim, SimNode
+from holdfast.group import Position
 from holdfast.ledger.store import Recovered, Store, StoreOptions
+from holdfast.system import Clock, Disk, Randomness, SystemClock, SystemDisk, SystemRandomness
+from tests.kit.sim import Sim, SimNode
 
 TOPICS = (1, 2, 3)
 ADD, SEAL, TRIM, REFUSED = 100, 101, 102, 103

@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 class MemoryTopic:
-    """As `holdfast.pipeline.reading.FileTopic`, from bytes."""
+    """As `holdfast.columns.files.FileTopic`, from bytes."""
 
     name = "persistent://public/default/orders-partition-3"
     incarnation = bytes(16)

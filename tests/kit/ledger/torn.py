@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import Corrupt, LayoutMismatch
-from holdfast.group import File, SeededRandomness, SystemClock
-from holdfast.ledger.journal import parse_round
+from holdfast.ledger.journal.scan import parse_round
 from holdfast.ledger.layout import DIRECTORIES, PAGE, journal_path, salt_of
 from holdfast.ledger.store import Store
+from holdfast.system import File, SeededRandomness, SystemClock
 from tests.kit.ledger.store_world import SMALL, Life, SystemWorld, Toy
 from tests.kit.slices import pick
 

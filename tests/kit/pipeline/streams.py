@@ -11,13 +11,13 @@ from typing import Any
 from unittest import mock
 
 from holdfast import Broker
-from holdfast.broker.blocking import BlockingBroker
+from holdfast.broker.api.blocking import BlockingBroker
 from holdfast.broker.events import Advance, SinkCommit, StageAppend, StageOpen
 from holdfast.client import Progress
 from holdfast.errors import NotFound, Timeout
+from holdfast.pipeline.jobs.subscriptions import _progress
 from holdfast.pipeline.options import parse
-from holdfast.pipeline.stream import StreamReader
-from holdfast.pipeline.subscriptions import _progress
+from holdfast.pipeline.source.stream import StreamReader
 from tests.kit.ledger.entry_bytes import METADATA, Fields, entry
 
 ORDERS = "persistent://public/default/orders"

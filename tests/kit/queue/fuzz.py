@@ -37,8 +37,8 @@ from functools import partial
 from pathlib import Path
 
 from holdfast import Closed, Empty, HoldfastError, Queue, Timeout, _core
+from holdfast.memory.findings import faults_of
 from holdfast.memory.queue import Checksum
-from holdfast.memory.report import faults_of
 from tests.kit import kept, module_command
 from tests.kit.queue.hostile import (
     CONTROLS,

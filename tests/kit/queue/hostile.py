@@ -18,7 +18,7 @@ GRANULES = 32
 NEVER_PUT = b"never put" * 5
 SLOTS = 6
 
-# Where everything stands: native/holdfast/queue_layout.hpp, segment_header.hpp, block.hpp.
+# Where everything stands: native/holdfast/queue/layout.hpp, shm/segment_header.hpp, base/block.hpp.
 CONTROLS = {"head": 0, "read": 128, "tail": 256, "made": 384, "scanned": 512}
 BELLS = {"data bell": 640, "space bell": 768}
 ENTRIES, ENTRY, DESCRIPTORS, SIDES, RING = 5120, 128, 8192, 12288, 16384

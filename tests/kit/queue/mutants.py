@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "commit-relaxed",
         "commit publishes the payload without release",
-        "queue.hpp",
+        "queue/queue.hpp",
         """                       geometry.word(claim.position, first_length, State::ready, me),
                        std::memory_order_release)""",
         """                       geometry.word(claim.position, first_length, State::ready, me),
@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "look-relaxed",
         "descriptors are read without acquire",
-        "queue_state.hpp",
+        "queue/state.hpp",
         "return memory.load(descriptor(position), std::memory_order_acquire);",
         "return memory.load(descriptor(position), std::memory_order_relaxed);",
         "padding",
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "settle-relaxed",
         "settle gives the space up without release",
-        "queue.hpp",
+        "queue/queue.hpp",
         """Geometry::with(taken.word, State::done, me),
                                std::memory_order_release)""",
         """Geometry::with(taken.word, State::done, me),
@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "advance-relaxed",
         "H, R and T are moved without release",
-        "queue_state.hpp",
+        "queue/state.hpp",
         "return memory.cas(word, expected, sealed(to), std::memory_order_acq_rel);",
         "return memory.cas(word, expected, sealed(to), std::memory_order_relaxed);",
         "two-producers-wrap",
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "position-relaxed",
         "H, R and T are read without acquire",
-        "queue_state.hpp",
+        "queue/state.hpp",
         "u64 value = memory.load(word, std::memory_order_acquire);",
         "u64 value = memory.load(word, MUTANT ? std::memory_order_relaxed : std::memory_order_acquire);",
         "two-producers-wrap",
@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "repair-relaxed",
         "recovery hands a dead writer's space on without release",
-        "queue_recovery.hpp",
+        "queue/recovery.hpp",
         "q.memory.cas(q.descriptor(position), word, becomes, std::memory_order_acq_rel)",
         "q.memory.cas(q.descriptor(position), word, becomes, "
         "MUTANT ? std::memory_order_relaxed : std::memory_order_acq_rel)",
@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         "commit-blind",
         "commit stores READY without asking whether the block was fenced",
-        "queue.hpp",
+        "queue/queue.hpp",
         "        u64 expected = claim.word;\n        if (memory.cas(descriptor(claim.position), expected,",
         "        u64 expected =\n"
         "            MUTANT ? memory.load(descriptor(claim.position), std::memory_order_acquire)\n"
@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         "newer-tag",
         "a head that is a lap old is not noticed",
-        "queue.hpp",
+        "queue/queue.hpp",
         "if (tag == Tag::newer) {  // our `head` is a lap old",
         "if (!MUTANT && tag == Tag::newer) {  // our `head` is a lap old",
         "laps-put-quick",
@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "no-room",
         "put does not ask whether the ring has room",
-        "queue.hpp",
+        "queue/queue.hpp",
         "tail_seen_ + geometry.granules()",
         "tail_seen_ + geometry.granules() + (MUTANT ? u64{1} << 40 : 0)",
         "wrap",
@@ -127,7 +127,7 @@ MUTANTS = (
     Mutant(
         "no-room-for-end",
         "put takes the granule that is kept for the end of the stream",
-        "queue.hpp",
+        "queue/queue.hpp",
         """            if (head + extent + 1 > tail_seen_ + geometry.granules()) {
                 Verdict verdict = make_room(head + extent + 1, probe);""",
         """            if (head + extent + !MUTANT > tail_seen_ + geometry.granules()) {
@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "no-proof",
         "recovery does not ask the kernel whether the owner is dead",
-        "queue.hpp",
+        "queue/queue.hpp",
         "if (owner == me || !memory.take_byte(owner)) return false;",
         "if (owner == me) return false;\n        memory.take_byte(owner);",
         "wrap",
@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         "fence-frees",
         "a fenced writer's space is recycled while it lives",
-        "queue.hpp",
+        "queue/queue.hpp",
         "Geometry::with(word, State::fenced, Geometry::owner(word))",
         "Geometry::with(word, State::skip, Geometry::owner(word))",
         "fence",
@@ -153,7 +153,7 @@ MUTANTS = (
     Mutant(
         "no-padding",
         "a block may cross the end of the ring",
-        "queue.hpp",
+        "queue/queue.hpp",
         "bool pads = length > rest;",
         "bool pads = !MUTANT && length > rest;",
         "padding",
@@ -161,7 +161,7 @@ MUTANTS = (
     Mutant(
         "old-read",
         "a read position that is a lap old is not noticed",
-        "queue.hpp",
+        "queue/queue.hpp",
         "if (tag == Tag::newer) return overtaken_or_corrupt(words.read, read, position, word);",
         "",
         "laps-take-quick",
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         "pass-reserved",
         "consumers pass by a block that is still being written",
-        "queue.hpp",
+        "queue/queue.hpp",
         "blocker = {Geometry::owner(word), position, word}; return Verdict::empty;",
         "break;",
         "wrap",
@@ -177,7 +177,7 @@ MUTANTS = (
     Mutant(
         "repair-anybody",
         "recovery repairs the blocks of the living, too",
-        "queue_recovery.hpp",
+        "queue/recovery.hpp",
         "if (q.geometry.tag(word, position) != Tag::current || Geometry::owner(word) != owner) return;",
         "if (q.geometry.tag(word, position) != Tag::current) return;",
         "two-consumers",
@@ -185,7 +185,7 @@ MUTANTS = (
     Mutant(
         "recover-from-read",
         "recovery looks from the read position on, not from the tail",
-        "queue_recovery.hpp",
+        "queue/recovery.hpp",
         "u64 position, tail; if (!q.load_position(q.words.tail, tail)) return sum;",
         "u64 position, tail; if (!q.load_position(MUTANT ? q.words.read : q.words.tail, tail)) return sum;",
         "reuse-consumer",
@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant(
         "closed-early",
         "the end is told while another holds a message that may come back",
-        "queue.hpp",
+        "queue/queue.hpp",
         "blocker = {owner, oldest, word}; if (verdict == Verdict::closed) verdict = Verdict::empty;",
         "blocker = {owner, oldest, word};",
         "close-held",
@@ -201,7 +201,7 @@ MUTANTS = (
     Mutant(
         "dead-not-asked",
         "who waits does not ask about those who took the messages before",
-        "queue.hpp",
+        "queue/queue.hpp",
         "if (owner != asked && recover_if_dead(owner, oldest, word)) return true;",
         "",
         "recover-death",
@@ -209,7 +209,7 @@ MUTANTS = (
     Mutant(
         "closed-aside",
         "the end is told while a message is left aside",
-        "queue.hpp",
+        "queue/queue.hpp",
         "return true; } if (verdict == Verdict::closed) verdict = Verdict::empty;",
         "return true; } if (!MUTANT && verdict == Verdict::closed) verdict = Verdict::empty;",
         "poison-close",
@@ -217,7 +217,7 @@ MUTANTS = (
     Mutant(
         "blocked-looks-no-further",
         "who waits behind a living writer does not ask about dead readers",
-        "queue.hpp",
+        "queue/queue.hpp",
         "fence_if_stalled(at.position, at.word)) return true;",
         "fence_if_stalled(at.position, at.word)) return true;\n            if (MUTANT) return false;",
         "two-consumers",
@@ -226,7 +226,7 @@ MUTANTS = (
     Mutant(
         "head-first",
         "the head is moved before the block is claimed",
-        "queue.hpp",
+        "queue/queue.hpp",
         "            u64 wanted = geometry.word(head, extent, pads ? State::skip : State::reserved, me);",
         "            if (MUTANT) advance(words.head, head, head + extent);\n"
         "            u64 wanted = geometry.word(head, extent, pads ? State::skip : State::reserved, me);",
@@ -235,7 +235,7 @@ MUTANTS = (
     Mutant(
         "tail-before-read",
         "the tail may pass the read position",
-        "queue.hpp",
+        "queue/queue.hpp",
         "if (position >= read) {  // I2: R goes first",
         "if (!MUTANT && position >= read) {  // I2: R goes first",
         "dead-writer-laps",
@@ -243,7 +243,7 @@ MUTANTS = (
     Mutant(
         "commit-first",
         "a put becomes visible before its payload is written",
-        "queue.hpp",
+        "queue/queue.hpp",
         """        write(claim, payloads, time, full_checksum);
         u64 first = Geometry::blocks_granules(payloads[0].size);
         if (claim.fences != 0) stamp(claim.position, payloads.size() == 1 ? length : 0, 0);
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "return-unannounced",
         "a message given back is not announced",
-        "queue.hpp",
+        "queue/queue.hpp",
         "        memory.at(Point::back_returned);\n        announce_return();",
         "        memory.at(Point::back_returned);",
         "back",
@@ -266,7 +266,7 @@ MUTANTS = (
     Mutant(
         "scan-reads-late",
         "the scan for returned messages remembers a count read after it, not before",
-        "queue.hpp",
+        "queue/queue.hpp",
         "if (!leaves_some) memory.store(words.scanned, made, std::memory_order_release);",
         "if (!leaves_some) memory.store(words.scanned, memory.load(words.made, std::memory_order_acquire),\n"
         "                                       std::memory_order_release);",
@@ -275,7 +275,7 @@ MUTANTS = (
     Mutant(
         "scan-to-read",
         "the scan for returned messages ends at the read position, which another may be moving",
-        "queue.hpp",
+        "queue/queue.hpp",
         "bool leaves_some = false; u64 tail = position; for (;;) {",
         """bool leaves_some = false;
         u64 tail = position, read = 0;
@@ -287,7 +287,7 @@ MUTANTS = (
     Mutant(
         "count-not-kept",
         "one takes what came back without leaving its count for those who may recover the taker",
-        "queue.hpp",
+        "queue/queue.hpp",
         "else if (keep_count(position, word);",
         "else if (MUTANT ? void() : keep_count(position, word);",
         "count-deaths",
@@ -295,7 +295,7 @@ MUTANTS = (
     Mutant(
         "count-aba",
         "what came back is taken with the count of an earlier look",
-        "queue.hpp",
+        "queue/queue.hpp",
         "} else if (keep_count(position, word); memory.cas(",
         """} else if (keep_count(position, word);
                            (!MUTANT || (word = load_descriptor(position),
@@ -306,7 +306,7 @@ MUTANTS = (
     Mutant(
         "count-given-back",
         "giving back forgets the deliveries before",
-        "queue.hpp",
+        "queue/queue.hpp",
         "Geometry::returned(taken.word, taken.redelivered + (counts ? 1 : 0))",
         "Geometry::returned(taken.word, counts ? 1 : 0)",
         "count-twice",
@@ -315,7 +315,7 @@ MUTANTS = (
     Mutant(
         "lap-of-8-bits",
         "a mark has the last 8 bits of its lap",
-        "queue_layout.hpp",
+        "queue/layout.hpp",
         "tag(mark, position) != Tag::current",
         "((mark >> lap_shift() ^ lap(position)) & 0xff) != 0",
         "aged-8",
@@ -323,7 +323,7 @@ MUTANTS = (
     Mutant(
         "lap-of-16-bits",
         "a mark has the last 16 bits of its lap",
-        "queue_layout.hpp",
+        "queue/layout.hpp",
         "tag(mark, position) != Tag::current",
         "((mark >> lap_shift() ^ lap(position)) & 0xffff) != 0",
         "aged-16",
@@ -331,7 +331,7 @@ MUTANTS = (
     Mutant(
         "lap-of-32-bits",
         "a mark has the last 32 bits of its lap",
-        "queue_layout.hpp",
+        "queue/layout.hpp",
         "tag(mark, position) != Tag::current",
         "((mark >> lap_shift() ^ lap(position)) & 0xffffffff) != 0",
         "aged-32",
@@ -339,7 +339,7 @@ MUTANTS = (
     Mutant(
         "lap-of-48-bits",
         "a mark has the last 48 bits of its lap",
-        "queue_layout.hpp",
+        "queue/layout.hpp",
         "tag(mark, position) != Tag::current",
         "((mark >> lap_shift() ^ lap(position)) & 0xffffffffffff) != 0",
         "aged-48",
@@ -347,7 +347,7 @@ MUTANTS = (
     Mutant(
         "positions-without-end",
         "put does not ask whether there are positions left",
-        "queue.hpp",
+        "queue/queue.hpp",
         "if (head + 2 * geometry.granules() > kPositionMax) return Verdict::exhausted;",
         "",
         "last-position",
@@ -355,7 +355,7 @@ MUTANTS = (
     Mutant(
         "returns-in-order",
         "the numbers of returns made and scanned are compared by size, which wraps",
-        "queue.hpp",
+        "queue/queue.hpp",
         "return made != scanned;",
         "return made > scanned;",
         "last-return-wait",
@@ -363,7 +363,7 @@ MUTANTS = (
     Mutant(
         "byte-early",
         "the dead one's byte is dropped before its blocks are repaired",
-        "queue.hpp",
+        "queue/queue.hpp",
         "        Recovered sum = recover_holding(*this, owner, position, word);",
         "        if (MUTANT) memory.drop_byte(owner);\n"
         "        Recovered sum = recover_holding(*this, owner, position, word);\n"
@@ -373,7 +373,7 @@ MUTANTS = (
     Mutant(
         "inner-missing",
         "put_many leaves the descriptors of its inner blocks out",
-        "queue.hpp",
+        "queue/queue.hpp",
         "if (position != claim.position) {",
         "if (!MUTANT && position != claim.position) {",
         "many",
@@ -382,7 +382,7 @@ MUTANTS = (
     Mutant(
         "taken-released",
         "a dead reader's message is dropped although delivery is at least once",
-        "queue_recovery.hpp",
+        "queue/recovery.hpp",
         "return delivery == Delivery::at_least_once ? Repair::hand_on : Repair::release;",
         "return delivery == Delivery::at_least_once ? Repair::release : Repair::release;",
         "recover-death",
@@ -390,7 +390,7 @@ MUTANTS = (
     Mutant(
         "taken-handed-on",
         "a dead reader's message is handed on although delivery is at most once",
-        "queue_recovery.hpp",
+        "queue/recovery.hpp",
         "return delivery == Delivery::at_least_once ? Repair::hand_on : Repair::release;",
         "return delivery == Delivery::at_least_once ? Repair::hand_on : Repair::hand_on;",
         "at-most-once",
@@ -398,7 +398,7 @@ MUTANTS = (
     Mutant(
         "half-put-shown",
         "a dead writer's block is shown to consumers",
-        "queue_recovery.hpp",
+        "queue/recovery.hpp",
         "becomes = Geometry::with(word, State::skip, owner);",
         "becomes = Geometry::with(word, State::ready, owner);",
         "wrap",
@@ -407,7 +407,7 @@ MUTANTS = (
     Mutant(
         "no-wake",
         "a bell is rung without waking those who sleep",
-        "queue_state.hpp",
+        "queue/state.hpp",
         "                memory.wake(bell);\n",
         "",
         "wait",
@@ -415,7 +415,7 @@ MUTANTS = (
     Mutant(
         "put-silent",
         "a put does not ring for those who wait for a message",
-        "queue.hpp",
+        "queue/queue.hpp",
         "ring(verdict == Verdict::ok ? words.data_bell : words.space_bell);",
         "if (verdict != Verdict::ok) ring(words.space_bell);",
         "wait",
@@ -423,7 +423,7 @@ MUTANTS = (
     Mutant(
         "close-silent",
         "close does not ring for those who wait for a message",
-        "queue.hpp",
+        "queue/queue.hpp",
         "                memory.at(Point::close_marked);\n                ring(words.data_bell);",
         "                memory.at(Point::close_marked);",
         "wait-close",
@@ -452,7 +452,7 @@ def build_broken() -> tuple[Path, dict[str, int]]:
         scratch = Path(name)
         numbers = native.with_all(MUTANTS, scratch)
         total = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(OBJECTS.glob("*.o"))))
-        for path in sorted(scratch.glob("holdfast/*")):
+        for path in sorted(scratch.glob("holdfast/**/*.hpp")):
             total.update(path.read_bytes())
         explorer = BUILD / f"broken-{total.hexdigest()[:16]}"
         if not explorer.exists():

@@ -1,6 +1,6 @@
 """A queue's file as its bytes, for tests that look at or damage what the library would never touch.
 
-The offsets are those of native/holdfast/segment_header.hpp and queue_layout.hpp.
+The offsets are those of native/holdfast/shm/segment_header.hpp and queue/layout.hpp.
 """
 
 from __future__ import annotations

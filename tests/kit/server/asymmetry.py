@@ -20,8 +20,8 @@ from unittest import mock
 
 from holdfast._core import encode_messages
 from holdfast.broker.events import SchemaAdd
-from holdfast.wire.connection import Connection
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar.connection import Connection
 from tests.kit.server.cost_world import CostWorld, held
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from holdfast.wire.http.routing import Route
+from holdfast.server.http.routing import Route
 from tests.kit.server.asymmetry import PATIENCE_S, Cost, Counting, Population, quiet, read_some, send_all
 
 PARTS = {"tenant": "public", "namespace": "default", "topic": "t", "subscription": "s"}

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.wire.http.routing import Route
-from holdfast.wire.http.server import ROUTES
+from holdfast.server.http.routing import Route
+from holdfast.server.http.server import ROUTES
 from tests.kit.server.asymmetry import (
     COMMANDS,
     LARGEST,

@@ -16,10 +16,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from holdfast.errors import AuthenticationFailed, Denied, TooManyConnections
-from holdfast.wire.access import Access
-from holdfast.wire.auth import HASHES_WAITING_MAX, Authenticator, Peer, Principal
-from holdfast.wire.authorization import Authorizer
-from holdfast.wire.config import (
+from holdfast.server.auth.access import Access
+from holdfast.server.auth.authentication import HASHES_WAITING_MAX, Authenticator, Peer, Principal
+from holdfast.server.auth.authorization import Authorizer
+from holdfast.server.auth.passwords import Hash, write_users
+from holdfast.server.config import (
     Authentication,
     Authorization,
     Basic,
@@ -29,8 +30,7 @@ from holdfast.wire.config import (
     Secret,
     Tokens,
 )
-from holdfast.wire.limits import Admission
-from holdfast.wire.passwords import Hash, write_users
+from holdfast.server.limits import Admission
 from tests.kit.certificates import write_public_key
 
 SECRET = "0123456789abcdef0123456789abcdef"

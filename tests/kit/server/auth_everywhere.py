@@ -14,11 +14,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from holdfast.wire.http.routing import PATH, Route
-from holdfast.wire.http.server import ROUTES
-from holdfast.wire.private import HANDLERS
-from holdfast.wire.proto import pulsar_pb2 as pb
-from holdfast.wire.requests import REQUESTS
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.http.routing import PATH, Route
+from holdfast.server.http.server import ROUTES
+from holdfast.server.pulsar.extensions import HANDLERS
+from holdfast.server.pulsar.requests import REQUESTS
 from tests.kit.served import Served, served
 from tests.kit.server.auth_world import ask, bearer, commands, connect, frame, greeting, make_world, token
 

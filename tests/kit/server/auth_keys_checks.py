@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from holdfast.errors import BadConfiguration
-from holdfast.wire.auth import Authenticator
-from holdfast.wire.config import Authentication, Tokens
+from holdfast.server.auth.authentication import Authenticator
+from holdfast.server.config import Authentication, Tokens
 from tests.kit.certificates import elliptic
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import jwt
 
 from holdfast._core import frame_command
-from holdfast.wire.passwords import Hash, write_users
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.auth.passwords import Hash, write_users
 from tests.kit.certificates import Authority
 from tests.kit.served import Served
 

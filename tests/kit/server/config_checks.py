@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BadConfiguration
-from holdfast.wire.config import Secret
-from holdfast.wire.settings import Settings, _locate, as_toml, load
+from holdfast.server.config import Secret
+from holdfast.server.settings import Settings, _locate, as_toml, load
 
 SECRET = "a secret that nobody may see, 32 bytes long"
 

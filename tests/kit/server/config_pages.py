@@ -13,8 +13,8 @@ import textwrap
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from holdfast.wire.config import Config
-from holdfast.wire.settings import leaves, toml_value
+from holdfast.server.config import Config
+from holdfast.server.settings import leaves, toml_value
 from tests.kit import ROOT
 
 PAGES = [ROOT / "docs/server.md", ROOT / "deploy/holdfast.toml"]

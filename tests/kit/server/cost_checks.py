@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker import dispatcher as dispatching
-from holdfast.wire import lookup, running
-from holdfast.wire.connection import Connection
-from holdfast.wire.logs import Refusals
-from holdfast.wire.proto import pulsar_pb2 as pb
-from holdfast.wire.requests import Request
-from holdfast.wire.turns import REQUESTS_BYTES, TURN_REQUESTS, Turns
+from holdfast.broker.dispatch import dispatcher as dispatching
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server import running
+from holdfast.server.logs import Refusals
+from holdfast.server.pulsar import lookup
+from holdfast.server.pulsar.connection import Connection
+from holdfast.server.pulsar.requests import Request
+from holdfast.server.pulsar.turns import REQUESTS_BYTES, TURN_REQUESTS, Turns
 from tests.kit.server.cost_world import CostWorld, Steps, held
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 
@@ -161,7 +162,7 @@ def the_program_is_left_out_of_garbage_collections() -> None:
 
 
 def lookup_requests() -> list[Any]:
-    from holdfast.wire.requests import REQUESTS
+    from holdfast.server.pulsar.requests import REQUESTS
 
     return [*REQUESTS.values()]
 

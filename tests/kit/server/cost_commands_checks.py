@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.topic import Topic
-from holdfast.wire import sink
-from holdfast.wire.connection import TURN_ITEMS, Connection
-from holdfast.wire.pace import Appetite
-from holdfast.wire.proto import pulsar_pb2 as pb
-from holdfast.wire.sink import WireConsumer
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pace import Appetite
+from holdfast.server.pulsar import delivery as sink
+from holdfast.server.pulsar.connection import TURN_ITEMS, Connection
+from holdfast.server.pulsar.delivery import WireConsumer
 from tests.kit.server.cost_checks import until
 from tests.kit.server.cost_world import CostWorld
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.wire.budget import Budget
-from holdfast.wire.listing import Listing, Listings
-from holdfast.wire.logs import Refusals
-from holdfast.wire.pace import Pace
-from holdfast.wire.sink import WireConsumer
-from holdfast.wire.turns import Pending
+from holdfast.server.budget import Budget
+from holdfast.server.logs import Refusals
+from holdfast.server.pace import Pace
+from holdfast.server.pulsar.delivery import WireConsumer
+from holdfast.server.pulsar.listing import Listing, Listings
+from holdfast.server.pulsar.turns import Pending
 
 Patch = pytest.MonkeyPatch
 

@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.events import SubscriptionCreate, TopicCreate
 from holdfast.broker.state import SILENT
-from holdfast.wire import Server, ServerOptions
-from holdfast.wire.budget import Budget
-from holdfast.wire.config import Limits
-from holdfast.wire.connection import Connection
-from holdfast.wire.http import HttpOptions, HttpServer
-from holdfast.wire.quota import Quota
+from holdfast.server import Server, ServerOptions
+from holdfast.server.budget import Budget
+from holdfast.server.config import Limits
+from holdfast.server.http import HttpOptions, HttpServer
+from holdfast.server.pulsar.connection import Connection
+from holdfast.server.quota import Quota
 from tests.kit.server.wire_raw import Raw, full
 
 Answered = TypeVar("Answered")

@@ -11,11 +11,11 @@ import pytest
 
 from holdfast import Broker
 from holdfast.client import Client
-from holdfast.pipeline import remote
-from holdfast.pipeline.columns import COLUMNS
-from holdfast.pipeline.decoding import Wish
-from holdfast.pipeline.reading import FilePlace, TopicReader
-from holdfast.pipeline.remote import RemotePlace
+from holdfast.columns import remote
+from holdfast.columns.decoding import Wish
+from holdfast.columns.files import FilePlace, TopicReader
+from holdfast.columns.remote import RemotePlace
+from holdfast.columns.schema import COLUMNS
 from tests.kit.ledger.topic_bytes import Maker
 from tests.kit.processes import process_state, until
 from tests.kit.served import Served

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import _core
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit import KIT, ROOT
 from tests.kit.server.pulsar_recorder import frame_of
 

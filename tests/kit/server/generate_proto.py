@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.kit import ROOT
 
 SOURCE = ROOT / "src"
-FOLDER = Path("holdfast/wire/proto")
+FOLDER = Path("holdfast/protocol")
 FILES = sorted(path.relative_to(SOURCE) for path in (SOURCE / FOLDER).glob("*.proto"))
 
 

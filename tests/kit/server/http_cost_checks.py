@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.wire.http import scraping
-from holdfast.wire.http.connection import HttpConnection
-from holdfast.wire.logs import Refusals
+from holdfast.server.http import scraping
+from holdfast.server.http.connection import HttpConnection
+from holdfast.server.logs import Refusals
 from tests.kit.server.cost_world import CostWorld
 
 MIB = 1 << 20

@@ -18,8 +18,8 @@ import aiohttp
 import pytest
 
 from holdfast.broker import Broker, BrokerOptions
-from holdfast.wire import Server, ServerOptions
-from holdfast.wire.http import HttpOptions, HttpServer
+from holdfast.server import Server, ServerOptions
+from holdfast.server.http import HttpOptions, HttpServer
 
 Answered = TypeVar("Answered")
 
@@ -87,7 +87,7 @@ class HttpWorld:
 
     async def _start(self) -> None:
         # However slow this machine is, a page of metrics tells of what was before the question.
-        self._parts.enter_context(mock.patch("holdfast.wire.http.scraping.SMALL_S", math.inf))
+        self._parts.enter_context(mock.patch("holdfast.server.http.scraping.SMALL_S", math.inf))
         directory = self._parts.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
         self.broker = await Broker.start(Path(directory), self._options)
         self._parts.push_async_callback(self.broker.close)

@@ -27,11 +27,11 @@ from typing import Any
 import holdfast
 from holdfast import _core
 from holdfast.broker import Broker, BrokerOptions
-from holdfast.broker.blocking import Runner
+from holdfast.broker.api.blocking import Runner
 from holdfast.broker.engine import Engine
-from holdfast.ingest.account import Account
-from holdfast.wire import segment as ingesting
-from holdfast.wire.ingest import Ingest
+from holdfast.local import drain as ingesting
+from holdfast.local.account import Account
+from holdfast.local.intake import Ingest
 from tests.kit import module_command
 
 

@@ -9,7 +9,7 @@ import struct
 from typing import Any
 
 from holdfast import _core
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.server.cost_world import CostWorld
 from tests.kit.server.wire_raw import Raw, Type
 

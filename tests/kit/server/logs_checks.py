@@ -8,7 +8,7 @@ from typing import Any
 
 import jwt
 
-from holdfast.wire.logs import Log, logging_to, masked
+from holdfast.server.logs import Log, logging_to, masked
 
 SECRET = "0123456789abcdef0123456789abcdef"
 

@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 
 LEDGER = 5
 Command = pb.BaseCommand

@@ -13,8 +13,8 @@ from typing import Any
 from holdfast._core import encode_messages
 from holdfast.broker.events import SchemaAdd, SubscriptionCreate
 from holdfast.errors import LimitReached
-from holdfast.wire.config import Limits
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.config import Limits
 from tests.kit.server.cost_world import CostWorld
 from tests.kit.server.wire_raw import Raw, Type, full
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.wire.patterns import hash_of
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar.patterns import hash_of
 from tests.kit.processes import private_memory, until
 from tests.kit.server import wire_raw
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full, id_of, sends

@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 from holdfast._core import encode_messages
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 
 Type = pb.BaseCommand
 PATIENCE_S = 10.0

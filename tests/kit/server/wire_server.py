@@ -18,14 +18,15 @@ from typing import Any
 
 from holdfast import MessageId, NoSpace
 from holdfast.broker import Broker
-from holdfast.broker.names import topic_name
-from holdfast.broker.resetting import Resetting
+from holdfast.broker.dispatch.reset import Resetting
 from holdfast.broker.topic import Topic
-from holdfast.wire import Server, ServerOptions, sink
-from holdfast.wire.connection import Connection
-from holdfast.wire.consumers import Consumers
-from holdfast.wire.sink import WireConsumer
-from holdfast.wire.watching import Watches, Watching
+from holdfast.names import topic_name
+from holdfast.server import Server, ServerOptions
+from holdfast.server.pulsar import delivery as sink
+from holdfast.server.pulsar.connection import Connection
+from holdfast.server.pulsar.consumers import Consumers
+from holdfast.server.pulsar.delivery import WireConsumer
+from holdfast.server.pulsar.watching import Watches, Watching
 
 _CARRY_OUT = Resetting._carry_out
 _SETTLED = Watching.settled

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline import archive as archiving
-from holdfast.pipeline.archived import ArchiveDirectory
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
 from tests.kit import module_command
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Drivers:
 
 def judge(spark: SparkSession, data: Path, to: Path, sent: dict[str, list[bytes]]) -> None:
     """The archive has a beginning of each topic, each message once; nobody let go of what is not in it."""
-    from holdfast.pipeline.subscriptions import DirectorySubscriptions
+    from holdfast.pipeline.jobs.subscriptions import DirectorySubscriptions
 
     there = ArchiveDirectory(to)
     found: dict[str, list[bytes]] = {name: [] for name in sent}
@@ -188,7 +188,7 @@ def when_there(directory: Path, pattern: str) -> None:
 
 def break_it(mutant: str, data: str) -> None:
     """A mistake that the judge must see."""
-    from holdfast.pipeline.subscriptions import DirectorySubscriptions
+    from holdfast.pipeline.jobs.subscriptions import DirectorySubscriptions
 
     planned = archiving.plan
 

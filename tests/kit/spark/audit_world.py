@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.pipeline.accounting import GROUP_BITS, Gap, ProducerAudit
+from holdfast.pipeline.jobs.audit_counts import GROUP_BITS, Gap, ProducerAudit
 from holdfast.pipeline.numbered import encode, encode_json
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.pipeline.json_values import DEPTH_MAX
+from holdfast.pipeline.source.json_values import DEPTH_MAX
 
 
 def nest(depth: int) -> bytes:

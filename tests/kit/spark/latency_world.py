@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from holdfast.pipeline import report as pages
-from holdfast.pipeline.accounting import Bar, Latency, Moment, ProducerAudit
 from holdfast.pipeline.audit import AuditReport, audit, clock_notes
+from holdfast.pipeline.jobs import audit_page as pages
+from holdfast.pipeline.jobs.audit_counts import Bar, Latency, Moment, ProducerAudit
+from holdfast.pipeline.jobs.audit_page import page
 from holdfast.pipeline.numbered import encode
-from holdfast.pipeline.report import page
 from tests.kit.ledger.entry_bytes import METADATA, Fields, entry
 from tests.kit.spark.pipeline_world import append_entries
 

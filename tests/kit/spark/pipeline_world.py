@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.broker.names import topic_name
+from holdfast.columns.schema import COLUMNS
+from holdfast.names import topic_name
 from holdfast.pipeline.archive import KEPT
-from holdfast.pipeline.columns import COLUMNS
-from holdfast.pipeline.inputs import Extent
+from holdfast.pipeline.jobs.inputs import Extent
 from holdfast.pipeline.numbered import encode_json
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def append_entries(data: Path, topic: str, entries: Sequence[bytes], **options: 
     """Entries as they are, as a client has made them."""
     import asyncio
 
+    from holdfast.broker.api.stage import StageReceipt
     from holdfast.broker.events import StageAppend
-    from holdfast.broker.stage import StageReceipt
 
     async def append() -> None:
         async with holdfast.Broker.open(data, **options) as broker:
@@ -49,7 +49,7 @@ def append_entries(data: Path, topic: str, entries: Sequence[bytes], **options: 
 
 def trim(data: Path, topic: str) -> int:
     """All that nobody holds goes; the first position that is left."""
-    from holdfast.pipeline.reading import FilePlace
+    from holdfast.columns.files import FilePlace
 
     with holdfast.Broker.open(data, roll_entries=1) as broker:
         broker.admin.trim(topic)

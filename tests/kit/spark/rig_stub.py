@@ -14,10 +14,10 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from holdfast.rig import show
-from holdfast.rig.closing import Account
-from holdfast.rig.records import confirmed
-from holdfast.rig.settings import Places
+from holdfast.demo import show
+from holdfast.demo.closing import Account
+from holdfast.demo.records import confirmed
+from holdfast.demo.settings import Places
 from tests.kit import module_command
 
 

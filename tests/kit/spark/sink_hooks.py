@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from holdfast.client import Client
-from holdfast.pipeline.sink import BatchWriter, Staged, Staging, StreamWriter
+from holdfast.pipeline.sink.writer import BatchWriter, Staged, Staging, StreamWriter
 
 TARGETS = ("driver", "worker", "broker", "fail")
 MUTANTS = (

@@ -27,8 +27,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-import holdfast.pipeline.sink
-from holdfast.pipeline.rows import Rows
+import holdfast.pipeline.sink.writer
+from holdfast.pipeline.sink.rows import Rows
 from tests.kit import module_command
 from tests.kit.spark import sink_hooks
 
@@ -179,7 +179,7 @@ def life(directory: str, url: str, mutant: str, stream: bool) -> int:
 
 
 def main() -> None:
-    holdfast.pipeline.sink.TaskContext = Context  # type: ignore[attr-defined,assignment]
+    holdfast.pipeline.sink.writer.TaskContext = Context  # type: ignore[attr-defined,assignment]
     sink_hooks.TaskContext = Context  # type: ignore[attr-defined,assignment]
     for piece in rows(["even k 0:0"]):
         Rows.of(SCHEMA, None).entries(piece, "", 0)  # whatever is imported late is imported once

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.broker.blocking import BlockingBroker
-from holdfast.pipeline.batch import BatchReader
-from holdfast.pipeline.columns import COLUMNS
+from holdfast.broker.api.blocking import BlockingBroker
+from holdfast.columns.schema import COLUMNS
 from holdfast.pipeline.options import parse
+from holdfast.pipeline.source.batch import BatchReader
 
 ORDERS = "persistent://public/default/orders"
 

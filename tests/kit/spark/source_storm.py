@@ -28,11 +28,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType
 
 from holdfast.client import Client
-from holdfast.pipeline.batch import BatchReader
-from holdfast.pipeline.columns import COLUMNS
+from holdfast.columns.schema import COLUMNS
 from holdfast.pipeline.options import parse
-from holdfast.pipeline.stream import StreamReader, begins, flat
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.pipeline.source.batch import BatchReader
+from holdfast.pipeline.source.stream import StreamReader, begins, flat
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.served import Served, served
 from tests.kit.spark.source_client import Official
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Broker
-from holdfast.broker.blocking import BlockingBroker
+from holdfast.broker.api.blocking import BlockingBroker
 
 
 @pytest.fixture

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from holdfast.bench import pipeline_world
+from bench import pipeline_world
 from holdfast.cli import spark, starved
+from holdfast.columns.address import Address
+from holdfast.columns.decoding import Decoding, Wish
+from holdfast.columns.remote import RemotePlace
 from holdfast.errors import BadConfiguration, HoldfastError
-from holdfast.pipeline import java, sink, tables
+from holdfast.pipeline import java
 from holdfast.pipeline.compact import compact
-from holdfast.pipeline.connecting import Address
-from holdfast.pipeline.decoding import Decoding, Wish
-from holdfast.pipeline.remote import RemotePlace
+from holdfast.pipeline.sink import writer as sink
+from holdfast.pipeline.source import tables
 from tests.kit.ledger.topic_bytes import Maker, MemoryTopic
 from tests.kit.served import served
 from tests.kit.spark.pipeline_world import publish

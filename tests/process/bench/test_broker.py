@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench import broker, broker_figures, broker_report
-from holdfast.bench.broker_figures import (
+from bench import broker, broker_figures, broker_report
+from bench.broker_figures import (
     PLAIN,
     Condition,
     Cost,
@@ -21,10 +21,10 @@ from holdfast.bench.broker_figures import (
     Throughput,
     goals_of,
 )
-from holdfast.bench.broker_peers import PEERS, Plain, missing
-from holdfast.bench.broker_stations import Sample, Setting, Station
-from holdfast.bench.figures import OURS, Spread
-from holdfast.bench.rounds import BenchError
+from bench.broker_peers import PEERS, Plain, missing
+from bench.broker_stations import Sample, Setting, Station
+from bench.figures import OURS, Spread
+from bench.rounds import BenchError
 from tests.kit.slices import pick
 
 

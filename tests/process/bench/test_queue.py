@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bench import figures, goals, queue, report, units
+from bench.attached import measure_attached
+from bench.figures import Attached, Recovery, Reference, Report, Spread
+from bench.rounds import Results, batch_lengths, cases_of
 from holdfast import Queue
-from holdfast.bench import figures, goals, queue, report, units
-from holdfast.bench.attached import measure_attached
-from holdfast.bench.figures import Attached, Recovery, Reference, Report, Spread
-from holdfast.bench.rounds import Results, batch_lengths, cases_of
 
 TINY = ["--rounds", "1", "--seconds", "0.002", "--capacity", "4M", "--kills", "2"]
 

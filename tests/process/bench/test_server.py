@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bench import server, server_plain, server_report
-from holdfast.bench.server_figures import OURS, Idle, Key, Report, Sample, goals_of
-from holdfast.bench.server_load import Pattern
-from holdfast.bench.server_ours import Frames
-from holdfast.bench.server_rabbit import ACK, Confirms, method
+from bench import server, server_plain, server_report
+from bench.server_figures import OURS, Idle, Key, Report, Sample, goals_of
+from bench.server_load import Pattern
+from bench.server_ours import Frames
+from bench.server_rabbit import ACK, Confirms, method
 from tests.kit.command import run_process
 
 

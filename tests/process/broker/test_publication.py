@@ -7,8 +7,8 @@ from pathlib import Path
 
 import holdfast
 from holdfast._core import Batch
-from holdfast.broker.names import topic_name
-from holdfast.ledger.publication import TopicFiles
+from holdfast.ledger.files.table import TopicFiles
+from holdfast.names import topic_name
 from tests.kit.processes import Start, tell
 
 ORDERS = topic_name("orders")

@@ -27,8 +27,8 @@ from holdfast import (
     Timeout,
 )
 from holdfast.client import Client
-from holdfast.pipeline.subscriptions import DirectorySubscriptions
-from holdfast.wire import private
+from holdfast.pipeline.jobs.subscriptions import DirectorySubscriptions
+from holdfast.server.pulsar import extensions as private
 from tests.kit.served import Served, served
 from tests.kit.server.ingest_world import stored
 

@@ -24,7 +24,7 @@ RACES = (
     Mutant(
         "spin-plain",
         "a thread that spins without the GIL reads a shared word that is not atomic",
-        "holdfast/queue_attachment.hpp",
+        "holdfast/queue/attachment.hpp",
         "u64 read = unsealed(memory_.load(queue_.words.read, std::memory_order_relaxed));",
         "u64 read = unsealed(MUTANT ? *static_cast<volatile u64*>(queue_.words.read)"
         " : memory_.load(queue_.words.read, std::memory_order_relaxed));",
@@ -45,7 +45,7 @@ RACES = (
     Mutant(
         "push-unlocked",
         "rounds are handed to the writer's thread without the lock",
-        "holdfast/round_queue.hpp",
+        "holdfast/log/round_queue.hpp",
         """const std::lock_guard lock(mutex_);
             if (waiting_.empty()) since_ = Clock::now();""",
         """std::unique_lock lock(mutex_, std::defer_lock);
@@ -56,7 +56,7 @@ RACES = (
     Mutant(
         "poll-unlocked",
         "the writer's report is read while its thread may write it",
-        "holdfast/writer.hpp",
+        "holdfast/log/writer.hpp",
         """const std::lock_guard lock(queue_->mutex());
         return report_;""",
         """std::unique_lock lock(queue_->mutex(), std::defer_lock);
@@ -68,7 +68,7 @@ RACES = (
 TAKEN_SHARED = Mutant(
     "taken-shared",
     "what a call has taken stands in memory that all calls of the object share",
-    "holdfast/queue_attachment.hpp",
+    "holdfast/queue/attachment.hpp",
     """std::vector<Taken> taken;
         taken.swap(scratch_);""",
     """std::vector<Taken> own;

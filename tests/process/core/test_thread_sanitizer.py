@@ -22,7 +22,7 @@ WEAKENED = (
     Mutant(
         "commit-relaxed",
         "commit publishes the payload without release",
-        "queue.hpp",
+        "queue/queue.hpp",
         """memory.cas(descriptor(claim.position), expected,
                        geometry.word(claim.position, first_length, State::ready, me),
                        std::memory_order_release)""",
@@ -34,7 +34,7 @@ WEAKENED = (
     Mutant(
         "settle-relaxed",
         "settle gives the space up without release",
-        "queue.hpp",
+        "queue/queue.hpp",
         """memory.cas(descriptor(taken.position), expected, Geometry::with(taken.word, State::done, me),
             std::memory_order_release)""",
         """memory.cas(descriptor(taken.position), expected, Geometry::with(taken.word, State::done, me),

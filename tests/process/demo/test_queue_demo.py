@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Queue, _core
-from holdfast.demo import workers
-from holdfast.demo.account import balance
+from holdfast.demo.queue import workers
+from holdfast.demo.queue.account import balance
 from tests.kit import ROOT
 from tests.kit.processes import until
 from tests.kit.slices import pick

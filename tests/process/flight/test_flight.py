@@ -22,6 +22,12 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+from holdfast.columns.address import Address
+from holdfast.columns.decoding import Wish
+from holdfast.columns.files import FilePlace, open_place
+from holdfast.columns.remote import RemotePlace
+from holdfast.columns.schema import COLUMNS
+from holdfast.columns.tickets import Read
 from holdfast.errors import (
     AuthenticationFailed,
     BadConfiguration,
@@ -33,13 +39,7 @@ from holdfast.errors import (
     Timeout,
     Unsupported,
 )
-from holdfast.pipeline.columns import COLUMNS
-from holdfast.pipeline.connecting import Address
-from holdfast.pipeline.decoding import Wish
-from holdfast.pipeline.reading import FilePlace, open_place
-from holdfast.pipeline.remote import RemotePlace
-from holdfast.wire.flight.asking import Read
-from holdfast.wire.http import HttpOptions
+from holdfast.server.http import HttpOptions
 from tests.kit.processes import until
 from tests.kit.served import Served, served
 from tests.kit.server import flight_world
@@ -572,8 +572,8 @@ def test_a_port_that_is_taken_is_said_and_tried_again(tmp_path: Path) -> None:
 
 
 def test_errors_keep_their_kind() -> None:
+    from holdfast.columns.tickets import Trouble
     from holdfast.errors import DataLoss
-    from holdfast.wire.flight.asking import Trouble
 
     for error in (NotFound("a"), Corrupt("b"), Denied("c"), HoldfastError("d")):
         again = Trouble.of(error).error()

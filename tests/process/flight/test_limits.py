@@ -18,6 +18,11 @@ import pyarrow as pa
 import pytest
 
 from holdfast.client import Client
+from holdfast.columns import remote
+from holdfast.columns.address import Address
+from holdfast.columns.decoding import Wish
+from holdfast.columns.remote import RemoteDecoding, RemotePlace, RemoteTopic, _Away, _Busy, _Patience
+from holdfast.columns.tickets import Mark, Read
 from holdfast.errors import (
     AuthenticationFailed,
     BadConfiguration,
@@ -27,16 +32,11 @@ from holdfast.errors import (
     Timeout,
     TooManyConnections,
 )
-from holdfast.pipeline import remote
-from holdfast.pipeline.connecting import Address
-from holdfast.pipeline.decoding import Wish
-from holdfast.pipeline.remote import RemoteDecoding, RemotePlace, RemoteTopic, _Away, _Busy, _Patience
-from holdfast.wire.flight import link as links
-from holdfast.wire.flight import places as counting
-from holdfast.wire.flight.asking import Mark, Read
-from holdfast.wire.flight.link import Link, Told, frame
-from holdfast.wire.flight.places import Places
-from holdfast.wire.flight.service import _told
+from holdfast.server.flight import link as links
+from holdfast.server.flight import places as counting
+from holdfast.server.flight.link import Link, Told, frame
+from holdfast.server.flight.places import Places
+from holdfast.server.flight.service import _told
 from tests.kit.ledger.entry_bytes import METADATA, Fields, entry
 from tests.kit.ledger.topic_bytes import compress
 from tests.kit.processes import until

@@ -12,15 +12,15 @@ import pytest
 from pyspark.sql.types import StructType
 
 from holdfast import Broker
+from holdfast.columns.decoding import Wish
+from holdfast.columns.files import FilePlace, FileTopic, Place, TopicReader
+from holdfast.columns.remote import RemotePlace, RemoteTopic
+from holdfast.columns.schema import COLUMNS
 from holdfast.errors import HoldfastError
-from holdfast.ledger.publication import table_path
-from holdfast.pipeline.batch import BatchReader
-from holdfast.pipeline.columns import COLUMNS
-from holdfast.pipeline.decoding import Wish
+from holdfast.ledger.files.table import table_path
 from holdfast.pipeline.options import parse
-from holdfast.pipeline.reading import FilePlace, FileTopic, Place, TopicReader
-from holdfast.pipeline.remote import RemotePlace, RemoteTopic
-from holdfast.pipeline.stream import StreamReader, reach
+from holdfast.pipeline.source.batch import BatchReader
+from holdfast.pipeline.source.stream import StreamReader, reach
 from tests.kit.processes import until
 from tests.kit.served import Served, served
 from tests.kit.server.flight_world import PREFIX

@@ -21,10 +21,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from holdfast.client import Client
+from holdfast.columns.files import FilePlace
 from holdfast.errors import HoldfastError
-from holdfast.pipeline.batch import BatchReader
 from holdfast.pipeline.options import parse
-from holdfast.pipeline.reading import FilePlace
+from holdfast.pipeline.source.batch import BatchReader
 from tests.kit.processes import until
 from tests.kit.served import Served
 from tests.kit.server.flight_world import PREFIX, children, gone, narrow

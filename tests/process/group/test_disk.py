@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Locked
-from holdfast.group import SystemDisk
+from holdfast.system import SystemDisk
 from tests.kit.processes import Start, hear, tell
 
 
@@ -31,7 +31,7 @@ def test_the_kernel_drops_the_lock_of_a_process_that_is_gone(tmp_path: Path, sta
 def hold_lock(directory: str) -> None:
     import asyncio
 
-    from holdfast.group import SystemDisk
+    from holdfast.system import SystemDisk
 
     lock = asyncio.run(SystemDisk(directory).lock("lock"))
     tell("held")
@@ -56,7 +56,7 @@ def test_a_forked_child_does_not_hold_the_lock_of_a_dead_parent(tmp_path: Path, 
 def hold_lock_and_fork(directory: str) -> None:
     import asyncio
 
-    from holdfast.group import SystemDisk
+    from holdfast.system import SystemDisk
 
     lock = asyncio.run(SystemDisk(directory).lock("lock"))
     child = os.fork()

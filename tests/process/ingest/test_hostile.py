@@ -25,10 +25,10 @@ from holdfast import (
     TooManyParticipants,
 )
 from holdfast._core import encode_messages
-from holdfast.ingest.account import PAGE, Account
-from holdfast.ingest.place import Names
-from holdfast.wire import ingest as ingesting
-from holdfast.wire import segment as draining
+from holdfast.local import drain as draining
+from holdfast.local import intake as ingesting
+from holdfast.local.account import PAGE, Account
+from holdfast.local.place import Names
 from tests.kit.processes import PATIENCE_S, until
 from tests.kit.server.ingest_world import World, serving
 from tests.kit.slices import seeds

@@ -12,9 +12,9 @@ import pytest
 
 import holdfast
 from holdfast import Closed, Queue
-from holdfast.ingest import producer as producing
-from holdfast.ingest.account import Account
-from holdfast.wire.segment import Segment
+from holdfast.local import producer as producing
+from holdfast.local.account import Account
+from holdfast.local.drain import Segment
 from tests.kit.processes import PATIENCE_S, Start, hear, tell, until
 from tests.kit.server.ingest_world import World, serving
 

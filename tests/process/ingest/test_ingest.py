@@ -24,11 +24,11 @@ from holdfast import (
     Unsupported,
 )
 from holdfast.broker import Broker, BrokerOptions
-from holdfast.broker.blocking import Runner
-from holdfast.ingest import place
-from holdfast.ingest.account import Account
-from holdfast.wire import segment as ingesting
-from holdfast.wire.ingest import Ingest
+from holdfast.broker.api.blocking import Runner
+from holdfast.local import drain as ingesting
+from holdfast.local import place
+from holdfast.local.account import Account
+from holdfast.local.intake import Ingest
 from tests.kit.processes import until
 from tests.kit.server.ingest_world import World, serving
 
@@ -336,7 +336,7 @@ def test_positions_are_forgotten_with_their_segment(world: World) -> None:
     p.close()
     topic = world.broker.topic(p.topic).state.id
     ((name, _),) = world.broker.machine.log.sequences(topic)
-    assert name.startswith(f"holdfast.ingest.{place.boot()}.")
+    assert name.startswith(f"holdfast.local.{place.boot()}.")
     segment = world.ingest._segments[topic]
     world.runner(world.ingest.ended(segment, Closed("for this test")))
     assert world.broker.machine.log.sequences(topic) == []

@@ -12,14 +12,14 @@ import pytest
 
 import holdfast
 from holdfast import NotFound, Timeout
-from holdfast.ingest.place import Announcement, brokers
-from holdfast.wire.segment import Segment
+from holdfast.local.drain import Segment
+from holdfast.local.place import Announcement, brokers
 from tests.kit.processes import Start, hear, tell, until
 from tests.kit.server.ingest_world import World, serving
 from tests.kit.strangers import descriptors_of, remove, replace
 
 FILES = {
-    "account": "holdfast.ingest.*.account",
+    "account": "holdfast.local.*.account",
     "queue": "holdfast.queue.ingest.*.[0-9a-f]*",
     "descriptor": "holdfast.broker.*",
 }

@@ -16,7 +16,7 @@ import pytest
 
 import holdfast
 from holdfast import Closed, Full, Misuse, NoSpace, NotFound, Timeout
-from holdfast.ingest.place import brokers
+from holdfast.local.place import brokers
 from tests.kit.processes import PATIENCE_S, Start, tell, until
 from tests.kit.served import Served, served
 from tests.kit.server.ingest_world import stored

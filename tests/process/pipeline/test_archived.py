@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.pipeline.archived import ArchiveDirectory
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
 from tests.kit.processes import Start, tell
 
 
 def try_to_change(path: str) -> None:
     from holdfast.errors import Locked
-    from holdfast.pipeline.archived import ArchiveDirectory
+    from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory
 
     try:
         with ArchiveDirectory(path).changing():

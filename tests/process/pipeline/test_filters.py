@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.pipeline.batch import BatchReader
 from holdfast.pipeline.options import parse
-from holdfast.pipeline.stream import StreamReader
+from holdfast.pipeline.source.batch import BatchReader
+from holdfast.pipeline.source.stream import StreamReader
 from tests.kit.slices import seeds
 from tests.kit.spark.filter_world import world as world
 

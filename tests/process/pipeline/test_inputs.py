@@ -8,9 +8,9 @@ import pytest
 
 from holdfast._core import encode_messages
 from holdfast.errors import Corrupt
-from holdfast.pipeline.inputs import Origin
-from holdfast.pipeline.rows import parts
-from holdfast.pipeline.whole import require_no_row
+from holdfast.pipeline.jobs.archive_completeness import require_no_row
+from holdfast.pipeline.jobs.inputs import Origin
+from holdfast.pipeline.sink.rows import parts
 from tests.kit.served import served
 from tests.kit.spark.pipeline_world import append_entries
 

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast import BadConfiguration, NotFound, Timeout
 from holdfast.client import Client
-from holdfast.pipeline import progress
-from holdfast.pipeline.connecting import Address
-from holdfast.pipeline.progress import Subscription
+from holdfast.columns.address import Address
+from holdfast.pipeline.source import subscription as progress
+from holdfast.pipeline.source.subscription import Subscription
 from tests.kit.spark.sink_kill import Broker
 
 TOPIC = "persistent://public/default/orders"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StringType, StructType
 
+from holdfast.columns.remote import RemotePlace
 from holdfast.errors import BadConfiguration, Timeout, Unsupported
-from holdfast.pipeline.remote import RemotePlace
-from holdfast.pipeline.sink import BatchWriter
+from holdfast.pipeline.sink.writer import BatchWriter
 from tests.kit.served import served
 from tests.kit.spark.ways import check_one_address
 

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
 from holdfast import NotFound
-from holdfast.pipeline.sink import BatchWriter
+from holdfast.pipeline.sink.writer import BatchWriter
 from tests.kit.spark.sink_hooks import MUTANTS
 from tests.kit.spark.sink_kill import BROKEN, STRIKES, Arm, Broker, published, sequence
 from tests.kit.spark.sink_sim import Simulation

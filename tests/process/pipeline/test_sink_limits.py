@@ -15,8 +15,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from holdfast import AuthenticationFailed, Corrupt, Denied, Misuse, NotFound
 from holdfast._core import parse_entry
 from holdfast.client import Client, Stage, StageReceipt
-from holdfast.pipeline.rows import PIECE_BYTES, PIECE_ROWS, SHARED_BYTES, Rows
-from holdfast.pipeline.sink import BatchWriter, Staged
+from holdfast.pipeline.sink.rows import PIECE_BYTES, PIECE_ROWS, SHARED_BYTES, Rows
+from holdfast.pipeline.sink.writer import BatchWriter, Staged
 from tests.kit.processes import until
 from tests.kit.served import Served, served
 from tests.kit.server.auth_world import make_world, token

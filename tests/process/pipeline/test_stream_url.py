@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import DataLoss
 from holdfast.client import Client
-from holdfast.pipeline import stream
+from holdfast.pipeline.source import stream
 from tests.kit.pipeline.streams import ORDERS, Stream, mixed, until
 from tests.kit.served import served
 

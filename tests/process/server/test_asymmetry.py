@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.wire.http.routing import Route
-from holdfast.wire.http.server import ROUTES
+from holdfast.server.http.routing import Route
+from holdfast.server.http.server import ROUTES
 from tests.kit.server import asymmetry_checks as checks
 from tests.kit.server.asymmetry import COMMANDS, LARGEST, Population, Row, texts_of
 from tests.kit.server.asymmetry_checks import large as large

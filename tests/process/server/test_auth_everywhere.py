@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.wire.http.routing import Route
-from holdfast.wire.private import HANDLERS
-from holdfast.wire.proto import pulsar_pb2 as pb
-from holdfast.wire.requests import REQUESTS
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.http.routing import Route
+from holdfast.server.pulsar.extensions import HANDLERS
+from holdfast.server.pulsar.requests import REQUESTS
 from tests.kit.served import Served
 from tests.kit.server import auth_everywhere
 from tests.kit.server.auth_everywhere import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.certificates import DAY, Authority
 from tests.kit.processes import until
 from tests.kit.served import Served, served

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.wire.http.server import ROUTES
+from holdfast.server.http.server import ROUTES
 from tests.kit import KIT, module_command
 from tests.kit.served import served
 from tests.kit.server.asymmetry import COMMANDS

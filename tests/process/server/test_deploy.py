@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.wire.config import Config
-from holdfast.wire.settings import FILE_VARIABLE, leaves
+from holdfast.server.config import Config
+from holdfast.server.settings import FILE_VARIABLE, leaves
 from tests.kit import ROOT
 from tests.kit.command import COMMAND, run_tool
 from tests.kit.served import served

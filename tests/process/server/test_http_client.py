@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.wire import Server, ServerOptions
-from holdfast.wire.http import HttpOptions, HttpServer
-from holdfast.wire.options import Advertised
+from holdfast.server import Server, ServerOptions
+from holdfast.server.http import HttpOptions, HttpServer
+from holdfast.server.pulsar.options import Advertised
 from tests.kit import KIT, module_command
 from tests.kit.server.http_world import HttpWorld, T
 

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from holdfast import _core
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit import module_command
 from tests.kit.ledger.entry_bytes import decode_frame, decode_publish
 from tests.kit.server import pulsar_recorder

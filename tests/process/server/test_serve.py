@@ -19,8 +19,8 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from holdfast._core import frame_command
-from holdfast.wire.passwords import Hash, write_users
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.auth.passwords import Hash, write_users
 from tests.kit.certificates import Authority
 from tests.kit.command import COMMAND
 from tests.kit.processes import Start, comes_to_rest, cpu_s, tell, until

@@ -24,7 +24,7 @@ from holdfast.broker import (
     Reader,
     Stage,
 )
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 from tests.kit.broker.brokers import on_broker
 from tests.kit.waiting import eventually, next_millisecond
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker import events, names, state
+from holdfast import names
+from holdfast.broker import events, state
 from holdfast.broker.events import (
     LedgerTrim,
     ProducerOpen,
@@ -19,8 +20,8 @@ from holdfast.broker.events import (
     TopicCreate,
 )
 from holdfast.broker.machine import Machine
-from holdfast.broker.names import checked_name, namespace_name, tenant_name, topic_name
 from holdfast.errors import HoldfastError, Misuse
+from holdfast.names import checked_name, namespace_name, tenant_name, topic_name
 from tests.kit.broker.events import ME, SECOND, Publish, Rig, frame_of
 from tests.kit.slices import pick
 

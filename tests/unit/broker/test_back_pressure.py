@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast.broker import Broker
+from holdfast.broker.api.producer import Producer
 from holdfast.broker.engine import Engine, _Place
-from holdfast.broker.producer import Producer
 from holdfast.errors import Closed, HoldfastError
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 from tests.kit.broker.brokers import on_broker
 
 COUNT = 120
@@ -69,7 +69,7 @@ def test_with_explicit_sequences_what_is_confirmed_is_stored(tmp_path: Path) -> 
 
 def test_long_calls_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of many runs waits between them: others wait behind it, with one message or with many."""
-    monkeypatch.setattr("holdfast.broker.producer.RUN_BYTES", 2048)  # two messages a run
+    monkeypatch.setattr("holdfast.broker.api.producer.RUN_BYTES", 2048)  # two messages a run
 
     async def send(p: Producer, number: int) -> list[MessageId]:
         at = 7 * number
@@ -224,12 +224,12 @@ def test_the_faults_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch:
         patch.setattr(Engine, "room", room_that_lets_newcomers_pass)
         patch.setattr(Engine, "_wake_first", wake_all)
-        patch.setattr("holdfast.broker.producer.asyncio.Lock", Open)
+        patch.setattr("holdfast.broker.api.producer.asyncio.Lock", Open)
         assert noticed(test_sends_are_stored_in_the_order_of_their_calls, tmp_path / "1")
         assert noticed(test_with_explicit_sequences_what_is_confirmed_is_stored, tmp_path / "2")
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.broker.producer.asyncio.Lock", Open)
+        patch.setattr("holdfast.broker.api.producer.asyncio.Lock", Open)
         assert noticed(lambda path: test_long_calls_are_not_mixed(path, patch), tmp_path / "3")
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.broker.stage.asyncio.Lock", Open)
+        patch.setattr("holdfast.broker.api.stage.asyncio.Lock", Open)
         assert noticed(test_overlapping_appends_to_a_stage_are_all_there, tmp_path / "4")

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from holdfast import Client, Producer
-from holdfast.broker import Broker, acking
-from holdfast.broker import stage as stage_module
+from holdfast.broker import Broker
+from holdfast.broker.api import stage as stage_module
+from holdfast.broker.dispatch import acking
 from holdfast.broker.engine import Engine
 from holdfast.broker.machine import Machine
 from holdfast.errors import Closed, Corrupt, HoldfastError, Misuse
-from holdfast.group import LocalGroup, Position, SystemClock, View
+from holdfast.group import LocalGroup, Position, View
+from holdfast.system import SystemClock
 from tests.kit.broker.brokers import on_broker
 
 HALF = "half \ud800"

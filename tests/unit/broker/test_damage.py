@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.broker import Broker
-from holdfast.broker.metrics import metrics
-from holdfast.broker.reading import Reading
+from holdfast.broker.dispatch.read_loops import Reading
+from holdfast.broker.telemetry.metrics import metrics
 from holdfast.errors import Corrupt, Timeout
 from tests.kit.broker.brokers import on_broker
 

@@ -11,7 +11,8 @@ from holdfast.broker.engine import Engine
 from holdfast.broker.events import ProducerOpen, SubscriptionCreate, TopicCreate
 from holdfast.broker.machine import Applied, Machine
 from holdfast.errors import Closed, Exists, HoldfastError, NoSpace
-from holdfast.group import LocalGroup, Position, SystemClock
+from holdfast.group import LocalGroup, Position
+from holdfast.system import SystemClock
 
 ORDERS = "persistent://public/default/orders"
 

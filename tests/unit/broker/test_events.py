@@ -36,7 +36,6 @@ from holdfast.broker.events import (
     decode,
     kinds,
 )
-from holdfast.broker.names import TopicName, topic_name
 from holdfast.broker.state import Policies, SubscriptionState, TopicState
 from holdfast.errors import (
     Busy,
@@ -49,8 +48,9 @@ from holdfast.errors import (
     Terminated,
     Unsupported,
 )
+from holdfast.ids import EARLIEST, LATEST, MessageId
 from holdfast.ledger.acks import open_bits
-from holdfast.ledger.ids import EARLIEST, LATEST, MessageId
+from holdfast.names import TopicName, topic_name
 from tests.kit.broker.events import ME, SECOND, Publish, Rig, frame_of, nothing_happens, refused
 
 # -- the register --------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ import pytest
 
 import holdfast
 from holdfast import Corrupt, HoldfastError, Misuse
-from holdfast.broker import Broker, BrokerOptions, parts
+from holdfast.broker import Broker, BrokerOptions
+from holdfast.broker import state_codec as parts
+from holdfast.broker.api.producer import SEQUENCE_MAX
 from holdfast.broker.events import (
     Ack,
     ConsumerJoin,
@@ -30,11 +32,10 @@ from holdfast.broker.events import (
 )
 from holdfast.broker.events.stage_append import SPILL_BYTES, stage_digest
 from holdfast.broker.machine import Machine
-from holdfast.broker.producer import SEQUENCE_MAX
 from holdfast.group import Member
+from holdfast.ids import NUMBER_MAX, MessageId
 from holdfast.ledger.acks import AckState
-from holdfast.ledger.doctor import examine
-from holdfast.ledger.ids import NUMBER_MAX, MessageId
+from holdfast.ledger.files.doctor import examine
 from tests.kit.broker import limit_checks as checks
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.events import ME, Publish, Rig, refused

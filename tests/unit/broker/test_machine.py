@@ -21,12 +21,12 @@ from holdfast.broker.events import (
     kinds,
 )
 from holdfast.broker.machine import Machine
-from holdfast.broker.names import topic_name
 from holdfast.broker.state import BrokerState
 from holdfast.errors import Corrupt, Misuse, NotFound, Unsupported
+from holdfast.ids import MessageId
 from holdfast.ledger.acks import AckState
-from holdfast.ledger.ids import MessageId
 from holdfast.ledger.ledgers import LedgerInfo, LedgerTable
+from holdfast.names import topic_name
 from tests.kit.broker.events import ME, OTHER, Publish, Rig, frame_of
 from tests.kit.broker.storm import Storm, agree
 from tests.kit.slices import seeds

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker import parts
+from holdfast.broker import state_codec as parts
 from holdfast.broker.events import (
     LedgerRoll,
     LedgerTrim,

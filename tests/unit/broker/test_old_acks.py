@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from holdfast.broker.broker import Broker
-from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.events import Context, Reset
 from holdfast.broker.machine import Machine
 from holdfast.broker.state import BrokerState, SubscriptionState
 from holdfast.errors import Outdated
-from holdfast.group import SystemClock, SystemRandomness
+from holdfast.system import SystemClock, SystemRandomness
 from tests.kit.broker.events import Rig
 from tests.kit.broker.worlds import RealWorld, SimWorld, World
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.broker import Broker
-from holdfast.broker.consumer import Consumer, Inbox
-from holdfast.broker.dispatcher import Dispatcher
+from holdfast.broker.api.consumer import Consumer, Inbox
+from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.engine import Engine
 from holdfast.broker.events import ConsumerJoin, ConsumerLeave, ProducerClose, SubscriptionDelete
 from holdfast.errors import Busy, Misuse, NotFound

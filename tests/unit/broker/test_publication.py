@@ -10,10 +10,10 @@ import pytest
 
 import holdfast
 from holdfast._core import Batch, TopicView
-from holdfast.broker.names import topic_name
-from holdfast.ledger import publication
-from holdfast.ledger.publication import Publications, TopicFiles, read_table, table_path, view_path
-from holdfast.pipeline.reading import FilePlace
+from holdfast.columns.files import FilePlace
+from holdfast.ledger.files import table as publication
+from holdfast.ledger.files.table import Publications, TopicFiles, read_table, table_path, view_path
+from holdfast.names import topic_name
 from tests.kit.processes import until
 
 ORDERS = topic_name("orders")

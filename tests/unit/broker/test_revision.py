@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.errors import CursorModifying
-from holdfast.group.randomness import SeededRandomness
-from holdfast.group.sim.loop import SimLoop
-from holdfast.group.sim.world import SimClock
 from holdfast.ledger.revision import Revision, RevisionController, Window
+from holdfast.system.randomness import SeededRandomness
+from tests.kit.sim.loop import SimLoop
+from tests.kit.sim.world import SimClock
 
 
 def in_virtual_time(coroutine: Coroutine[Any, Any, None], loop: SimLoop) -> None:

@@ -16,7 +16,7 @@ from holdfast.broker.events import (
 from holdfast.broker.state import SubscriptionState, TopicState
 from holdfast.errors import Busy, Fenced, Misuse
 from holdfast.group import Member
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 from tests.kit.broker.events import ME, OTHER, Publish, Rig, nothing_happens, refused
 
 # -- consumers -----------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.broker import Broker, traffic
-from holdfast.broker.limits import limits
-from holdfast.broker.traffic import Handed, Rates, TopicTraffic, handed, published, topic_counts
+from holdfast.broker import Broker
+from holdfast.broker.policy import limits
+from holdfast.broker.telemetry import traffic
+from holdfast.broker.telemetry.traffic import Handed, Rates, TopicTraffic, handed, published, topic_counts
 from holdfast.errors import Exists, Misuse, NotFound
 from tests.kit.waiting import eventually
 

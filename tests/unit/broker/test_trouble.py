@@ -13,7 +13,7 @@ import holdfast
 from holdfast.broker import Broker
 from holdfast.broker.topic import Topic
 from holdfast.ledger import running
-from holdfast.ledger.publication import Publications
+from holdfast.ledger.files.table import Publications
 from tests.kit.broker.brokers import on_broker
 from tests.kit.ledger import entry_bytes
 from tests.kit.processes import until

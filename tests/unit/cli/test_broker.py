@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import places
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 from tests.kit.cli.data import Cli, backlog
 from tests.kit.cli.data import cli as cli
 from tests.kit.cli.data import orders as orders

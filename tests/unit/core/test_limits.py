@@ -12,10 +12,10 @@ import pytest
 from holdfast import HoldfastError, Misuse, _core
 from holdfast._core import Dispatch, Frame, Log, TopicView, TopicViewReader, WireReader, crc32c
 from holdfast.client import Client
-from holdfast.ingest.account import Account
-from holdfast.ledger.ids import NUMBER_MAX
-from holdfast.wire.flight.link import FRAME_BYTES_MAX, HEAD, Ask, frame, frame_size
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.ids import NUMBER_MAX
+from holdfast.local.account import Account
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.flight.link import FRAME_BYTES_MAX, HEAD, Ask, frame, frame_size
 from tests.kit.ledger.entry_bytes import decode_frame, decode_publish, ledger
 from tests.kit.server.pulsar_recorder import frame_of
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Corrupt, Misuse, NotFound, _core
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 from tests.kit.ledger.entry_bytes import SINGLE, Fields, batch_payload, entry, file_header, ledger, pair
 
 INCARNATION = bytes(range(16))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast._core import Columns, parse_run
-from holdfast.pipeline.decoding import Decoding, Wish
+from holdfast.columns.decoding import Decoding, Wish
 from tests.kit.ledger.entry_bytes import METADATA, Fields, entry, ledger
 from tests.kit.ledger.topic_bytes import FIRST, LEDGER, Maker, MemoryTopic, stored
 from tests.kit.slices import seeds

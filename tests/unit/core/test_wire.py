@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Misuse, _core
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.examples import examples
 from tests.kit.ledger.entry_bytes import Publish, block, decode_frame, decode_publish
 from tests.kit.server.pulsar_recorder import frame_of

@@ -12,12 +12,12 @@ import pyarrow.flight as flight
 import pytest
 
 from holdfast import Broker
+from holdfast.columns import files as reading
+from holdfast.columns.remote import RemotePlace, RemoteTopic
+from holdfast.columns.tickets import AMONG_MAX, BODY_BYTES_MAX, Opened
 from holdfast.errors import Denied, HoldfastError, Misuse, NotFound, Unsupported
-from holdfast.pipeline import reading
-from holdfast.pipeline.remote import RemotePlace, RemoteTopic
-from holdfast.wire.flight import service
-from holdfast.wire.flight.asking import AMONG_MAX, BODY_BYTES_MAX, Opened
-from holdfast.wire.flight.link import Setup, Told
+from holdfast.server.flight import service
+from holdfast.server.flight.link import Setup, Told
 from tests.kit.slices import seeds
 
 COUNT = 40

@@ -16,13 +16,13 @@ import pytest
 
 from holdfast import Broker, Misuse
 from holdfast._core import Columns
-from holdfast.ledger.ids import NUMBER_MAX
-from holdfast.pipeline import decoding
-from holdfast.pipeline.columns import COLUMNS
-from holdfast.pipeline.remote import RemoteDecoding, RemotePlace, _Away
-from holdfast.wire.flight import service
-from holdfast.wire.flight.asking import Mark, Read, parsed
-from holdfast.wire.flight.link import Setup, Told
+from holdfast.columns import decoding
+from holdfast.columns.remote import RemoteDecoding, RemotePlace, _Away
+from holdfast.columns.schema import COLUMNS
+from holdfast.columns.tickets import Mark, Read, parsed
+from holdfast.ids import NUMBER_MAX
+from holdfast.server.flight import service
+from holdfast.server.flight.link import Setup, Told
 from tests.kit.ledger.topic_bytes import Maker, MemoryTopic
 from tests.kit.slices import seeds
 
@@ -75,7 +75,7 @@ class Breaking(RemotePlace):
 
 def differs(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> bool:
     """Whether rows that were cut are others than those that were not, or damage is counted otherwise."""
-    monkeypatch.setattr("holdfast.pipeline.remote.PAUSE_S", 0.0)
+    monkeypatch.setattr("holdfast.columns.remote.PAUSE_S", 0.0)
     made = Maker(seed)
     made.any(60)
     topic = MemoryTopic(made.entries, made.random.choice([1, 7, 1 << 20]))
@@ -104,7 +104,7 @@ def test_rows_go_on_where_they_were_cut(directory: Path, monkeypatch: pytest.Mon
 
 def test_a_stream_of_the_last_positions(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic ends at 2^63-1, and so do requests, marks and rows; one number more is refused."""
-    monkeypatch.setattr("holdfast.pipeline.remote.PAUSE_S", 0.0)
+    monkeypatch.setattr("holdfast.columns.remote.PAUSE_S", 0.0)
     made = Maker(3)
     made.any(40)
     topic = MemoryTopic(made.entries, first=NUMBER_MAX - len(made.entries))
@@ -142,7 +142,7 @@ def test_damage_behind_the_last_row_is_counted_once(
     directory: Path, monkeypatch: pytest.MonkeyPatch, behind: int, rows_max: int
 ) -> None:
     """A batch of rows is handed over when what follows it was looked at: that is looked at again."""
-    monkeypatch.setattr("holdfast.pipeline.remote.PAUSE_S", 0.0)
+    monkeypatch.setattr("holdfast.columns.remote.PAUSE_S", 0.0)
     made = Maker(1)
     for _ in range(8):
         made.batch()

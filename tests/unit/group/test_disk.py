@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Locked
-from holdfast.group import (
+from holdfast.system import (
     Clock,
     Disk,
     Randomness,
@@ -22,7 +22,7 @@ from holdfast.group import (
     SystemDisk,
     SystemRandomness,
 )
-from holdfast.group.sim import Platter, Sim, SimDisk, SimNode
+from tests.kit.sim import Platter, Sim, SimDisk, SimNode
 from tests.kit.waiting import waits_out
 
 RunOnDisk = Callable[[Callable[[Disk], Awaitable[None]]], None]

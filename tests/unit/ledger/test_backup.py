@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt, Exists, Locked, NotFound
-from holdfast.group import SystemDisk
-from holdfast.ledger.backup import LIST, backup, backup_disk, backup_running, restore
-from holdfast.ledger.doctor import examine
+from holdfast.ledger.files.backup import LIST, backup, backup_disk, backup_running, restore
+from holdfast.ledger.files.doctor import examine
 from holdfast.ledger.layout import LEDGERS, SNAPSHOTS
+from holdfast.system import SystemDisk
 from tests.kit.ledger.store_world import SMALL, Life, SystemWorld
 
 JOURNAL_BYTES = SMALL.journal_bytes
@@ -154,7 +154,7 @@ def test_a_damaged_directory_is_not_backed_up(world: SystemWorld, tmp_path: Path
 
 
 def test_a_list_may_not_lead_outside(world: SystemWorld, tmp_path: Path) -> None:
-    from holdfast.ledger import backup as module
+    from holdfast.ledger.files import backup as module
 
     for path in ("../evil", "/etc/passwd", "journal/../x", "other/x", "journal/.x", "journal"):
         with pytest.raises(Corrupt, match="do not use this backup"):

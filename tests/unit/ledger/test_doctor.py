@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Locked, NotFound
-from holdfast.ledger.doctor import Examination, examine, examine_disk
+from holdfast.ledger.files.doctor import Examination, examine, examine_disk
 from holdfast.ledger.layout import FILE_HEADER, FORMAT, JOURNAL, LEDGERS, PAGE, SNAPSHOTS, journal_path
 from tests.kit.ledger.store_world import Life, SystemWorld, simulated
 

@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.ledger.journaling import Journaling
+from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.layout import PAGE, Place
 
 

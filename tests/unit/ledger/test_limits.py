@@ -11,9 +11,10 @@ import pytest
 
 from holdfast import Corrupt, HoldfastError, _core
 from holdfast.broker import Broker
-from holdfast.group import Position, SystemDisk
-from holdfast.ledger import snapshot
-from holdfast.ledger.ids import NUMBER_MAX
+from holdfast.group import Position
+from holdfast.ids import NUMBER_MAX
+from holdfast.ledger.files.rebuild import Rewriter
+from holdfast.ledger.files.table import view_path
 from holdfast.ledger.layout import (
     GENERATION_MAX,
     LEDGERS,
@@ -26,8 +27,8 @@ from holdfast.ledger.layout import (
     read_file_header,
     snapshot_path,
 )
-from holdfast.ledger.publication import view_path
-from holdfast.ledger.repair import Rewriter
+from holdfast.ledger.snapshot import format as snapshot
+from holdfast.system import SystemDisk
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.limit_checks import versions_of_a_table_come_round
 from tests.kit.broker.old import INCARNATION, Age

@@ -12,15 +12,15 @@ import pytest
 
 from holdfast import _core
 from holdfast.errors import Corrupt, Locked
-from holdfast.group import Clock, Disk, Randomness
-from holdfast.group.disk import SystemFile
-from holdfast.ledger import mending
-from holdfast.ledger.journal import ROUND_HEADER, parse_round
-from holdfast.ledger.journals import SPARES_MAX, JournalFiles
+from holdfast.ledger import failures as mending
+from holdfast.ledger.files.rebuild import Rewriter
+from holdfast.ledger.journal.files import SPARES_MAX, JournalFiles
+from holdfast.ledger.journal.scan import ROUND_HEADER, parse_round
 from holdfast.ledger.layout import FORMAT, JOURNAL, LEDGERS, PAGE, SNAPSHOTS, journal_path, salt_of
-from holdfast.ledger.repair import Rewriter
 from holdfast.ledger.store import Store
-from holdfast.ledger.writing import Unsynced
+from holdfast.ledger.writer import Unsynced
+from holdfast.system import Clock, Disk, Randomness
+from holdfast.system.disk import SystemFile
 from tests.kit.faults import ledger_sync_fails
 from tests.kit.ledger.checks import (
     a_damaged_snapshot_after_a_trim_costs_nothing,

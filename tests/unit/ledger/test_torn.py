@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt
-from holdfast.group import SystemDisk
-from holdfast.ledger.journal import End, JournalScan, judge, parse_frames, parse_round
+from holdfast.ledger.journal.scan import End, JournalScan, judge, parse_frames, parse_round
 from holdfast.ledger.layout import (
     FILE_HEADER,
     FORMAT,
@@ -22,6 +21,7 @@ from holdfast.ledger.layout import (
     Place,
     journal_path,
 )
+from holdfast.system import SystemDisk
 from tests.kit.ledger.checks import (
     every_bit_of_an_earlier_round_header,
     what_stood_behind_a_cut_never_comes_back,

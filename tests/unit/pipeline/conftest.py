@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Broker
-from holdfast.broker.blocking import BlockingBroker
-from holdfast.pipeline import stream
+from holdfast.broker.api.blocking import BlockingBroker
+from holdfast.pipeline.source import stream
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import Corrupt
-from holdfast.pipeline.accounting import by_name
+from holdfast.pipeline.jobs.audit_counts import by_name
 
 
 def test_two_rows_of_one_name_are_refused() -> None:

@@ -11,12 +11,20 @@ import pytest
 
 from holdfast.client import Progress
 from holdfast.errors import Corrupt, Exists, Misuse, NotFound
-from holdfast.pipeline import archived
 from holdfast.pipeline.archive import ArchivedTopic, _advanced, partition_of, plan, require_folders
-from holdfast.pipeline.archived import ArchiveDirectory, Kind, Part, Range, Run
-from holdfast.pipeline.digest import Digest
-from holdfast.pipeline.inputs import Extent, Origin
-from holdfast.pipeline.whole import BUCKET, NEAR, SPAN, Span, gaps, require_in_range, spans
+from holdfast.pipeline.jobs import archive_directory as archived
+from holdfast.pipeline.jobs.archive_completeness import (
+    BUCKET,
+    NEAR,
+    SPAN,
+    Span,
+    gaps,
+    require_in_range,
+    spans,
+)
+from holdfast.pipeline.jobs.archive_digest import Digest
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Kind, Part, Range, Run
+from holdfast.pipeline.jobs.inputs import Extent, Origin
 from tests.kit.slices import seeds
 
 PART = "topic=t/date=2026-11-15"

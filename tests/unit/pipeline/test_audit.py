@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.errors import Misuse
 from holdfast.pipeline import audit as library
-from holdfast.pipeline.accounting import ProducerAudit
-from holdfast.pipeline.archived import Range, Run
 from holdfast.pipeline.audit import AuditReport, by_topic
-from holdfast.pipeline.report import page
+from holdfast.pipeline.jobs.archive_directory import Range, Run
+from holdfast.pipeline.jobs.audit_counts import ProducerAudit
+from holdfast.pipeline.jobs.audit_page import page
 
 FULL = "persistent://public/default/"
 

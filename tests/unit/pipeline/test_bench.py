@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.bench import pipeline
-from holdfast.bench.pipeline import FORMS, Figures, goals_of
+from bench import pipeline
+from bench.pipeline import FORMS, Figures, goals_of
 
 SIZE, COUNT = 100, 10_000
 

@@ -16,8 +16,8 @@ import pytest
 from holdfast.cli import main
 from holdfast.cli.spark import Interrupts, Steps, in_short, not_started, wait_for
 from holdfast.errors import NotFound
-from holdfast.pipeline.archived import ArchiveDirectory, Range, Run
-from holdfast.pipeline.inputs import silent
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range, Run
+from holdfast.pipeline.jobs.inputs import silent
 from tests.kit.processes import until
 from tests.kit.spark.pipeline_cli import Capture, answered, said
 from tests.kit.spark.pipeline_world import data as data

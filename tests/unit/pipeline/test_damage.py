@@ -13,12 +13,12 @@ import pytest
 
 from holdfast import Broker
 from holdfast.broker.events import SinkCommit, StageAppend, StageOpen
+from holdfast.columns.decoding import Wish
+from holdfast.columns.files import FilePlace
+from holdfast.columns.schema import COLUMNS
 from holdfast.errors import Corrupt, HoldfastError
-from holdfast.pipeline.batch import Planned
-from holdfast.pipeline.batch import cut as plan_tasks
-from holdfast.pipeline.columns import COLUMNS
-from holdfast.pipeline.decoding import Wish
-from holdfast.pipeline.reading import FilePlace
+from holdfast.pipeline.source.batch import Planned
+from holdfast.pipeline.source.batch import cut as plan_tasks
 from tests.kit.ledger.topic_bytes import FIRST, Maker
 from tests.kit.slices import pick, seeds
 

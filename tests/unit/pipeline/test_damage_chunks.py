@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.columns.decoding import Decoding, Wish
+from holdfast.columns.files import FilePlace
 from holdfast.errors import Corrupt, DataLoss
-from holdfast.pipeline.batch import BatchReader
-from holdfast.pipeline.decoding import Decoding, Wish
 from holdfast.pipeline.options import parse
-from holdfast.pipeline.reading import FilePlace
+from holdfast.pipeline.source.batch import BatchReader
 from tests.kit.ledger.entry_bytes import METADATA, entry
 from tests.kit.ledger.topic_bytes import FIRST, MemoryTopic
 from tests.kit.slices import seeds

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Broker
-from holdfast.pipeline.batch import BatchReader
+from holdfast.columns.files import STEPS_OF_ONE, FilePlace, FileTopic
 from holdfast.pipeline.options import parse
-from holdfast.pipeline.reading import STEPS_OF_ONE, FilePlace, FileTopic
+from holdfast.pipeline.source.batch import BatchReader
 from tests.kit.slices import seeds
 
 ORDERS = "persistent://public/default/orders"

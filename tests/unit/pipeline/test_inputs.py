@@ -9,10 +9,10 @@ import pytest
 from holdfast.cli import main
 from holdfast.errors import BadConfiguration, Misuse, NotFound
 from holdfast.pipeline.archive import plan
-from holdfast.pipeline.archived import Range
-from holdfast.pipeline.inputs import Extent, Origin
-from holdfast.pipeline.offsets import Selection
+from holdfast.pipeline.jobs.archive_directory import Range
+from holdfast.pipeline.jobs.inputs import Extent, Origin
 from holdfast.pipeline.options import parse
+from holdfast.pipeline.source.offsets import Selection
 from tests.kit.spark.pipeline_world import publish
 
 FULL = "persistent://public/default/"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from holdfast.pipeline import json_values
-from holdfast.pipeline.json_values import DEPTH_MAX, decode_fast, decode_values
+from holdfast.pipeline.source import json_values
+from holdfast.pipeline.source.json_values import DEPTH_MAX, decode_fast, decode_values
 from tests.kit.examples import examples
 from tests.kit.spark.json_documents import DOCUMENTS, as_column, nest, norm
 

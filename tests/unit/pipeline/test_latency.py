@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from holdfast.pipeline.accounting import Bar
 from holdfast.pipeline.audit import clock_notes
-from holdfast.pipeline.report import page
+from holdfast.pipeline.jobs.audit_counts import Bar
+from holdfast.pipeline.jobs.audit_page import page
 from tests.kit.spark.latency_world import account, drawn, require_unclamped
 
 importlib.import_module("matplotlib.backends.backend_svg")  # else the first test that needs it takes the time

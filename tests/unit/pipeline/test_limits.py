@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import Corrupt, Misuse
 from holdfast._core import Columns, encode_messages, parse_run
-from holdfast.ledger.ids import NUMBER_MAX
-from holdfast.pipeline.archived import ArchiveDirectory, Kind, Range, Run
+from holdfast.ids import NUMBER_MAX
+from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Kind, Range, Run
 from holdfast.pipeline.numbered import TEXT_MAX, encode
 from tests.kit.ledger.entry_bytes import ledger
 

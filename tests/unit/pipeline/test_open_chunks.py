@@ -1,4 +1,4 @@
-"""How far a subscription may move while chunked messages are open: `holdfast.pipeline.open_chunks`."""
+"""How far a subscription may move while chunked messages are open: `holdfast.columns.open_chunks`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from holdfast import Corrupt
-from holdfast.pipeline import open_chunks
-from holdfast.pipeline.open_chunks import OPEN_MAX, Floor, OpenChunks, digest, scan, scan_for
-from holdfast.wire.flight.asking import Chunks, parsed
+from holdfast.columns import open_chunks
+from holdfast.columns.open_chunks import OPEN_MAX, Floor, OpenChunks, digest, scan, scan_for
+from holdfast.columns.tickets import Chunks, parsed
 from tests.kit.ledger.entry_bytes import METADATA, Fields, entry
 from tests.kit.ledger.topic_bytes import FIRST, MemoryTopic
 from tests.kit.pipeline.streams import read_beside_an_open_message

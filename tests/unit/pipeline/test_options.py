@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Broker
+from holdfast.columns.files import FilePlace
 from holdfast.errors import BadConfiguration, NotFound
-from holdfast.pipeline.batch import BatchReader
 from holdfast.pipeline.options import OPTIONS, declared, parse, table
-from holdfast.pipeline.reading import FilePlace
-from holdfast.pipeline.source import HoldfastSource
+from holdfast.pipeline.source.batch import BatchReader
+from holdfast.pipeline.source.format import HoldfastSource
 from tests.kit import ROOT
 from tests.kit.pipeline.streams import ORDERS, Stream
 from tests.kit.spark.filled import data as data

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Broker
-from holdfast.ledger.publication import directory_incarnation
-from holdfast.pipeline import reading
-from holdfast.pipeline.decoding import Wish
-from holdfast.pipeline.reading import FilePlace, FileTopic, TopicReader
+from holdfast.columns import files as reading
+from holdfast.columns.decoding import Wish
+from holdfast.columns.files import FilePlace, FileTopic, TopicReader
+from holdfast.ledger.files.table import directory_incarnation
 from tests.kit.processes import until
 
 PREFIX = "persistent://public/default"

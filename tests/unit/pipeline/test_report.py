@@ -16,9 +16,9 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.output import print_json
-from holdfast.pipeline.accounting import Bar, Gap, Latency, Moment, ProducerAudit
 from holdfast.pipeline.audit import AuditReport
-from holdfast.pipeline.report import page, write_report
+from holdfast.pipeline.jobs.audit_counts import Bar, Gap, Latency, Moment, ProducerAudit
+from holdfast.pipeline.jobs.audit_page import page, write_report
 from tests.kit.slices import pick
 from tests.kit.spark.pipeline_world import publish
 
@@ -122,7 +122,7 @@ def test_the_account_is_told_without_its_page(
     publish(tmp_path / "data", "t", [b"x"])
     monkeypatch.setattr("holdfast.cli.pipeline.spark_for", no_spark)
     monkeypatch.setattr("holdfast.pipeline.audit.audit", lambda *_, **__: found)
-    monkeypatch.setattr("holdfast.pipeline.report.write_report", lambda _, path: Path(path))
+    monkeypatch.setattr("holdfast.pipeline.jobs.audit_page.write_report", lambda _, path: Path(path))
     arguments = ["pipeline", "audit", "t", "--data", str(tmp_path / "data")]
     paged = [*arguments, "--report", str(tmp_path / "page.html")]
     assert main(paged) == lost
@@ -131,7 +131,7 @@ def test_the_account_is_told_without_its_page(
     assert json.loads(capsys.readouterr().out)["report"] == str(tmp_path / "page.html")
     assert main([*arguments, "--json"]) == lost
     assert "report" not in json.loads(capsys.readouterr().out)
-    monkeypatch.setattr("holdfast.pipeline.report.write_report", fail)
+    monkeypatch.setattr("holdfast.pipeline.jobs.audit_page.write_report", fail)
     for more, told in (([], found.table()), (["--json"], None)):
         assert main([*paged, *more]) == 1
         shown = capsys.readouterr()

@@ -12,15 +12,15 @@ import pytest
 
 from holdfast.cli import demo, main
 from holdfast.cli.parsing import Usage
-from holdfast.pipeline.accounting import ProducerAudit
+from holdfast.demo import closing
+from holdfast.demo.closing import Account
+from holdfast.demo.places import Part
+from holdfast.demo.records import Record, confirmed
+from holdfast.demo.settings import CALIBRATED, TOPIC, Places, Settings
+from holdfast.demo.show import Outcome, Scene, Show, tidy
+from holdfast.demo.view import Quiet, account_lines
 from holdfast.pipeline.audit import AuditReport
-from holdfast.rig import closing
-from holdfast.rig.closing import Account
-from holdfast.rig.parts import Part
-from holdfast.rig.records import Record, confirmed
-from holdfast.rig.settings import CALIBRATED, TOPIC, Places, Settings
-from holdfast.rig.show import Outcome, Scene, Show, tidy
-from holdfast.rig.view import Quiet, account_lines
+from holdfast.pipeline.jobs.audit_counts import ProducerAudit
 
 
 class Victim(Part):

@@ -22,11 +22,11 @@ from pyspark.sql.types import (
 
 from holdfast import BadConfiguration, Misuse
 from holdfast._core import crc32c, parse_entry
-from holdfast.pipeline import sink
 from holdfast.pipeline.options import table
-from holdfast.pipeline.rows import PIECE_BYTES, Rows, parts
-from holdfast.pipeline.sink import HELD_BYTES, BatchWriter, Staged, Staging, StreamWriter
-from holdfast.wire.proto import pulsar_pb2 as pb
+from holdfast.pipeline.sink import writer as sink
+from holdfast.pipeline.sink.rows import PIECE_BYTES, Rows, parts
+from holdfast.pipeline.sink.writer import HELD_BYTES, BatchWriter, Staged, Staging, StreamWriter
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit import ROOT
 
 TOPIC = "persistent://public/default/orders"

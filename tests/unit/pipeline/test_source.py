@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from holdfast import Corrupt, NotFound
-from holdfast.broker.blocking import BlockingBroker
+from holdfast.broker.api.blocking import BlockingBroker
+from holdfast.columns.files import FilePlace, FileTopic
 from holdfast.errors import BadConfiguration, HoldfastError
-from holdfast.pipeline.batch import SPLIT_BYTES_MIN, BatchReader, Split, cut
-from holdfast.pipeline.offsets import DataLoss
 from holdfast.pipeline.options import parse
-from holdfast.pipeline.reading import FilePlace, FileTopic
+from holdfast.pipeline.source.batch import SPLIT_BYTES_MIN, BatchReader, Split, cut
+from holdfast.pipeline.source.offsets import DataLoss
 from tests.kit.spark.source_rows import ORDERS, fill, read_all, reader, values
 from tests.kit.spark.sourced import broker as broker
 from tests.kit.waiting import next_millisecond

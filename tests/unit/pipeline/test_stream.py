@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from holdfast import Broker
-from holdfast.broker.blocking import BlockingBroker
+from holdfast.broker.api.blocking import BlockingBroker
 from holdfast.errors import BadConfiguration
 from holdfast.pipeline import behind_latest
-from holdfast.pipeline.offsets import DataLoss
-from holdfast.pipeline.stream import in_turn, reach, share
+from holdfast.pipeline.source.offsets import DataLoss
+from holdfast.pipeline.source.stream import in_turn, reach, share
 from tests.kit.pipeline.streams import NAMED, ORDERS, Stream, Told, send
 from tests.kit.slices import seeds
 
@@ -110,7 +110,7 @@ def test_a_limit_is_used_up_and_never_exceeded(seed: int) -> None:
 
 def test_waiting_for_enough(data: str, broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 0.0
-    monkeypatch.setattr("holdfast.pipeline.stream.time.monotonic", lambda: clock)
+    monkeypatch.setattr("holdfast.pipeline.source.stream.time.monotonic", lambda: clock)
     send(broker, 5)
     stream = Stream(data, minOffsetsPerTrigger=10, maxTriggerDelay="1m")
     assert stream.batch() == []

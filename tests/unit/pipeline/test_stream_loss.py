@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from holdfast import BadConfiguration, Broker, DataLoss, NotFound, Timeout
-from holdfast.broker.blocking import BlockingBroker
+from holdfast.broker.api.blocking import BlockingBroker
 from holdfast.client import Progress
-from holdfast.ledger.backup import backup, restore
-from holdfast.pipeline import behind_latest, stream
-from holdfast.pipeline.reading import topic_and_partition
+from holdfast.columns.files import topic_and_partition
+from holdfast.ledger.files.backup import backup, restore
+from holdfast.pipeline import behind_latest
+from holdfast.pipeline.source import stream
 from tests.kit.pipeline.streams import (
     NAMED,
     ORDERS,

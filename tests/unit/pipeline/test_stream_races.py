@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import Corrupt, NotFound
-from holdfast.broker.blocking import BlockingBroker
+from holdfast.broker.api.blocking import BlockingBroker
 from holdfast.client import Progress
-from holdfast.pipeline.reading import FilePlace, FileTopic
+from holdfast.columns.files import FilePlace, FileTopic
 from tests.kit.pipeline.streams import NAMED, ORDERS, Local, Stream, entries_of, publish, send, until
 
 pytestmark = pytest.mark.usefixtures("at_once")

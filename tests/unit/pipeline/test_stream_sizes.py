@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from holdfast import Broker
-from holdfast.broker.blocking import BlockingBroker
+from holdfast.broker.api.blocking import BlockingBroker
+from holdfast.columns import files as reading
+from holdfast.columns.files import FilePlace, FileTopic
+from holdfast.ledger.files.table import TableEntry
 from holdfast.ledger.layout import FILE_HEADER
-from holdfast.ledger.publication import TableEntry
-from holdfast.pipeline import reading
-from holdfast.pipeline.batch import Planned, cut
-from holdfast.pipeline.reading import FilePlace, FileTopic
-from holdfast.pipeline.stream import reach
+from holdfast.pipeline.source.batch import Planned, cut
+from holdfast.pipeline.source.stream import reach
 from tests.kit.pipeline.streams import ORDERS, Stream
 from tests.kit.slices import seeds
 

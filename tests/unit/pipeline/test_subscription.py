@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.cli import main
-from holdfast.pipeline.reading import FilePlace
-from holdfast.pipeline.subscriptions import DirectorySubscriptions
+from holdfast.columns.files import FilePlace
+from holdfast.pipeline.jobs.subscriptions import DirectorySubscriptions
 
 ORDERS = "persistent://public/default/orders"
 

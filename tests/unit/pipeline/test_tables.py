@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql.types import BinaryType, StructType
 
 from holdfast.errors import BadConfiguration
-from holdfast.pipeline import tables
-from holdfast.pipeline.source import HoldfastSource
+from holdfast.pipeline.source import tables
+from holdfast.pipeline.source.format import HoldfastSource
 from tests.kit.spark.ways import MADE, check_tables
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.pipeline.decoding import Wish
-from holdfast.pipeline.reading import FilePlace
+from holdfast.columns.decoding import Wish
+from holdfast.columns.files import FilePlace
 from tests.kit.ledger.entry_bytes import METADATA, SINGLE, batch_payload, entry
 from tests.kit.spark.pipeline_world import append_entries
 

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 from holdfast.cli import main
 from holdfast.errors import AuthenticationFailed, BadConfiguration, Misuse
-from holdfast.wire import tls
-from holdfast.wire.auth import Authenticator, Peer, Principal
-from holdfast.wire.authorization import Authorizer
-from holdfast.wire.config import (
+from holdfast.server.auth import tls
+from holdfast.server.auth.authentication import Authenticator, Peer, Principal
+from holdfast.server.auth.authorization import Authorizer
+from holdfast.server.auth.passwords import Hash, read_users
+from holdfast.server.config import (
     Authentication,
     Authorization,
     Grant,
@@ -31,7 +32,6 @@ from holdfast.wire.config import (
     Tls,
     Tokens,
 )
-from holdfast.wire.passwords import Hash, read_users
 from tests.kit.certificates import DAY, Authority, elliptic, write_key, write_public_key
 from tests.kit.examples import examples
 from tests.kit.server import auth_checks

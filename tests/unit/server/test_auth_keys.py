@@ -10,12 +10,12 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from holdfast.errors import AuthenticationFailed
-from holdfast.wire.access import Access
-from holdfast.wire.auth import Authenticator, Peer
-from holdfast.wire.config import Authentication, Basic, Config, Tokens
-from holdfast.wire.options import Credentials
-from holdfast.wire.passwords import Hash, write_users
-from holdfast.wire.tokens import FOREVER_S
+from holdfast.server.auth.access import Access
+from holdfast.server.auth.authentication import Authenticator, Peer
+from holdfast.server.auth.passwords import Hash, write_users
+from holdfast.server.auth.tokens import FOREVER_S
+from holdfast.server.config import Authentication, Basic, Config, Tokens
+from holdfast.server.pulsar.options import Credentials
 from tests.kit.server import auth_keys_checks
 from tests.kit.server.auth_checks import TOKENS, token
 

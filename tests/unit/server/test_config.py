@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from holdfast.cli import main
 from holdfast.errors import BadConfiguration
-from holdfast.wire.config import Config, Listen, Tokens, conflicts
-from holdfast.wire.settings import leaves, load
+from holdfast.server.config import Config, Listen, Tokens, conflicts
+from holdfast.server.settings import leaves, load
 from tests.kit import ROOT
 from tests.kit.examples import examples
 from tests.kit.server import config_checks, config_pages

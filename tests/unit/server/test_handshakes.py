@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.wire import tls
-from holdfast.wire.config import Limits, Tls
-from holdfast.wire.handshakes import after_handshake
-from holdfast.wire.limits import Admission
+from holdfast.server.auth import tls
+from holdfast.server.config import Limits, Tls
+from holdfast.server.handshakes import after_handshake
+from holdfast.server.limits import Admission
 from tests.kit.certificates import Authority
 from tests.kit.processes import until
 from tests.kit.waiting import eventually

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from holdfast.wire.http.routing import PIECE_BYTES, Call
+from holdfast.server.http.routing import PIECE_BYTES, Call
 from tests.kit.server import http_cost_checks as checks
 
 

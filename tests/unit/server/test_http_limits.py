@@ -27,11 +27,11 @@ from holdfast.errors import (
     TooManyConnections,
 )
 from holdfast.errors import Timeout as TookTooLong
-from holdfast.wire.http import HttpOptions, HttpServer
-from holdfast.wire.http import server as http_server
-from holdfast.wire.http.connection import HttpConnection
-from holdfast.wire.http.options import Action
-from holdfast.wire.http.server import ROUTES
+from holdfast.server.http import HttpOptions, HttpServer
+from holdfast.server.http import server as http_server
+from holdfast.server.http.connection import HttpConnection
+from holdfast.server.http.options import Action
+from holdfast.server.http.server import ROUTES
 from tests.kit.certificates import Authority
 from tests.kit.processes import until
 from tests.kit.server.http_world import HttpWorld, T, http
@@ -403,7 +403,7 @@ def test_a_broker_that_has_ended_is_not_well() -> None:
 
 
 def test_a_broker_that_confirms_nothing_is_not_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.wire.http import brokers
+    from holdfast.server.http import brokers
 
     monkeypatch.setattr(brokers, "HEALTH_S", 0.05)
 

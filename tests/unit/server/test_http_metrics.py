@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from holdfast.broker.metrics import HELP, Page, label, metrics
-from holdfast.wire.http.brokers import _PROCESS
+from holdfast.broker.telemetry.metrics import HELP, Page, label, metrics
+from holdfast.server.http.brokers import _PROCESS
 from tests.kit import ROOT
 from tests.kit.server.http_metrics_checks import (
     page_of,

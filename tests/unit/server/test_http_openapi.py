@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.wire.http.openapi import statuses
-from holdfast.wire.http.server import ROUTES
+from holdfast.server.http.openapi import statuses
+from holdfast.server.http.server import ROUTES
 from tests.kit.server.http_world import HttpWorld
 from tests.kit.server.http_world import http as http
 

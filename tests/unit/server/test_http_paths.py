@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.wire.http.server import ROUTES
+from holdfast.server.http.server import ROUTES
 from tests.kit.server.http_world import Answer, HttpWorld, T, http
 
 __all__ = ["http"]

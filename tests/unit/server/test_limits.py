@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import BadConfiguration
-from holdfast.wire.config import Flight, Ingest, Limits, ServedBroker
-from holdfast.wire.connection import PROTOCOL_VERSION
-from holdfast.wire.http.stats import moment
-from holdfast.wire.proto import pulsar_pb2 as pb
-from holdfast.wire.settings import load
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.config import Flight, Ingest, Limits, ServedBroker
+from holdfast.server.http.stats import moment
+from holdfast.server.pulsar.connection import PROTOCOL_VERSION
+from holdfast.server.settings import load
 from tests.kit.server import limit_checks as checks
 from tests.kit.server.cost_world import CostWorld
 from tests.kit.server.limit_checks import NUMBER_MAX, SEQUENCE_MAX, WORD, asked, entry, topics

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from holdfast.wire.logs import Log, _Shedding
+from holdfast.server.logs import Log, _Shedding
 from tests.kit.server import logs_checks
 from tests.kit.server.logs_checks import SECRET, TOKEN, logged
 

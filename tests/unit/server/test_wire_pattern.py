@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import HoldfastError, Misuse, Unsupported
 from holdfast._core import NamePattern
-from holdfast.wire.patterns import TopicPattern
+from holdfast.server.pulsar.patterns import TopicPattern
 from tests.kit.slices import seeds
 
 ATOMS = [

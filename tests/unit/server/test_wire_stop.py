@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.broker import Broker
-from holdfast.wire.options import ServerOptions
-from holdfast.wire.proto import pulsar_pb2 as pb
-from holdfast.wire.requests import Request
-from holdfast.wire.server import Server
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar.listener import Server
+from holdfast.server.pulsar.options import ServerOptions
+from holdfast.server.pulsar.requests import Request
 from tests.kit.server.wire_raw import Raw
 from tests.kit.waiting import eventually
 

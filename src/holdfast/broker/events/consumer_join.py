@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from holdfast.broker.events.base import Context, Event, register
 from holdfast.broker.events.outcomes import ConsumerJoined
-from holdfast.broker.names import checked_name
 from holdfast.broker.state import BrokerState, Consumer, SubscriptionType
 from holdfast.errors import Busy, Misuse
 from holdfast.group import Member
-from holdfast.ledger.ids import require_left
+from holdfast.ids import require_left
+from holdfast.names import checked_name
 
 
 @register

@@ -7,9 +7,9 @@ from typing import ClassVar
 from holdfast.broker.events.base import Context, Event, register
 from holdfast.broker.events.namespace_update import set_policies
 from holdfast.broker.events.outcomes import Done
-from holdfast.broker.names import namespace_name
 from holdfast.broker.state import SILENT, BrokerState, Policies
 from holdfast.errors import Exists, NotFound
+from holdfast.names import namespace_name
 
 
 @register

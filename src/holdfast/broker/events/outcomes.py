@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.ledger.ids import MessageId
+from holdfast.ids import MessageId
 
 NO_ID = MessageId(-1, -1)
 """In the place of the id of what was not published, because it was before."""

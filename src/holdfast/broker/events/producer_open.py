@@ -7,11 +7,11 @@ from typing import ClassVar
 from holdfast.broker.events.base import Context, Event, register
 from holdfast.broker.events.outcomes import ProducerOpened
 from holdfast.broker.events.sessions import admit, end_producers, remove_producer
-from holdfast.broker.names import checked_name
 from holdfast.broker.state import Access, BrokerState, Producer, TopicState
 from holdfast.errors import Busy, Fenced, Terminated
 from holdfast.group import Member
-from holdfast.ledger.ids import require_left
+from holdfast.ids import require_left
+from holdfast.names import checked_name
 
 
 @register

@@ -9,7 +9,7 @@ from holdfast.broker.events.notices import SubscriptionMoved
 from holdfast.broker.events.outcomes import Revised
 from holdfast.broker.state import BrokerState, SubscriptionState
 from holdfast.errors import CursorModifying
-from holdfast.ledger.ids import require_left
+from holdfast.ids import require_left
 
 
 @register

@@ -10,7 +10,7 @@ from holdfast.broker.events.outcomes import Committed
 from holdfast.broker.events.stage_append import require_stage
 from holdfast.broker.state import BrokerState, Sink, StageTopic
 from holdfast.errors import Corrupt, Misuse, Terminated
-from holdfast.ledger.ids import require_left
+from holdfast.ids import require_left
 
 
 @register

@@ -10,7 +10,7 @@ from holdfast.broker.events.base import Context, Event, register
 from holdfast.broker.events.outcomes import Staged
 from holdfast.broker.state import BrokerState, StageState, StageTopic
 from holdfast.errors import Misuse, NotFound, Terminated
-from holdfast.ledger.ids import require_left
+from holdfast.ids import require_left
 
 SPILL_BYTES = 64 << 10
 """What a stage has for a topic stays in the state up to this; more goes to a ledger that no topic has."""

@@ -8,11 +8,11 @@ import msgspec
 
 from holdfast.broker.events.base import Context, Event, register
 from holdfast.broker.events.outcomes import SubscriptionCreated
-from holdfast.broker.names import checked_name
 from holdfast.broker.state import BrokerState, SubscriptionState
 from holdfast.errors import Exists
+from holdfast.ids import require_left
 from holdfast.ledger.acks import AckState
-from holdfast.ledger.ids import require_left
+from holdfast.names import checked_name
 
 
 @register

@@ -8,9 +8,9 @@ import msgspec
 
 from holdfast.broker.events.base import Context, Event, register
 from holdfast.broker.events.outcomes import Done
-from holdfast.broker.names import tenant_name
 from holdfast.broker.state import BrokerState, Tenant
 from holdfast.errors import Exists
+from holdfast.names import tenant_name
 
 
 @register

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from holdfast.broker.events.base import Context, Event, register
 from holdfast.broker.events.outcomes import TopicCreated
-from holdfast.broker.names import namespace_of, topic_name
 from holdfast.broker.state import BrokerState, Policies, TopicState
 from holdfast.errors import Exists, Misuse, NotFound
-from holdfast.ledger.ids import require_left
+from holdfast.ids import require_left
+from holdfast.names import namespace_of, topic_name
 
 
 @register

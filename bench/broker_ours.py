@@ -1,0 +1,295 @@
+"""The broker itself, driven as its users drive it: embedded, `sync="group"`, every default."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.broker_stations import (
+    Sample,
+    Setting,
+    Stopwatch,
+    payloads,
+    percentiles_us,
+    with_snapshots,
+)
+from holdfast.broker.broker import Broker
+from holdfast.ids import MessageId
+
+Answer = TypeVar("Answer")
+
+TOPIC = "bench"
+OTHER = "other"
+"""Where entries go that are not to count."""
+LIVE = "live"
+"""The subscription whose consumer is measured."""
+
+
+def resident_bytes() -> int:
+    """What this process keeps in memory: its own pages, without those of files."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+class Ours:
+    """A broker in this process. Its loop runs only while something is asked of it."""
+
+    def __init__(self, setting: Setting, **options: Any) -> None:
+        self.setting = setting
+        self.data = payloads(setting.size, setting.batch)
+        self.before_bytes = resident_bytes()
+        self._runner = asyncio.Runner()
+        self._opening = Broker.open(setting.directory, **options)
+        with Stopwatch() as watch:
+            self.broker: Broker = self._run(self._opening.__aenter__())
+        self.open_s = watch.seconds
+        self._producers: dict[str, Any] = {}
+        self._consumer: Any = None
+
+    def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return self._runner.run(work)
+
+    # -- the hot loops ---------------------------------------------------------------------------------
+
+    def publish(self, batches: int, topic: str = TOPIC) -> Sample:
+        """`window` callers, each `await p.publish(batch)` after the other: until all of it is durable."""
+        return self._run(self._published(batches, topic))
+
+    async def _published(self, batches: int, topic: str = TOPIC) -> Sample:
+        producer = await self._open_producer(topic)
+        left = batches
+
+        async def caller() -> None:
+            nonlocal left
+            while left > 0:
+                left -= 1
+                await producer.publish(self.data)
+
+        before = self._counts()
+        with Stopwatch() as watch:
+            await asyncio.gather(*(caller() for _ in range(min(self.setting.window, batches))))
+        rounds, journal, snapshots = (now - then for now, then in zip(self._counts(), before, strict=True))
+        return with_snapshots(watch.sample(batches * len(self.data), rounds, journal), snapshots)
+
+    def single(self, count: int) -> tuple[float, float]:
+        """`await p.send(data)`, one after the other: µs, median and p99."""
+
+        async def work() -> list[int]:
+            producer = await self._open_producer()
+            times = []
+            for at in range(count):
+                data = self.data[at % len(self.data)]
+                start = time.perf_counter_ns()
+                await producer.send(data)
+                times.append(time.perf_counter_ns() - start)
+            return times
+
+        return percentiles_us(self._run(work()))
+
+    def consume(self, batches: int, acks: str) -> Sample:
+        """`await c.receive_many(batch)` and the payload of each message; then, as `acks` says, nothing more
+        ("none": a reader), `ack_many` ("each"), or the same with a receipt ("receipt")."""
+        return self._run(self._consumed(batches, acks))
+
+    async def _consumed(self, batches: int, acks: str) -> Sample:
+        before = self._counts()[2]
+        wanted = batches * len(self.data)
+        if acks == "none":
+            queue = 4 * self.setting.batch
+            async with self.broker.reader(TOPIC, start="earliest", receiver_queue=queue) as reader:
+                sample = await self._received(reader, wanted, acks)
+        else:
+            sample = await self._received(await self._open_consumer(), wanted, acks)
+        return with_snapshots(sample, self._counts()[2] - before)
+
+    async def _received(self, receiver: Any, wanted: int, acks: str) -> Sample:
+        taken, batch = 0, self.setting.batch
+        with Stopwatch() as watch:
+            while taken < wanted:
+                messages = await receiver.receive_many(min(batch, wanted - taken), timeout=60)
+                read = [message.data for message in messages]
+                taken += len(read)
+                if acks == "each":
+                    await receiver.ack_many(messages, receipt=taken >= wanted)
+                elif acks == "receipt":
+                    await receiver.ack_many(messages, receipt=True)
+        if len(read[-1]) != self.setting.size:
+            raise AssertionError("another payload arrived than was sent")
+        return watch.sample(taken)
+
+    def both(self, batches: int) -> Sample:
+        """Publishing, while a consumer on the same loop receives and acknowledges everything."""
+
+        async def work() -> Sample:
+            consumer = await self._open_consumer()
+            with Stopwatch() as watch:
+                published, received = await asyncio.gather(
+                    self._published(batches), self._received(consumer, batches * len(self.data), "each")
+                )
+            return with_snapshots(watch.sample(received.messages), published.snapshots)
+
+        return self._run(work())
+
+    # -- between samples -------------------------------------------------------------------------------
+
+    def subscribe(self, name: str = LIVE, start: str = "latest") -> None:
+        self._run(self.broker.admin.create_subscription(TOPIC, name, start=start))  # type: ignore[arg-type]
+
+    def clear(self) -> None:
+        """The backlog is dropped, and its files with it."""
+
+        async def work() -> None:
+            await self.broker.admin.clear(TOPIC, LIVE)
+            await self.broker.admin.roll(TOPIC)
+            await self.broker.admin.trim(TOPIC)
+
+        self._run(work())
+
+    def rest(self) -> None:
+        """Leaves nothing that the next contestant's syncs would have to write."""
+        self._run(self.broker.admin.snapshot())
+
+    def _counts(self) -> tuple[int, int, int]:
+        store = self.broker.stats().store
+        return store.rounds, store.journal_bytes, store.snapshots
+
+    async def _open_producer(self, topic: str = TOPIC) -> Any:
+        if topic not in self._producers:
+            self._producers[topic] = await self.broker.producer(topic).__aenter__()
+        return self._producers[topic]
+
+    async def _open_consumer(self) -> Any:
+        """One that stays: what it was given and did not acknowledge is in its hands from then on."""
+        if self._consumer is None:
+            opening = self.broker.consumer(TOPIC, LIVE, type="shared", receiver_queue=4 * self.setting.batch)
+            self._consumer = await opening.__aenter__()
+        return self._consumer
+
+    def close(self) -> None:
+        async def work() -> None:
+            for each in (*self._producers.values(), *([self._consumer] if self._consumer else [])):
+                await each.__aexit__(None, None, None)
+            await self._opening.__aexit__(None, None, None)
+
+        self._run(work())
+        self._runner.close()
+
+    # -- scale -----------------------------------------------------------------------------------------
+
+    def opened(self) -> tuple[float, int, int]:
+        """Seconds to open, events that were done again, bytes of memory that the broker took for it."""
+        return self.open_s, self.broker.recovered.events, resident_bytes() - self.before_bytes
+
+    def memory(self) -> int:
+        return resident_bytes() - self.before_bytes
+
+    def grow(self, messages: int) -> None:
+        """A backlog of so many more."""
+        self.publish(max(1, messages // len(self.data)))
+
+    def hole(self, count: int) -> None:
+        """Acknowledges every second message of the next 2 × `count` by itself. The others stay open, in the
+        hands of the consumer."""
+
+        async def work() -> None:
+            consumer, seen = await self._open_consumer(), 0
+            while seen < 2 * count:
+                messages = await consumer.receive_many(min(self.setting.batch, 2 * count - seen), timeout=60)
+                seen += len(messages)
+                await consumer.ack_many(messages[1::2], receipt=seen >= 2 * count)
+
+        self._run(work())
+
+    def hold(self, count: int) -> None:
+        """Takes so many messages and acknowledges none: they stay in the hands of the consumer."""
+
+        async def work() -> None:
+            consumer, seen = await self._open_consumer(), 0
+            while seen < count:
+                seen += len(await consumer.receive_many(min(self.setting.batch, count - seen), timeout=60))
+
+        self._run(work())
+
+    def topics(self, count: int) -> None:
+        """So many other topics, each with a subscription and a message that nobody takes."""
+
+        async def one(number: int) -> None:
+            name = f"idle-{number}"
+            await self.broker.admin.create_subscription(name, "idle", start="earliest")
+            async with self.broker.producer(name) as producer:
+                await producer.send(b"nobody comes for this")
+
+        async def work() -> None:
+            for start in range(0, count, 500):
+                await asyncio.gather(*(one(number) for number in range(start, min(count, start + 500))))
+
+        self._run(work())
+
+    def subscriptions(self, count: int, attached: bool) -> None:
+        """So many other subscriptions of the topic. Attached: each with a consumer that has had its fill."""
+
+        async def one(number: int) -> None:
+            name = f"idle-{number}"
+            await self.broker.admin.create_subscription(TOPIC, name, start="earliest")
+            if attached:
+                await self.broker.consumer(TOPIC, name, receiver_queue=1).__aenter__()
+
+        async def work() -> None:
+            for start in range(0, count, 500):
+                await asyncio.gather(*(one(number) for number in range(start, min(count, start + 500))))
+
+        self._run(work())
+
+    def seeks(self, count: int, by: str, cold: bool) -> tuple[float, float]:
+        """A reader goes to a random place, by "id" or "time", and reads one message: µs, median and p99.
+
+        What is where is looked up before: only the seek and the read are timed.
+        """
+
+        async def work() -> list[int]:
+            stats = self.broker.admin.topic_stats(TOPIC)
+            ledgers = [each for each in stats.ledgers if each.entries]
+            generator = random.Random(count)
+            times = []
+            targets: list[Any] = []
+            for _ in range(count):
+                ledger = generator.choice(ledgers)
+                target = MessageId(ledger.id, generator.randrange(ledger.entries))
+                time_there = by == "time" and (await self.broker.admin.get(TOPIC, target)).publish_time
+                targets.append(time_there or target)
+            if cold:
+                drop_cache(self.setting.directory)
+            async with self.broker.reader(TOPIC, receiver_queue=1) as reader:
+                for target in targets:
+                    start = time.perf_counter_ns()
+                    await reader.seek(target)
+                    await reader.read(timeout=60)
+                    times.append(time.perf_counter_ns() - start)
+            return times
+
+        return percentiles_us(self._run(work()))
+
+    def burden(self, journal_bytes: int) -> None:
+        """Publishes, to another topic, until about so much stands in the journal behind the last snapshot."""
+        self._run(self.broker.admin.snapshot())
+        before = self._counts()[1]
+        while self._counts()[1] - before < journal_bytes:
+            self.publish(1, OTHER)
+
+
+def drop_cache(directory: Path) -> None:
+    """The system forgets what it has of these files: the next one to open them reads the disk."""
+    for path in directory.rglob("*"):
+        if path.is_file():
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(file)

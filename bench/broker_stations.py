@@ -1,0 +1,186 @@
+"""Who is measured: each contestant in a process of its own, which does one thing at a time when told.
+
+A `Station` is the parent's end of such a process. What it measures is timed inside the process, on its own
+clock, and comes back as a `Sample`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from bench.rounds import BenchError
+
+ANSWER_LIMIT_S = 900.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measurement."""
+
+    messages: int
+    seconds: float
+    cpu_s: float
+    """Of the whole process, all threads."""
+    rounds: int = 0
+    """How often something was synced on the way, where that is known."""
+    round_bytes: int = 0
+    """What was written in these rounds."""
+    snapshots: int = 0
+    """How often the broker synced its ledgers and wrote down its state meanwhile."""
+
+    @property
+    def rate(self) -> float:
+        return self.messages / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        return self.cpu_s / self.messages * 1e6
+
+    @property
+    def wall_us(self) -> float:
+        return self.seconds / self.messages * 1e6
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a contestant is made for."""
+
+    directory: Path
+    size: int
+    """Bytes of one payload."""
+    batch: int
+    """Messages that are published, or taken, with one call."""
+    window: int
+    """Batches under way at once, where the contestant can do that."""
+
+
+class Stopwatch:
+    """Wall and processor time of a `with` block."""
+
+    def __enter__(self) -> Stopwatch:
+        self._cpu = time.process_time()
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.seconds = max(1e-9, time.perf_counter() - self._start)
+        self.cpu_s = time.process_time() - self._cpu
+
+    def sample(self, messages: int, rounds: int = 0, round_bytes: int = 0) -> Sample:
+        return Sample(messages, self.seconds, self.cpu_s, rounds, round_bytes)
+
+
+def payloads(size: int, count: int) -> list[bytes]:
+    """Distinct ones: nobody is to gain by noticing that all are the same."""
+    generator = random.Random(size * 1_000_003 + count)
+    return [generator.randbytes(size) for _ in range(count)]
+
+
+def percentiles_us(times_ns: list[int]) -> tuple[float, float]:
+    """The median and the 99th percentile."""
+    ordered = sorted(times_ns)
+    return ordered[len(ordered) // 2] / 1e3, ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] / 1e3
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The answer of a process whose work raised."""
+
+    text: str
+
+
+def serve(control: Connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """In the process: make the contestant, then call what the parent names, until it says None or is gone."""
+    try:
+        contestant = make(*arguments)
+        control.send(None)
+        while (order := control.recv()) is not None:
+            name, values = order
+            control.send(getattr(contestant, name)(*values))
+        contestant.close()
+        control.send(None)
+    except (EOFError, KeyboardInterrupt):
+        pass  # the parent is gone: so is the reason to go on
+    except BaseException:
+        control.send(Failure(traceback.format_exc()))
+
+
+class Station:
+    """A contestant in a process of its own."""
+
+    def __init__(self, context: SpawnContext, name: str, make: Callable[..., Any], *arguments: Any) -> None:
+        self.name = name
+        self._control, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, make, arguments), daemon=True)
+        self.process.start()
+        theirs.close()
+        try:
+            self._answer()
+        except BenchError:
+            self.kill()
+            raise
+
+    def __enter__(self) -> Station:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.is_alive() and error is None:
+            self.close()
+        else:
+            self.kill()
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """What the method answers, in there."""
+        self.send(method, *arguments)
+        return self._answer()
+
+    def send(self, method: str, *arguments: Any) -> None:
+        """Without waiting: for a process that is going to be killed."""
+        self._control.send((method, arguments))
+
+    def sample(self, method: str, *arguments: Any) -> Sample:
+        found = self.call(method, *arguments)
+        if not isinstance(found, Sample):
+            raise BenchError(f"{self.name}: {method} answered {found!r}")
+        return found
+
+    def close(self) -> None:
+        """Let it end by itself."""
+        self._control.send(None)
+        self._answer()
+        self.process.join(60)
+        self.kill()
+
+    def kill(self) -> None:
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+        self._control.close()
+
+    def _answer(self) -> Any:
+        if not self._control.poll(ANSWER_LIMIT_S):
+            raise BenchError(f"{self.name}: no answer within {ANSWER_LIMIT_S:.0f} s")
+        try:
+            answer = self._control.recv()
+        except EOFError:
+            raise BenchError(f"{self.name}: its process died") from None
+        if isinstance(answer, Failure):
+            raise BenchError(f"{self.name}: {answer.text}")
+        return answer
+
+
+def with_snapshots(sample: Sample, snapshots: int) -> Sample:
+    return replace(sample, snapshots=snapshots)

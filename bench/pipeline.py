@@ -1,0 +1,195 @@
+"""`holdfast bench pipeline`: the source beside a trivial one from memory, Parquet and text, on the same rows.
+
+Every figure is a median over rounds in which all forms of the rows are read in turn. CPU time is told beside
+the clock: on a machine that others use, it is what can be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.figures import Spread
+from bench.goals import Goal
+from bench.queue import machine
+from bench.report import table
+from bench.units import size_name, spread
+
+OURS = {"alone": "holdfast, an entry each", "batches": "holdfast, 100 in an entry"}
+OTHERS = {"memory": "a source in Python, from memory", "parquet": "Spark's Parquet", "text": "Spark's text"}
+FORMS = {**OURS, **OTHERS}
+
+
+@dataclass
+class Figures:
+    """What was measured with so many cores: by name, [seconds, CPU seconds] of each round."""
+
+    cores: int
+    counts: dict[int, int]
+    taken: dict[str, list[list[float]]]
+
+    def rates(self, size: int, form: str) -> Spread:
+        """Rows a second."""
+        return Spread.of([self.counts[size] / each[0] for each in self.taken[f"{size} {form}"]])
+
+    def cpu_us(self, size: int, form: str) -> float:
+        """CPU for a row: Spark's machine and its Python workers."""
+        samples = [each[1] / self.counts[size] * 1e6 for each in self.taken[f"{size} {form}"]]
+        return Spread.of(samples).median
+
+    def seconds(self, name: str) -> Spread | None:
+        found = self.taken.get(name)
+        return Spread.of([each[0] for each in found]) if found else None
+
+
+def rates_table(figures: Figures, size: int) -> list[str]:
+    rows = []
+    for form, words in FORMS.items():
+        rate = figures.rates(size, form)
+        bytes_s = rate.median * size / 1e6
+        rows.append([words, spread(rate), f"{bytes_s:.0f}", f"{figures.cpu_us(size, form):.2f}"])
+    head = [f"{size_name(size)}, {figures.cores} cores, to noop", "rows/s", "MB/s of values", "CPU, µs/row"]
+    return table(head, rows)
+
+
+def goals_of(found: list[Figures]) -> list[Goal]:
+    """Only what was measured can be judged. Both ways to write are told, not the better one."""
+    goals = []
+    full = max(found, key=lambda each: each.cores)
+    for size in full.counts:
+        for peer, least in (("memory", 0.9), ("parquet", 0.7)):
+            for form, words in OURS.items():
+                ratio = full.rates(size, form).median / full.rates(size, peer).median
+                cpu = full.cpu_us(size, peer) / full.cpu_us(size, form)
+                text = f"{size_name(size)}: at least {least:.0%} of {OTHERS[peer]}; {words}"
+                goals.append(Goal(text, f"{ratio:.0%} by the clock, {cpu:.0%} by CPU", ratio >= least))
+        goals += _archive_goals(full, size)
+    goals += _stream_goals(full)
+    return goals + _scale_goals(found, full)
+
+
+def _archive_goals(full: Figures, size: int) -> list[Goal]:
+    """Reading to noop holds Spark's own transport too; what the source does itself is told beside it."""
+    written, whole = full.seconds(f"{size} parquet written"), full.seconds(f"{size} archive")
+    if written is None or whole is None:
+        return []
+    reading = Spread.of([each[0] for each in full.taken[f"{size} batches"]]).median
+    own = Spread.of([each[1] for each in full.taken[f"{size} own"]]).median / full.cores
+    words = (
+        f"{reading / written.median:.0%} to noop, {own / written.median:.0%} its own work, of a plain write; "
+        f"{reading / whole.median:.0%} and {own / whole.median:.0%} of archive(), which also reads back"
+    )
+    text = f"{size_name(size)}: the source is under 20 % of an archive's time"
+    return [Goal(text, words, reading < 0.2 * written.median)]
+
+
+def _stream_goals(full: Figures) -> list[Goal]:
+    ours, rate = full.seconds("trigger holdfast"), full.seconds("trigger rate")
+    if ours is None or rate is None:
+        return []
+    words = f"{ours.median * 1000:.0f} ms to {rate.median * 1000:.0f} ms of the rate source"
+    if (memory := full.seconds("trigger memory")) is not None:
+        words += f"; {memory.median * 1000:.0f} ms of a stream in Python, from memory"
+    goal = "a trigger takes at most 20 % more than Spark's rate source"
+    return [Goal(goal, words, ours.median <= 1.2 * rate.median)]
+
+
+def _scale_goals(found: list[Figures], full: Figures) -> list[Goal]:
+    goals = []
+    one, many, half = (full.seconds(f"scale {name}") for name in ("one ledger", "300 ledgers", "half"))
+    if one and many and half:
+        words = f"{many.median / one.median:.2f}× the time"
+        goals.append(
+            Goal("300 ledgers cost what one costs, within 20 %", words, many.median < 1.2 * one.median)
+        )
+        words = f"{one.median / half.median:.2f}× the time"
+        goals.append(Goal("twice the rows take at most 2.2× the time", words, one.median < 2.2 * half.median))
+    single = next((each for each in found if each.cores == 1), None)
+    if single is not None and full.cores > 1:
+        for size in full.counts:
+            ratio = full.rates(size, "batches").median / single.rates(size, "batches").median
+            words = f"{ratio:.2f}× with {full.cores} cores"
+            goals.append(Goal(f"{size_name(size)}: more cores, more rows", words, ratio > 1.2))
+    return goals
+
+
+def parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(prog="holdfast bench pipeline", description=__doc__.splitlines()[0])
+    out.add_argument("--sizes", default="100,256,1024", help="bytes of a message (default %(default)s)")
+    out.add_argument("--megabytes", type=int, default=128, help="of values, per size (default %(default)s)")
+    out.add_argument("--rounds", type=int, default=7, help="(default %(default)s)")
+    out.add_argument("--triggers", type=int, default=30, help="of a stream (default %(default)s)")
+    out.add_argument("--cores", default=f"1,{os.cpu_count() or 2}", help="(default %(default)s)")
+    out.add_argument("--memory", default="2g", help="of Spark's driver (default %(default)s)")
+    out.add_argument("--where", type=Path, help="a directory for the data (default: the temporary one)")
+    out.add_argument("--quick", action="store_true", help="one round over little: to see that it runs")
+    out.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    return out
+
+
+def measure(options: argparse.Namespace, folder: Path, cores: int, full: bool) -> Figures:
+    """In a process of its own: a session cannot change its cores."""
+    sizes = [int(each) for each in options.sizes.split(",")]
+    counts = {size: max(10_000, options.megabytes * 1_000_000 // size // 10_000 * 10_000) for size in sizes}
+    job: dict[str, Any] = {
+        "cores": cores, "folder": str(folder / f"cores-{cores}"), "rounds": options.rounds, "full": full,
+        "sizes": list(counts.items()), "triggers": options.triggers, "memory": options.memory,
+        "out": str(folder / f"figures-{cores}.json"),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "bench.pipeline_worker", json.dumps(job)]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"the worker with {cores} cores failed:\n{done.stderr[-4000:]}")
+    taken = json.loads(Path(job["out"]).read_text())
+    shutil.rmtree(job["folder"], ignore_errors=True)
+    return Figures(cores, counts, taken)
+
+
+def text(found: list[Figures], about: dict[str, Any], rounds: int) -> str:
+    lines = [
+        f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, Python {about['python']}; "
+        f"a load of {about['load']:.1f} before it began",
+        f"Medians of {rounds} interleaved rounds [smallest–largest]; all columns, all sums verified",
+    ]
+    for figures in found:
+        for size in figures.counts:
+            lines += ["", *rates_table(figures, size)]
+    lines += ["", "goals:"]
+    lines += [
+        f"  {'met   ' if each.met else 'MISSED'}  {each.text}: {each.result}" for each in goals_of(found)
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(argv)
+    if options.quick:
+        options.rounds, options.megabytes, options.triggers = 1, 2, 4
+    cores = sorted({int(each) for each in options.cores.split(",")})
+    started, load = time.monotonic(), os.getloadavg()[0]
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.where))
+    try:
+        found = []
+        for count in cores:
+            print(f"{count} cores …", file=sys.stderr, flush=True)
+            found.append(measure(options, folder, count, count == cores[-1]))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    about = {**machine(("pyspark", "pyarrow")), "load": round(load, 1)}
+    print(text(found, about, options.rounds))
+    if options.json is not None:
+        goals = [vars(goal) for goal in goals_of(found)]
+        told = {"machine": about, "took_s": round(time.monotonic() - started, 1), "goals": goals,
+                "figures": [vars(each) for each in found]}  # fmt: skip
+        options.json.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 0

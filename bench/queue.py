@@ -1,0 +1,234 @@
+"""`holdfast bench queue`: one interleaved run over holdfast and the usual ways between two processes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from multiprocessing import get_context
+from multiprocessing.context import SpawnContext
+from pathlib import Path
+from typing import Any
+
+from bench import report as printed
+from bench.attached import measure_attached
+from bench.figures import Reference, Report, Spread
+from bench.links import Kind, Setting
+from bench.ours import HOLDFAST
+from bench.peers import PEERS
+from bench.recovery import measure_recovery
+from bench.rounds import measure_size
+from bench.units import size_name
+from holdfast import _core
+
+KINDS: tuple[Kind, ...] = (HOLDFAST, *PEERS)
+EXTRAS = ("references", "recovery", "attached")
+SIZES = (64, 1 << 10, 1 << 16, 1 << 20)
+BATCHES = (256, 1000)
+CAPACITY = 16 << 20
+DISTRIBUTIONS = ("holdfast", "faster-fifo", "pyzmq", "iceoryx2")
+UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20}
+
+
+def size_argument(text: str) -> int:
+    """64, 1k, 64KiB, 1M."""
+    digits = text.strip().rstrip("bBiIkKmM")
+    unit = text.strip()[len(digits) :].lower()
+    if not digits.isdecimal() or unit not in UNITS or int(digits) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 64, 1k, 64KiB or 1M")
+    return int(digits) * UNITS[unit]
+
+
+def sizes_argument(text: str) -> list[int]:
+    return [size_argument(part) for part in text.split(",")]
+
+
+def counts_argument(text: str) -> list[int]:
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        counts = [0]
+    if min(counts) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers above 0")
+    return counts
+
+
+def parser() -> argparse.ArgumentParser:
+    names = ", ".join([kind.name for kind in KINDS] + list(EXTRAS))
+    made = argparse.ArgumentParser(
+        prog="holdfast bench queue",
+        description="Throughput and round trips between two processes, holdfast beside the usual ways; what "
+        "the machine itself can do; recovery after SIGKILL; cost with many attached. Peers that are not "
+        "installed are named: pip install 'holdfast[bench]' brings them.",
+    )
+    add = made.add_argument
+    add("--sizes", type=sizes_argument, default=list(SIZES), help="payload sizes (64,1k,64k,1M)")
+    add("--batches", type=counts_argument, default=list(BATCHES), help="messages per batch (256,1000)")
+    add("--seconds", type=float, default=0.25, help="length of one measurement (0.25)")
+    add("--rounds", type=int, default=5, help="measurements of every cell (5)")
+    add("--capacity", type=size_argument, default=CAPACITY, help="bytes of the ring (16M)")
+    add("--kills", type=int, default=100, help="writers killed to time recovery (100)")
+    add("--only", help=f"what to measure, by parts of names with commas between; of: {names}")
+    add("--quick", action="store_true", help="a first impression in under a minute; not for judging")
+    add("--json", type=Path, metavar="FILE", help="write all samples there too")
+    return made
+
+
+def cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def machine(distributions: Sequence[str] = DISTRIBUTIONS) -> dict[str, Any]:
+    versions: dict[str, str] = {}
+    for name in distributions:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+class Disturbance:
+    """How much of the cores others used meanwhile: the first thing to look at when a figure surprises."""
+
+    def __init__(self) -> None:
+        self.start = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Ticks of all cores, ticks in which they worked (for others of the host, too), ticks of our own."""
+        line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
+        ticks = [float(word) for word in line.split()[1:9]]
+        own = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
+        return sum(ticks), sum(ticks) - ticks[3] - ticks[4], own
+
+    def share(self) -> float:
+        total, busy, own = (now - then for now, then in zip(self._now(), self.start, strict=True))
+        return max(0.0, busy - own) / max(1.0, total)
+
+
+class References:
+    """Samples of the machine's own limits, taken between the rounds of each size."""
+
+    def __init__(self, capacity: int, seconds: float) -> None:
+        self.capacity = capacity
+        self.seconds = min(seconds, 0.1)
+        self.two_cores = len(os.sched_getaffinity(0)) >= 2
+        self.pingpongs: list[float] = []
+        self.copies: dict[int, list[float]] = {}
+        self.rings: dict[int, list[float]] = {}
+
+    def sample(self, size: int) -> None:
+        copied = _core.reference_memcpy(size, self.capacity, self.seconds)
+        self.copies.setdefault(size, []).append(copied)
+        if self.two_cores:
+            ring = _core.reference_ring(size, self.capacity, self.seconds)
+            self.rings.setdefault(size, []).append(ring)
+            self.pingpongs.append(_core.reference_pingpong(100_000) / 1e3)
+
+    def write_to(self, report: Report) -> None:
+        if self.pingpongs:
+            report.pingpong_us = Spread.of(self.pingpongs)
+        report.references = [
+            Reference(size, Spread.of(copies), Spread.of(self.rings.get(size, [0.0])))
+            for size, copies in self.copies.items()
+        ]
+
+
+def chosen(only: str | None) -> tuple[list[Kind], set[str]]:
+    """The transports and the extra parts that `--only` names; everything without it."""
+    if only is None:
+        return list(KINDS), set(EXTRAS)
+    wanted = [part.strip().lower() for part in only.split(",") if part.strip()]
+    kinds = [kind for kind in KINDS if any(part in kind.name.lower() for part in wanted)]
+    extras = {extra for extra in EXTRAS if any(part in extra for part in wanted)}
+    for part in wanted:
+        if not any(part in name.lower() for name in [*EXTRAS, *(kind.name for kind in KINDS)]):
+            raise SystemExit(f"holdfast bench queue: --only {part}: nothing has that in its name; see --help")
+    return kinds, extras
+
+
+def run(options: argparse.Namespace, say: Callable[[str], None]) -> Report:
+    context: SpawnContext = get_context("spawn")
+    kinds, extras = chosen(options.only)
+    report = Report(
+        machine(),
+        {
+            "sizes": options.sizes,
+            "batches": options.batches,
+            "seconds": options.seconds,
+            "rounds": options.rounds,
+            "capacity": options.capacity,
+            "capacity_mib": options.capacity / (1 << 20),
+        },
+    )
+    report.absent = {kind.name: reason for kind in kinds if (reason := kind.missing()) is not None}
+    kinds = [kind for kind in kinds if kind.name not in report.absent]
+    references = References(options.capacity, options.seconds)
+    for size in options.sizes:
+        setting = Setting(size, options.capacity, context)
+
+        def each_round(number: int, size: int = size) -> None:
+            say(f"{size_name(size)}: round {number + 1} of {options.rounds}")
+            if "references" in extras:
+                references.sample(size)
+
+        results = measure_size(kinds, setting, options.batches, options.rounds, options.seconds, each_round)
+        report.results.append(results)
+    references.write_to(report)
+    if "recovery" in extras:
+        say(f"recovery: {options.kills} kills")
+        report.recovery = measure_recovery(context, options.kills)
+    if "attached" in extras:
+        say("cost beside idle processes")
+        report.attached = measure_attached(context, options.rounds * 4)
+    return report
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(argv)
+    if options.quick:
+        options.rounds, options.seconds, options.kills = 1, 0.05, min(options.kills, 20)
+
+    def say(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    # Let a plain kill clean up too: workers, queues and sockets go in `finally` clauses.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    started = time.monotonic()
+    disturbance = Disturbance()
+    try:
+        report = run(options, say)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    report.machine["others_share"] = round(disturbance.share(), 3)
+    report.settings["took_s"] = round(time.monotonic() - started, 1)
+    print(printed.text(report))
+    if options.json is not None:
+        text = json.dumps(printed.as_json(report), indent=1, ensure_ascii=False)
+        options.json.write_text(text + "\n", encoding="utf-8")
+    return 0

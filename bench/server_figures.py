@@ -1,0 +1,158 @@
+"""The figures of one run of the server's benchmark, and the goals that were set before it was written."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.figures import Spread
+from bench.goals import Goal
+from bench.units import number
+
+OURS = "holdfast serve"
+PUBLISH_US, CONSUME_US = 1.5, 2.0
+START_S, IDLE_BYTES, IDLE_SHARE = 1.0, 80_000_000, 0.01
+SYNC_TIMES = 3.0
+RATE = 1000.0
+"""Messages a second, where latencies are measured."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measurement. What the server used is told apart: its own code, and the system's on its behalf."""
+
+    messages: int
+    seconds: float
+    user_s: float
+    system_s: float
+    client_s: float = 0.0
+    """Processor time of the official client, where that was the generator."""
+
+    @property
+    def rate(self) -> float:
+        return self.messages / self.seconds
+
+    @property
+    def user_us(self) -> float:
+        return self.user_s / self.messages * 1e6
+
+    @property
+    def system_us(self) -> float:
+        return self.system_s / self.messages * 1e6
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a sample is of."""
+
+    contestant: str
+    generator: str
+    """ "frames": pre-encoded ones; "client": the official client."""
+    measure: str
+    """ "publish", "publish batched", "consume"."""
+    size: int
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A server that has nothing to do."""
+
+    start_s: float
+    """From its start to the first confirmed publish."""
+    start_cpu_s: float
+    """Processor time until then: what it would take on a machine that has nothing else to do."""
+    resident_bytes: int
+    busy: float
+    """Share of one core, while nobody asks anything of it."""
+
+
+@dataclass
+class Report:
+    machine: dict[str, Any]
+    settings: dict[str, Any]
+    durability: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    samples: dict[Key, list[Sample]] = field(default_factory=dict)
+    idle: dict[str, list[Idle]] = field(default_factory=dict)
+    latencies: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """µs until confirmed at 1,000 a second, median and p99 of each round."""
+    syncs: list[tuple[float, float]] = field(default_factory=list)
+    """µs of one fdatasync at the same pace on the same disk, median and p99 of each round."""
+
+    plain: list[tuple[float, float]] = field(default_factory=list)
+    """The same of a program that receives, writes, syncs and answers, and nothing else."""
+
+    def add(self, key: Key, sample: Sample) -> None:
+        self.samples.setdefault(key, []).append(sample)
+
+    def median(self, key: Key, what: str) -> float | None:
+        found = self.samples.get(key)
+        return statistics.median(getattr(each, what) for each in found) if found else None
+
+
+def goals_of(report: Report) -> list[Goal]:
+    """Only what this run measured can be judged."""
+    return [*_cpu(report), *_idle(report), *_limit(report), *_latency(report)]
+
+
+def _cpu(report: Report) -> Iterator[Goal]:
+    for measure, limit, words in (
+        ("publish", PUBLISH_US, "publish, unbatched"),
+        ("consume", CONSUME_US, "Shared consume with individual acks"),
+    ):
+        for key, samples in report.samples.items():
+            if (key.contestant, key.generator, key.measure) == (OURS, "frames", measure):
+                found = Spread.of([each.user_us for each in samples])
+                text = f"{words}, {key.size} B: under {limit} µs of the server's own CPU"
+                told = f"{found.median:.2f} µs [{found.low:.2f}–{found.high:.2f}]"
+                yield Goal(text, told, found.median < limit)
+
+
+def _idle(report: Report) -> Iterator[Goal]:
+    if found := report.idle.get(OURS):
+        start = Spread.of([each.start_s for each in found])
+        cpu = statistics.median(each.start_cpu_s for each in found)
+        told = f"{start.median:.2f} s [{start.low:.2f}–{start.high:.2f}], {cpu:.2f} s of it CPU"
+        yield Goal(f"start to first accepted publish under {START_S:.0f} s", told, start.median < START_S)
+        most = max(each.resident_bytes for each in found)
+        yield Goal("idle RSS under 80 MB", f"{most / 1e6:.1f} MB", most < IDLE_BYTES)
+        busy = statistics.median(each.busy for each in found)
+        yield Goal("idle CPU under 1 %", f"{busy:.2%}", busy < IDLE_SHARE)
+
+
+def _limit(report: Report) -> Iterator[Goal]:
+    """Who is the limit: whoever was busy. The frames show that the server can do more."""
+    key = Key(OURS, "client", "publish batched", 1024)
+    samples = report.samples.get(key)
+    frames = report.median(Key(OURS, "frames", "publish batched", 1024), "rate")
+    if not samples or frames is None:
+        return
+    server = statistics.median((each.user_s + each.system_s) / each.seconds for each in samples)
+    client = statistics.median(each.client_s / each.seconds for each in samples)
+    rate = statistics.median(each.rate for each in samples)
+    told = (
+        f"client {number(rate)}/s at {client:.0%} of a core, server at {server:.0%};"
+        f" with frames {number(frames)}/s"
+    )
+    text = "1 KiB batched: the client, not the server, is the limit"
+    yield Goal(text, told, frames > rate and client > server)
+
+
+def _latency(report: Report) -> Iterator[Goal]:
+    if report.syncs and (times := report.latencies.get(OURS)):
+        ours = statistics.median(p99 for _, p99 in times)
+        sync = statistics.median(p99 for _, p99 in report.syncs)
+        middle = statistics.median(p50 for p50, _ in times)
+        sync50 = statistics.median(p50 for p50, _ in report.syncs)
+        told = (
+            f"{ours / sync:.1f}×: p99 {number(ours)} µs to {number(sync)} µs;"
+            f" medians {number(middle)} µs to {number(sync50)} µs"
+        )
+        if report.plain:
+            plain = statistics.median(p99 for _, p99 in report.plain)
+            told += f"; a plain program {plain / sync:.1f}×"
+        text = f"publish p99 within {SYNC_TIMES:.0f}× of one fdatasync's, at 1,000 messages a second"
+        yield Goal(text, told, ours <= SYNC_TIMES * sync)

@@ -1,0 +1,132 @@
+"""The load generator: plain sockets and frames that were encoded beforehand, for every contestant the same.
+
+It is written in Python. What it does per message is little (a slice of a buffer out, a step over a frame in),
+so it keeps servers busier than the usual clients do; its own processor time is not the server's.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from bench.rounds import BenchError
+
+CHUNK = 500
+"""Messages that leave with one call."""
+DEPTH = 4
+"""Chunks that wait for their answers at once."""
+READ = 1 << 18
+SILENT_S = 20.0
+
+
+class Counter(Protocol):
+    """Finds answers in what was read."""
+
+    def __call__(self, data: bytes) -> int:
+        """How many ended in this piece; a half one is kept for the next."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a generator did."""
+
+    messages: int
+    seconds: float
+
+
+def read(wire: socket.socket) -> bytes:
+    wire.settimeout(SILENT_S)
+    try:
+        data = wire.recv(READ)
+    except TimeoutError:
+        raise BenchError(f"no answer within {SILENT_S:.0f} s") from None
+    if not data:
+        raise BenchError("the server has closed the connection")
+    return data
+
+
+def flood(
+    wire: socket.socket, chunk: bytes, messages: int, counter: Counter, seconds: float, per: int = 1
+) -> Load:
+    """Send a chunk of so many messages again and again for some time, at most `DEPTH` without their answers.
+
+    `per`: how many messages one answer is for.
+    """
+    sent = answered = 0
+    begin = time.perf_counter()
+    end = begin + seconds
+    while True:
+        now = time.perf_counter()
+        while now < end and sent - answered <= (DEPTH - 1) * messages:
+            wire.settimeout(SILENT_S)
+            wire.sendall(chunk)
+            sent += messages
+        if answered >= sent:
+            return Load(sent, time.perf_counter() - begin)
+        answered += counter(read(wire)) * per
+
+
+def paced(wire: socket.socket, frame: bytes, counter: Counter, rate: float, seconds: float) -> list[int]:
+    """One message each 1/rate s, answered or not the last one: ns from when each was due to its answer."""
+    wanted = int(rate * seconds)
+    times: list[int] = []
+    begin = time.perf_counter_ns()
+    step = int(1e9 / rate)
+    sent = 0
+    while len(times) < wanted:
+        now = time.perf_counter_ns()
+        while sent < wanted and begin + sent * step <= now:
+            wire.sendall(frame)
+            sent += 1
+        due = begin + sent * step - time.perf_counter_ns()
+        wait = max(0.0, due / 1e9) if sent < wanted else SILENT_S
+        if select.select([wire], [], [], wait)[0]:
+            found = counter(read(wire))
+            now = time.perf_counter_ns()
+            for _ in range(found):
+                times.append(now - (begin + len(times) * step))
+        elif sent >= wanted:
+            raise BenchError(f"{wanted - len(times)} messages were not answered")
+    return times
+
+
+class Pattern:
+    """Counts answers by a text that each has once."""
+
+    def __init__(self, text: bytes, each: int = 1) -> None:
+        self._text, self._each = text, each
+        self._rest = b""
+        self._over = 0
+
+    def __call__(self, data: bytes) -> int:
+        whole = self._rest + data
+        found = whole.count(self._text) + self._over
+        self._over = found % self._each
+        at = whole.rfind(self._text)
+        behind = at + len(self._text) if at >= 0 else 0
+        self._rest = whole[max(behind, len(whole) - len(self._text) + 1) :]
+        return found // self._each
+
+
+def drain(
+    wire: socket.socket,
+    count: int,
+    ask: bytes,
+    take: Callable[[bytes], tuple[int, bytes]],
+    more: Callable[[int], bytes] | None = None,
+) -> Load:
+    """Consume so many messages. `ask` is said first; `take` finds messages and says how many, with what
+    acknowledges them; `more` says what asks for further ones after so many."""
+    taken = 0
+    begin = time.perf_counter()
+    wire.sendall(ask)
+    while taken < count:
+        found, acks = take(read(wire))
+        taken += found
+        if found:
+            wire.sendall(acks + more(found) if more is not None else acks)
+    return Load(taken, time.perf_counter() - begin)

@@ -1,0 +1,169 @@
+"""The two measured processes: each runs one hot loop per order and answers with readings of its clock.
+
+Both clocks are CLOCK_MONOTONIC, which all processes of a machine share: a throughput run lasts from just
+before the first put in one process until just after the last get in the other.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from bench.links import Receiver, Sender, Transport
+
+READY = "ready"
+
+
+@dataclass(frozen=True)
+class Put:
+    """Send `count` messages, or batches of `length` if that is not 0. Answers the time of the start, ns."""
+
+    count: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Get:
+    """Receive what `Put` sends. Answers the time of the end, ns."""
+
+    count: int
+    length: int
+    reading: str
+
+
+@dataclass(frozen=True)
+class Ping:
+    """`count` round trips, each after a pause. Answers their median and their 99th percentile, ns."""
+
+    count: int
+    spinning: bool
+    pause_s: float
+
+
+@dataclass(frozen=True)
+class Pong:
+    """The other side of `Ping`."""
+
+    count: int
+    spinning: bool
+
+
+Order = Put | Get | Ping | Pong
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The answer of a worker whose loop raised."""
+
+    text: str
+
+
+def payload(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+def distinct_payloads(size: int, length: int) -> list[bytes]:
+    """A batch in which no object repeats: pickle would send it only once."""
+    generator = random.Random(length)
+    return [generator.randbytes(size) for _ in range(length)]
+
+
+def percentile(sorted_values: list[int], share: float) -> float:
+    return float(sorted_values[min(len(sorted_values) - 1, int(share * len(sorted_values)))])
+
+
+def ping(
+    send: Callable[[bytes], None], receive: Callable[[], bytes], data: bytes, order: Ping
+) -> tuple[float, float]:
+    clock = time.perf_counter_ns
+    times: list[int] = []
+    for _ in range(order.count):
+        if order.pause_s:
+            time.sleep(order.pause_s)
+        start = clock()
+        send(data)
+        receive()
+        times.append(clock() - start)
+    times.sort()
+    return statistics.median(times), percentile(times, 0.99)
+
+
+def pong(send: Callable[[bytes], None], receive: Callable[[], bytes], count: int) -> None:
+    for _ in range(count):
+        send(receive())
+
+
+class Worker:
+    """One of the two processes, with an end of each direction."""
+
+    def __init__(self, outward: Sender, inward: Receiver, size: int) -> None:
+        self.outward = outward
+        self.inward = inward
+        self.size = size
+        self.data = payload(size)
+
+    def run(self, order: Order, ready: Callable[[], None]) -> object:
+        match order:
+            case Put(count, 0):
+                ready()
+                start = time.monotonic_ns()
+                self.outward.put(self.data, count)
+                return start
+            case Put(count, length):
+                batch = distinct_payloads(self.size, length)
+                ready()
+                start = time.monotonic_ns()
+                self.outward.put_many(batch, count)
+                return start
+            case Get(count, 0, reading):
+                ready()
+                last = self.inward.get(count, reading)
+                end = time.monotonic_ns()
+                if last != self.data:
+                    raise AssertionError("another payload arrived than was sent")
+                return end
+            case Get(count, length, reading):
+                expected = distinct_payloads(self.size, length)
+                ready()
+                batch = self.inward.get_many(length, count, reading)
+                end = time.monotonic_ns()
+                if batch != expected[-len(batch) :]:
+                    raise AssertionError("another batch arrived than was sent")
+                return end
+            case Ping(_, spinning, _):
+                self.inward.prepare(spinning)
+                ready()
+                if spinning:
+                    return ping(self.outward.send, self.inward.spin, self.data, order)
+                return ping(self.outward.rouse, self.inward.wait, self.data, order)
+            case Pong(count, spinning):
+                self.inward.prepare(spinning)
+                ready()
+                if spinning:
+                    pong(self.outward.send, self.inward.spin, count)
+                else:
+                    pong(self.outward.rouse, self.inward.wait, count)
+                return None
+
+
+def serve(control: Connection, core: int | None, outward: Transport, inward: Transport, size: int) -> None:
+    """Run in a worker process until the parent sends None or goes away."""
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        worker = Worker(outward.sender(), inward.receiver(), size)
+        control.send(READY)
+        while (order := control.recv()) is not None:
+            control.send(worker.run(order, lambda: control.send(READY)))
+        worker.outward.close()
+        worker.inward.close()
+    except EOFError:
+        pass  # the parent is gone: so is the reason to go on
+    except BaseException:
+        control.send(Failure(traceback.format_exc()))

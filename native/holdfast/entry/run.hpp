@@ -1,0 +1,169 @@
+// A run of entries: some that follow one another in one ledger, in one buffer, checked, and never changed again.
+//
+// Runs and parts of runs share the buffer: to cut one in two costs nothing. The buffer holds the blocks as they stand in
+// the ledger's data file (base/file_header.hpp: kEntryBlock); a slot says where in it an entry is and how many messages it has.
+//
+// A block's sum vouches for its bytes, not for what a producer put into them. An entry that is sound as a block and not as
+// an entry (entry/entry.hpp) is one message, handed on as it is: it must not hold up those behind it.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "holdfast/base/block.hpp"
+#include "holdfast/base/buffer_pool.hpp"
+#include "holdfast/base/byte_buffer.hpp"
+#include "holdfast/entry/entry.hpp"
+#include "holdfast/base/file_header.hpp"
+
+namespace holdfast {
+
+inline constexpr std::size_t kRunMax = 4096;  // entries of one run
+
+struct EntrySlot {
+    u64 offset;    // of the entry's bytes in the buffer
+    u64 time;      // log time, nanoseconds since the epoch
+    u32 size;      // of the entry
+    u32 header;    // of its first part, magic to metadata: the payload begins there
+    u32 messages;  // what it counts for: a consumer's permits
+    bool sound;
+    bool batch;  // can be taken apart into `messages` messages
+};
+
+// What stands behind a run. Made once by append(), then only read.
+class EntryStore {
+ public:
+    // The buffer goes to `pool`, if there is one, when the last run is gone. `unread`: who takes the run looks into the
+    // entries anyway, so nobody does it here; slots then say of entries only where their metadata ends.
+    EntryStore(u64 ledger, ByteBuffer&& blocks, std::shared_ptr<BufferPool> pool = nullptr,
+               bool unread = false)
+        : ledger_(ledger), blocks_(std::move(blocks)), pool_(std::move(pool)), unread_(unread) {}
+    EntryStore(const EntryStore&) = delete;
+    ~EntryStore() {
+        if (pool_) pool_->put(std::move(blocks_));
+    }
+
+    u64 ledger() const { return ledger_; }
+    std::string_view blocks() const { return blocks_.view(); }
+    const std::vector<EntrySlot>& slots() const { return slots_; }
+
+    // Takes the block at `offset` of the buffer as the next entry, if it is whole, sound and has this number.
+    // Answers what is wrong with it; `size` also where the buffer ends within it.
+    BlockFault append(u64 offset, u64 number) {
+        const std::string_view rest = blocks_.view().substr(offset);
+        if (rest.size() < sizeof(BlockHeader)) return BlockFault::size;
+        BlockHeader header;
+        std::memcpy(&header, rest.data(), sizeof header);
+        if (const auto fault = verify(header, number, kEntrySizeMax); fault != BlockFault::none)
+            return fault;
+        if (header.kind != kEntryBlock) return BlockFault::kind;
+        if (!(header.flags & kFullChecksum)) return BlockFault::reserved;
+        if (header.size > rest.size() - sizeof header) return BlockFault::size;
+        const std::string_view bytes = rest.substr(sizeof header, header.size);
+        if (verify_payload(header, bytes.data()) != BlockFault::none) return BlockFault::crc;
+        if (unread_) {
+            std::string_view metadata, payload;
+            const bool framed = read_frame(bytes, metadata, payload) == EntryFault::none;
+            slots_.push_back({offset + sizeof header, header.time, header.size,
+                              framed ? static_cast<u32>(bytes.size() - payload.size()) : 0, 1,
+                              framed, false});
+            return BlockFault::none;
+        }
+        Entry entry;
+        const bool sound = read_entry(bytes, entry) == EntryFault::none;
+        const EntryMetadata& metadata = entry.metadata;
+        slots_.push_back({offset + sizeof header, header.time, header.size,
+                          sound ? static_cast<u32>(bytes.size() - entry.payload.size()) : 0,
+                          sound ? metadata.messages : 1, sound,
+                          sound && metadata.batch && metadata.open()});
+        return BlockFault::none;
+    }
+
+ private:
+    u64 ledger_;
+    ByteBuffer blocks_;
+    std::shared_ptr<BufferPool> pool_;
+    bool unread_;
+    std::vector<EntrySlot> slots_;
+};
+
+class EntryRun {
+ public:
+    // All of `store`, whose first entry has these numbers.
+    EntryRun(std::shared_ptr<const EntryStore> store, u64 first_entry, u64 first_ordinal)
+        : store_(std::move(store)),
+          count_(store_->slots().size()),
+          first_entry_(first_entry),
+          first_ordinal_(first_ordinal) {}
+
+    std::size_t count() const { return count_; }
+    u64 ledger() const { return store_->ledger(); }
+    u64 first_entry() const { return first_entry_; }      // its number in the ledger
+    u64 first_ordinal() const { return first_ordinal_; }  // its number in the topic
+    u64 end_ordinal() const { return first_ordinal_ + count_; }
+
+    const EntrySlot& slot(std::size_t i) const { return store_->slots()[start_ + i]; }
+    u64 time(std::size_t i) const { return slot(i).time; }
+    u32 messages(std::size_t i) const { return slot(i).messages; }
+    std::string_view bytes(std::size_t i) const {
+        const EntrySlot& s = slot(i);
+        return store_->blocks().substr(s.offset, s.size);
+    }
+
+    // Of the entries' bytes together.
+    u64 size() const {
+        u64 total = 0;
+        for (std::size_t i = 0; i < count_; ++i) total += slot(i).size;
+        return total;
+    }
+
+    // What the blocks take in the file, padding included: the next entry stands that far behind the first.
+    u64 space() const {
+        u64 total = 0;
+        for (std::size_t i = 0; i < count_; ++i) total += block_space(slot(i).size);
+        return total;
+    }
+
+    EntryRun slice(std::size_t start, std::size_t stop) const {
+        stop = std::min(stop, count_);
+        start = std::min(start, stop);
+        EntryRun out = *this;
+        out.start_ += start;
+        out.count_ = stop - start;
+        out.first_entry_ += start;
+        out.first_ordinal_ += start;
+        return out;
+    }
+
+ private:
+    std::shared_ptr<const EntryStore> store_;
+    std::size_t start_ = 0;
+    std::size_t count_;
+    u64 first_entry_;
+    u64 first_ordinal_;
+};
+
+// Why a run ended before `count` entries, or could not begin.
+struct RunEnd {
+    BlockFault fault = BlockFault::none;
+    u64 offset = 0;  // in the buffer
+};
+
+// Takes blocks from the start of the store's buffer, which must be entry `first` and those after it, until `count` were
+// taken or one is not sound.
+inline RunEnd fill(EntryStore& store, u64 first, std::size_t count) {
+    u64 offset = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (offset >= store.blocks().size()) return {BlockFault::size, offset};
+        if (const auto fault = store.append(offset, first + i); fault != BlockFault::none)
+            return {fault, offset};
+        offset += block_space(store.slots().back().size);
+    }
+    return {BlockFault::none, offset};
+}
+
+}  // namespace holdfast

@@ -1,0 +1,465 @@
+// The log: applies frames. It gives every durable event its D and every entry its place, and fills the coming round with
+// the bytes of both, ready to be written.
+//
+//   begin(frame) ; while (event = step()) { … append() … accept() } ; finish()
+//
+// Publishes are applied here. Every other event is answered by step() to whoever knows its kind, who applies it and says
+// accept() if it is durable. What was not accepted leaves no byte: the journal's copy of the frame holds the accepted
+// events alone, with the log time in its header, so that a redo of the journal gives the same Ds, places and bytes.
+//
+// Only one thread calls it. Rounds leave through a RoundQueue, which is safe between threads.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "holdfast/log/frame.hpp"
+#include "holdfast/log/topics.hpp"
+#include "holdfast/log/round_queue.hpp"
+
+namespace holdfast {
+
+enum class PublishCode : u8 { ok, no_topic, closed, fenced, full };
+
+// What became of one publish event.
+struct Published {
+    u32 event;  // its number in the frame
+    PublishCode code;
+    u32 count;       // entries appended
+    u32 duplicates;  // entries that were known already: so many more of Applied::duplicates
+    u64 ledger, entry, ordinal;  // of the first appended
+};
+
+struct Opened {
+    u64 topic, ledger, first_ordinal;
+};
+
+// The state of a ledger that this frame appended to.
+struct Tail {
+    u64 topic, end_ordinal, ledger, first_ordinal, entries, size, time;
+};
+
+struct Applied {
+    u64 first_d = 0;  // 0: no event was durable
+    u64 last_d = 0;   // the last D given so far, in this frame or before it
+    std::vector<Published> published;
+    std::vector<u32> duplicates;
+    std::vector<Opened> opened;
+    std::vector<Tail> tails;
+
+    void clear() {
+        first_d = last_d = 0;
+        published.clear();
+        duplicates.clear();
+        opened.clear();
+        tails.clear();
+    }
+};
+
+// Where appended entries stand.
+struct Place {
+    u64 ledger, entry, ordinal;
+};
+
+struct Adopted {
+    u64 ledger, first_ordinal, entries, size;
+};
+
+class Log {
+ public:
+    explicit Log(u64 next_d = 1, u64 next_ledger = 1, u64 time = 0)
+        : next_ledger(next_ledger),
+          queue_(std::make_shared<RoundQueue>()),
+          portion_(queue_->spare()),
+          next_d_(next_d),
+          time_(time) {
+        if (next_d == 0 || next_ledger == 0)
+            throw Error(Code::misuse, "D and ledger ids begin at 1, not at 0");
+    }
+
+    u64 next_ledger;  // the id of the next ledger
+
+    u64 next_d() const { return next_d_; }
+    u64 time() const { return time_; }
+    u64 pending_bytes() const { return queue_->bytes(); }
+    const std::shared_ptr<RoundQueue>& queue() const { return queue_; }
+    TopicTable& topics() { return topics_; }
+
+    // -- ledgers ------------------------------------------------------------------------------------
+
+    // An open ledger goes on where it ended.
+    void open_ledger(u64 topic_id, u64 ledger, u64 first_ordinal, u64 entries, u64 size) {
+        Topic& topic = topics_.get(topic_id);
+        if (topic.ledger != 0)
+            throw Error(Code::misuse, topic_words(topic) + " has ledger " +
+                                          std::to_string(topic.ledger) +
+                                          " open; call seal_ledger() first");
+        if (ledger == 0 || size < kFileHeaderSize || size % kBlockPadding != 0 ||
+            topic.next_ordinal != first_ordinal + entries)
+            throw Error(Code::misuse, topic_words(topic) + ": ledger " + std::to_string(ledger) +
+                                          " of " + std::to_string(entries) + " entries from " +
+                                          std::to_string(first_ordinal) + " in " +
+                                          std::to_string(size) + " bytes cannot go on at ordinal " +
+                                          std::to_string(topic.next_ordinal));
+        topic.ledger = ledger;
+        topic.first_ordinal = first_ordinal;
+        topic.entries = entries;
+        topic.size = size;
+        topic.touched = 0;
+    }
+
+    void seal_ledger(u64 topic_id) { seal(topics_.get(topic_id)); }
+
+    // Log time goes back: it was pushed ahead by a clock that was wrong. Belongs to an event that is accepted.
+    void set_time(u64 time) {
+        require_event("set_time");
+        if (time > time_)
+            throw Error(Code::misuse, "log time is repaired backward only: it is " +
+                                          std::to_string(time_) + ", not before " +
+                                          std::to_string(time));
+        time_ = time;
+        changed_ = true;
+        topics_.limit_times(time);
+    }
+
+    // The source's only ledger becomes the topic's next; both have no open one after it.
+    Adopted adopt(u64 topic_id, u64 source_id) {
+        require_event("adopt");
+        Topic& source = topics_.get(source_id);
+        Topic& topic = topics_.get(topic_id);
+        if (topic_id == source_id || source.ledger == 0 || source.entries == 0 ||
+            source.first_ordinal != 0 || source.next_ordinal != source.entries)
+            throw Error(Code::misuse, topic_words(topic) + " can adopt from " +
+                                          topic_words(source) +
+                                          " only a single, open ledger with entries");
+        seal(topic);
+        const Adopted out{source.ledger, topic.next_ordinal, source.entries, source.size};
+        seal(source);
+        topic.next_ordinal += out.entries;
+        topic.traffic.add(source.traffic);
+        changed_ = true;
+        return out;
+    }
+
+    // -- applying a frame -----------------------------------------------------------------------------
+
+    // Checks the whole frame; on Corrupt nothing has changed. `frame` must live until finish().
+    void begin(Bytes frame, u64 view, u64 index, bool redo) {
+        if (open_)
+            throw Error(Code::misuse, "a frame is being applied; call finish() before begin()");
+        queue_->require_here();
+        FrameReader reader(frame);
+        require_numbers();
+        reader_ = reader;
+        open_ = true;
+        redo_ = redo;
+        position_ = {view, index};
+        time_before_ = time_;
+        time_ = frame_time_ = std::max(time_, reader_.time());
+        ++frame_number_;
+        applied_.clear();
+        accepted_.clear();
+        accepted_count_ = 0;
+        touched_.clear();
+        waiting_for_verdict_ = false;
+        changed_ = false;
+        first_d_ = next_d_;
+        if (portion_->begin_d == 0) portion_->begin_d = next_d_;
+    }
+
+    // The next event that is not a publish; publishes before it are applied.
+    std::optional<EventView> step() {
+        require_open("step");
+        end_event();
+        while (!reader_.at_end()) {
+            const EventView event = reader_.next();
+            if (event.kind != kPublishKind) {
+                event_ = event.whole;
+                waiting_for_verdict_ = in_event_ = true;
+                return event;
+            }
+            publish(event);
+        }
+        return std::nullopt;
+    }
+
+    // The event that step() answered is durable.
+    u64 accept() {
+        require_event("accept");
+        if (!waiting_for_verdict_)
+            throw Error(Code::misuse, "this event was accepted already; call step()");
+        waiting_for_verdict_ = false;
+        return accept(event_);
+    }
+
+    Place append(u64 topic_id, std::span<const Bytes> entries) {
+        require_event("append");
+        Topic& topic = topics_.get(topic_id);
+        for (const Bytes& each : entries) require_entry_size(each.size());
+        if (!topic.has_room(entries.size()))
+            throw Error(Code::exhausted, topic_words(topic) + kNoPositions);
+        changed_ |= !entries.empty();
+        if (entries.empty()) return {topic.ledger, topic.entries, topic.next_ordinal};
+        touch(topic);
+        const Place place{topic.ledger, topic.entries, topic.next_ordinal};
+        for (const Bytes& each : entries) {
+            append_entry(topic, each.data(), static_cast<u32>(each.size()));
+            if (!redo_) topic.traffic.add(static_cast<u32>(each.size()));
+        }
+        return place;
+    }
+
+    // Valid until the next begin().
+    const Applied& finish(bool urgent) {
+        require_open("finish");
+        queue_->require_here();
+        end_event();
+        if (!reader_.at_end())
+            throw Error(Code::misuse, "the frame has events left; call step() until it is None");
+        for (u64 id : touched_) {
+            Topic* topic = topics_.find(id);
+            if (topic == nullptr || topic->touched != frame_number_) continue;
+            add_tail(*topic);
+            topic->touched =
+                0;  // it may stand in the list twice, where a ledger was sealed between
+        }
+        if (next_d_ > first_d_)
+            applied_.first_d = first_d_;
+        else
+            time_ =
+                time_before_;  // the journal does not keep this frame: a restart knows nothing of it
+        applied_.last_d = next_d_ - 1;
+        open_ = false;
+        if (applied_.first_d != 0 && !redo_) add_frame_block();
+        portion_->settled_d = next_d_ - 1;
+        portion_->time = time_;
+        portion_->urgent = urgent;
+        if (portion_->empty() && applied_.first_d == 0)
+            portion_->clear();
+        else
+            queue_->push(portion_);  // of a redo perhaps nothing but how far it came
+        return applied_;
+    }
+
+ private:
+    static std::string topic_words(const Topic& topic) {
+        return "topic " + std::to_string(topic.id);
+    }
+
+    void require_open(const char* call) const {
+        if (!open_)
+            throw Error(Code::misuse,
+                        std::string(call) + "() belongs between begin() and finish()");
+    }
+
+    void require_event(const char* call) const {
+        require_open(call);
+        if (!in_event_)
+            throw Error(Code::misuse,
+                        std::string(call) + "() belongs to an event that step() has answered");
+    }
+
+    // Not more than a reader of the ledger takes.
+    static void require_entry_size(std::size_t size) {
+        if (size > kEntrySizeMax)
+            throw Error(Code::too_large,
+                        "an entry of " + std::to_string(size) + " bytes is too large for a block");
+    }
+
+    // Before anything of a frame is applied: its events and their ledgers are fewer than 2^32.
+    void require_numbers() const {
+        const char* ended = next_d_ > kNumberMax - kNumbersLeft       ? "event numbers"
+                            : next_ledger > kNumberMax - kNumbersLeft ? "ledger ids"
+                                                                      : nullptr;
+        if (ended != nullptr)
+            throw Error(Code::exhausted, "this broker has used up its 63 bits of " +
+                                             std::string(ended) +
+                                             "; nothing of the frame was applied. Its files can "
+                                             "still be read; go on in a new directory");
+    }
+
+    void end_event() {
+        if (waiting_for_verdict_ && changed_) {
+            throw Error(Code::misuse,
+                        "the event appended entries or adopted a ledger, and was not accepted: "
+                        "after a restart they would be missing");
+        }
+        waiting_for_verdict_ = in_event_ = changed_ = false;
+    }
+
+    u64 accept(Bytes event) {
+        if (!accepted_.empty() && accepted_.back().data() + accepted_.back().size() == event.data())
+            accepted_.back() = {accepted_.back().data(), accepted_.back().size() + event.size()};
+        else
+            accepted_.push_back(event);
+        ++accepted_count_;
+        return next_d_++;
+    }
+
+    // -- publishes --------------------------------------------------------------------------------
+
+    void publish(const EventView& event) {
+        const PublishView view(event.body);
+        Published out{event.number, PublishCode::ok, 0, 0, 0, 0, 0};
+        Topic* topic = topics_.find(view.topic());
+        if (redo_ && topic == nullptr)
+            throw Error(Code::corrupt, "the journal has a publish to topic " +
+                                           std::to_string(view.topic()) +
+                                           ", which does not exist: it does not belong to this "
+                                           "snapshot; run holdfast doctor");
+        if (topic == nullptr)
+            out.code = PublishCode::no_topic;
+        else if (!redo_ && topic->closed)
+            out.code = PublishCode::closed;
+        else if (!redo_ && !topics_.admits(*topic, view.session(), view.epoch(), view.producer()))
+            out.code = PublishCode::fenced;
+        else if (!redo_ && !topic->has_room(view.count()))
+            out.code = PublishCode::full;
+        else if (topic->deduplicate || always_deduplicated(view.producer()))
+            publish_new(*topic, view, out);
+        else
+            publish_all(*topic, view, out);
+        if (out.count > 0) accept(event.whole);
+        applied_.published.push_back(out);
+    }
+
+    void publish_all(Topic& topic, const PublishView& view, Published& out) {
+        place(topic, out);
+        const std::byte* entry = view.entries().data();
+        for (u32 i = 0; i < view.count(); ++i) {
+            const u32 size = view.row(i).size;
+            append_entry(topic, entry, size);
+            if (!redo_) topic.traffic.add(size);
+            entry += size;
+        }
+        out.count = view.count();
+    }
+
+    // An entry whose first sequence is not above the last one known is a duplicate. A span of 0 is a chunk that is not
+    // its message's last: it raises nothing.
+    void publish_new(Topic& topic, const PublishView& view, Published& out) {
+        Producer& producer = topic.producer(view.producer());
+        const std::byte* entry = view.entries().data();
+        for (u32 i = 0; i < view.count(); ++i) {
+            const PublishRow row = view.row(i);
+            if (row.sequence <= producer.last) {
+                applied_.duplicates.push_back(i);
+                ++out.duplicates;
+            } else {
+                if (out.count == 0) place(topic, out);
+                append_entry(topic, entry, row.size);
+                if (!redo_) topic.traffic.add(row.size);
+                ++out.count;
+                producer.time = time_;
+                if (row.span > 0) producer.last = row.sequence + (row.span - 1);
+            }
+            entry += row.size;
+        }
+    }
+
+    void place(Topic& topic, Published& out) {
+        touch(topic);
+        out.ledger = topic.ledger;
+        out.entry = topic.entries;
+        out.ordinal = topic.next_ordinal;
+    }
+
+    // -- ledgers ------------------------------------------------------------------------------------
+
+    // Before this frame's first entry for the topic: there is an open ledger, and finish() tells of it.
+    void touch(Topic& topic) {
+        if (topic.ledger == 0) {
+            topic.ledger = next_ledger++;
+            topic.first_ordinal = topic.next_ordinal;
+            topic.entries = 0;
+            topic.size = kFileHeaderSize;
+            topic.touched = 0;
+            applied_.opened.push_back({topic.id, topic.ledger, topic.first_ordinal});
+        }
+        if (topic.touched == frame_number_) return;
+        topic.touched = frame_number_;
+        touched_.push_back(topic.id);
+    }
+
+    void seal(Topic& topic) {
+        if (topic.ledger == 0) return;
+        if (open_ && topic.touched == frame_number_) add_tail(topic);
+        topic.touched = 0;
+        topic.ledger = topic.first_ordinal = topic.entries = topic.size = 0;
+    }
+
+    void add_tail(const Topic& topic) {
+        applied_.tails.push_back({topic.id, topic.first_ordinal + topic.entries, topic.ledger,
+                                  topic.first_ordinal, topic.entries, topic.size, time_});
+    }
+
+    void append_entry(Topic& topic, const std::byte* bytes, u32 size) {
+        portion_->add_block(
+            topic.ledger, topic.size, topic.entries,
+            make_block(kEntryBlock, kFullChecksum, size, topic.entries, time_, bytes), bytes);
+        ++topic.entries;
+        ++topic.next_ordinal;
+        topic.size += block_space(size);
+    }
+
+    // -- the journal --------------------------------------------------------------------------------
+
+    // The accepted events as one block. The frame has the time that its events were applied at, for the redo; the block
+    // has log time behind them, which a repair may have set back. Its bytes are summed and copied piece by piece, while they are in the cache.
+    void add_frame_block() {
+        u64 size = sizeof(FramePosition) + sizeof(FrameHeader);
+        for (const Bytes& each : accepted_) size += each.size();
+        Arena& journal = portion_->journal();
+        std::byte* place = journal.reserve(sizeof(FrameBlockHead));
+        FrameBlockHead head{{kBlockMagic, kFrameBlock, kFullChecksum, static_cast<u32>(size),
+                             first_d_, time_, 0, 0},
+                            position_,
+                            {kFrameMagic, kFrameVersion, 0, accepted_count_, frame_time_}};
+        u32 crc = crc32c(header_crc(head.block), &head.position,
+                         sizeof head.position + sizeof head.frame);
+        for (const Bytes& each : accepted_) {
+            for (std::size_t done = 0; done < each.size(); done += kPiece) {
+                const std::size_t part = std::min(kPiece, each.size() - done);
+                crc = crc32c(crc, each.data() + done, part);
+                journal.append(each.data() + done, part);
+            }
+        }
+        head.block.crc = crc;
+        std::memcpy(place, &head, sizeof head);
+        static constexpr std::byte kZeros[kBlockPadding] = {};
+        journal.append(kZeros, block_space(size) - sizeof(BlockHeader) - size);
+        portion_->first_d = first_d_;
+        portion_->last_d = next_d_ - 1;
+    }
+
+    static constexpr std::size_t kPiece = 16 << 10;
+    static constexpr u64 kNumbersLeft = u64{1} << 32;
+    static constexpr const char* kNoPositions =
+        " has used up its 63 bits of positions; publish to another one";
+
+    TopicTable topics_;
+    std::shared_ptr<RoundQueue> queue_;
+    std::unique_ptr<Portion> portion_;  // of the frame being applied
+    u64 next_d_;
+    u64 time_;
+    u64 time_before_ = 0;  // the frame that is being applied
+    u64 frame_time_ = 0;   // at its beginning
+
+    FrameReader reader_;
+    FramePosition position_{};
+    Applied applied_;
+    std::vector<Bytes> accepted_;  // the events, neighbours as one
+    std::vector<u64> touched_;     // topics whose ledgers grew
+    Bytes event_;                  // that step() answered last
+    u64 frame_number_ = 0;
+    u64 first_d_ = 0;
+    u32 accepted_count_ = 0;
+    bool open_ = false;
+    bool redo_ = false;
+    bool in_event_ = false;
+    bool waiting_for_verdict_ = false;
+    bool changed_ = false;  // by the event that step() answered
+};
+
+}  // namespace holdfast

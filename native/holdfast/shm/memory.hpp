@@ -1,0 +1,160 @@
+// The memory policy of production: the real mapping, the real kernel.
+//
+// The algorithms are templates over a policy with these members; native/model has the one that explores.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+
+#include "holdfast/base/block.hpp"
+#include "holdfast/base/clock.hpp"
+#include "holdfast/shm/futex.hpp"
+#include "holdfast/shm/participants.hpp"
+#include "holdfast/base/points.hpp"
+#include "holdfast/base/types.hpp"
+
+namespace holdfast {
+
+// Copies of kLargeCopy bytes and more go through a hook, so that the bindings can let other threads run meanwhile.
+using CopyHook = void (*)(void* to, const void* from, std::size_t size);
+
+inline constexpr std::size_t kLargeCopy = 64u << 10;
+
+inline void plain_copy(void* to, const void* from, std::size_t size) {
+    std::memcpy(to, from, size);
+}
+
+// Set once, before any copying thread starts.
+inline CopyHook large_copy = &plain_copy;
+
+inline void copy_bytes(void* to, const void* from, std::size_t size) {
+    if (size >= kLargeCopy) [[unlikely]] {
+        large_copy(to, from, size);
+    } else if (size != 0) {  // an empty payload may come with a null pointer
+        std::memcpy(to, from, size);
+    }
+}
+
+class NativeMemory {
+ public:
+    explicit NativeMemory(Participant* participant = nullptr) : participant_(participant) {}
+
+    u64 load(const u64* word, std::memory_order order) const { return ref(word).load(order); }
+    u32 load(const u32* word, std::memory_order order) const { return ref(word).load(order); }
+
+    void store(u64* word, u64 value, std::memory_order order) { ref(word).store(value, order); }
+    void store(u32* word, u32 value, std::memory_order order) { ref(word).store(value, order); }
+
+    // Strong. On failure `expected` holds what was found, read with acquire.
+    bool cas(u64* word, u64& expected, u64 desired, std::memory_order success) {
+        return cas_word(word, expected, desired, success);
+    }
+    bool cas(u32* word, u32& expected, u32 desired, std::memory_order success) {
+        return cas_word(word, expected, desired, success);
+    }
+
+    u64 fetch_add(u64* word, u64 value, std::memory_order order) {
+        return ref(word).fetch_add(value, order);
+    }
+    u32 fetch_add(u32* word, u32 value, std::memory_order order) {
+        return ref(word).fetch_add(value, order);
+    }
+    u64 fetch_or(u64* word, u64 value, std::memory_order order) {
+        return ref(word).fetch_or(value, order);
+    }
+    u32 fetch_or(u32* word, u32 value, std::memory_order order) {
+        return ref(word).fetch_or(value, order);
+    }
+
+    // pairs with: fence (of the other side: publish then look for waiters, announce then look again)
+    void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+    // Plain stores: the caller owns these bytes, and publishes them with a release afterwards. The sum is made here, of
+    // the bytes that were stored: those that they came from may have changed meanwhile.
+    void write_block(std::byte* to, BlockHeader header, const std::byte* data, std::size_t size) {
+        if (any_armed()) [[unlikely]]
+            return write_block_piecewise(to, header, data, size);
+        copy_bytes(to + sizeof header, data, size);
+        seal(header, to + sizeof header);
+        std::memcpy(to, &header, sizeof header);
+    }
+
+    // A private copy, to be verified before anything in it is believed.
+    BlockHeader read_header(const std::byte* from) const {
+        BlockHeader header;
+        std::memcpy(&header, from, sizeof header);
+        return header;
+    }
+
+    bool take_byte(unsigned slot) {
+        return participant_ != nullptr && participant_->take_byte(slot);
+    }
+    void drop_byte(unsigned slot) {
+        if (participant_ != nullptr) participant_->drop_byte(slot);
+    }
+
+    // Nothing is left of the dead holder of `slot`, whose byte we have.
+    void retire(unsigned slot) {
+        if (participant_ != nullptr) participant_->mark_inactive(slot);
+    }
+
+    // Writes the time down, for people to read; nothing is decided by it.
+    void note(u64* at_ms) { ref(at_ms).store(coarse_ms(), std::memory_order_relaxed); }
+
+    void wake(u32* bell) { futex_wake_all(bell); }
+    u64 now_ms() const { return coarse_ms(); }
+    void at(Point point) { holdfast::at(point); }
+    void again() {}
+
+ private:
+    template <class Word>
+    static std::atomic_ref<Word> ref(const Word* word) {
+        static_assert(std::atomic_ref<Word>::is_always_lock_free);
+        return std::atomic_ref<Word>(
+            *const_cast<Word*>(word));  // atomic_ref<const T> came after C++20
+    }
+
+    template <class Word>
+    static bool cas_word(Word* word, Word& expected, Word desired, std::memory_order success) {
+        // Compilers want success to be at least as strong as failure, although the language no longer does.
+        // pairs with: store, cas (of whoever wrote the value found)
+        if (success == std::memory_order_relaxed) success = std::memory_order_acquire;
+        // pairs with: store, cas (of whoever wrote the value found)
+        return ref(word).compare_exchange_strong(expected, desired, success,
+                                                 std::memory_order_acquire);
+    }
+
+    // The same bytes in the seed's order, so that a test can die with the magic but no size, half a payload, no sum.
+    // The signal fences keep the compiler from merging what a survivor is meant to see apart.
+    [[gnu::noinline, gnu::cold]] static void write_block_piecewise(std::byte* to,
+                                                                   BlockHeader header,
+                                                                   const std::byte* data,
+                                                                   std::size_t size) {
+        BlockHeader part{};
+        const auto show = [&](Point point) {
+            std::memcpy(to, &part, sizeof part);
+            std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with: fire
+            holdfast::at(point);
+        };
+        part.magic = header.magic;
+        show(Point::put_magic);
+        part.kind = header.kind;
+        part.flags = header.flags;
+        part.size = header.size;
+        show(Point::put_size);
+        part.tag = header.tag;
+        part.time = header.time;
+        std::byte* payload = to + sizeof part;
+        copy_bytes(payload, data, size / 2);
+        show(Point::put_payload);
+        copy_bytes(payload + size / 2, data + size / 2, size - size / 2);
+        seal(header, payload);
+        part = header;
+        show(Point::put_checksum);
+    }
+
+    Participant* participant_;
+};
+
+}  // namespace holdfast

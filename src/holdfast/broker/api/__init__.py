@@ -1,0 +1,1 @@
+"""The faces of a broker: producers, consumers, stages and administration, with and without asyncio."""

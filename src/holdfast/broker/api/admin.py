@@ -1,0 +1,384 @@
+"""Administration: topics, subscriptions, positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._core import TopicMessage
+from holdfast.broker.api.consumer import Start
+from holdfast.broker.events import (
+    DeduplicationForget,
+    LedgerRoll,
+    NamespaceCreate,
+    NamespaceDelete,
+    NamespaceUpdate,
+    PolicySet,
+    SubscriptionDelete,
+    TenantCreate,
+    TenantDelete,
+    TenantUpdate,
+    TimeRepair,
+    TopicDelete,
+    TopicTerminate,
+    TopicTruncate,
+)
+from holdfast.broker.policy import trim_event
+from holdfast.broker.state import SILENT, Policies, SubscriptionState, Tenant
+from holdfast.broker.telemetry.stats import LedgerStats, SubscriptionStats, TopicStats
+from holdfast.broker.topic import Topic
+from holdfast.errors import Misuse, NotFound
+from holdfast.ids import MessageId
+from holdfast.names import checked_name, topic_name
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+
+PEEK_BYTES = 8 << 20
+
+
+class Admin:
+    """What operators do. Each call returns when its effect is durable.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker:
+        ...         await broker.admin.create_topic("orders")
+        ...         await broker.admin.create_subscription("orders", "billing")
+        ...         print(broker.admin.topics(), broker.admin.subscriptions("orders"))
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        ['persistent://public/default/orders'] ['billing']
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    # -- topics ----------------------------------------------------------------------------------------
+
+    async def create_topic(self, name: str, **policies: Any) -> None:
+        """Make a topic. Policies as in `set_policies`.
+
+        Raises:
+            Exists: there is one of that name.
+        """
+        await self._broker.create_topic(topic_name(name), _policies(policies))
+
+    async def delete_topic(self, name: str, force: bool = False) -> None:
+        """Delete a topic with its messages and subscriptions.
+
+        Raises:
+            Busy: it has producers or subscriptions, and `force` was not given.
+        """
+        await self._submit(TopicDelete(self._topic(name).state.id, force))
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return sorted(topic.state.name for topic in self._broker.topics.values())
+
+    def topic_stats(self, name: str) -> TopicStats:
+        """A look at a topic, its ledgers and its subscriptions."""
+        topic = self._topic(name)
+        state = topic.state
+        subscriptions = {
+            each.name: self._subscription_stats(topic, each) for each in state.subscriptions.values()
+        }
+        ledgers = [LedgerStats(each.id, each.entries, each.size, each.sealed) for each in state.ledgers]
+        return TopicStats(
+            name=state.name,
+            incarnation=state.incarnation.hex(),
+            first=str(topic.id_of(topic.first)) if topic.visible > topic.first else "-",
+            last=str(topic.last_id()) if topic.visible > topic.first else "-",
+            entries=topic.visible - topic.first,
+            size_bytes=sum(each.size for each in state.ledgers),
+            terminated=state.terminated,
+            producers=sorted(each.name for each in state.producers.values()),
+            ledgers=ledgers,
+            subscriptions=subscriptions,
+        )
+
+    async def terminate(self, name: str) -> MessageId:
+        """Nothing more can be published to it. The id of its last message."""
+        topic = self._topic(name)
+        await self._submit(TopicTerminate(topic.state.id))
+        return topic.last_id()
+
+    async def truncate(self, name: str) -> None:
+        """Drop all messages; every subscription stands at the end."""
+        await self._submit(TopicTruncate(self._topic(name).state.id))
+
+    def policies(self, name: str) -> Policies:
+        """The topic's own settings; None where the broker's apply."""
+        return self._topic(name).state.policies
+
+    async def set_policies(self, name: str, **policies: Any) -> None:
+        """Change settings of a topic; None goes back to its namespace's, and the broker's.
+
+        There are `retention_bytes`, `retention_s`, `retention_both`, `ttl_s`, `roll_bytes`, `roll_entries`,
+        `roll_age_s` and `deduplication`.
+        """
+        topic = self._topic(name)
+        await self._submit(PolicySet(topic.state.id, _policies(policies), sorted(policies)))
+
+    async def roll(self, name: str) -> None:
+        """Seal the open ledger: the next message begins a new one."""
+        topic = self._topic(name)
+        ledger = topic.state.ledgers.open_ledger
+        if ledger is not None:
+            await self._submit(LedgerRoll(topic.state.id, ledger))
+
+    async def trim(self, name: str) -> int:
+        """Drop the sealed ledgers that nobody needs and no retention keeps: how many entries went."""
+        topic = self._topic(name)
+        before = topic.first
+        await self._submit(trim_event(self._broker, topic))
+        return topic.first - before
+
+    async def forget_producer(self, name: str, producer: str) -> None:
+        """Forget the last sequence number of a producer's name: its next message is no duplicate."""
+        await self._submit(DeduplicationForget(self._topic(name).state.id, producer))
+
+    def last_id(self, name: str) -> MessageId:
+        """The id of the last visible message."""
+        return self._topic(name).last_id()
+
+    # -- subscriptions ---------------------------------------------------------------------------------
+
+    async def create_subscription(self, topic: str, name: str, start: Start = "latest") -> None:
+        """Make a durable subscription.
+
+        Raises:
+            Exists: the topic has one of that name.
+        """
+        checked_name(name, "a subscription")
+        where = await self._broker.ensure_topic(topic)
+        await self._broker.create_subscription(where, name, start)
+
+    async def delete_subscription(self, topic: str, name: str, force: bool = False) -> None:
+        """Delete a subscription.
+
+        Raises:
+            Busy: it has consumers, and `force` was not given.
+        """
+        _, subscription = self._subscription(topic, name)
+        await self._submit(SubscriptionDelete(subscription.id, force))
+
+    def subscriptions(self, topic: str) -> list[str]:
+        """The names of a topic's durable subscriptions, sorted."""
+        return sorted(self._topic(topic).state.subscriptions)
+
+    def subscription_stats(self, topic: str, name: str) -> SubscriptionStats:
+        """A look at a subscription's cursor and how it is served."""
+        return self._subscription_stats(*self._subscription(topic, name))
+
+    async def reset(self, topic: str, name: str, to: Start, timeout: float | None = None) -> None:
+        """Go on from another place. When it returns, nothing of before is delivered any more, and no
+        acknowledgement of before undoes it.
+
+        Raises:
+            CursorModifying: another reset was under way for too long.
+            Timeout: it is not known whether the reset happened; ask again, or look at the stats.
+        """
+        where, subscription = self._subscription(topic, name)
+        target = await self._broker.place(where, to)
+        dispatcher = self._broker.dispatcher(where, subscription)
+        await dispatcher.reset(target, self._broker.options.reset_timeout_s if timeout is None else timeout)
+
+    async def skip(self, topic: str, name: str, count: int) -> None:
+        """Acknowledge the next `count` entries of the backlog."""
+        if count < 1:
+            raise Misuse(f"skip {count} entries; skip 1 or more")
+        where, subscription = self._subscription(topic, name)
+        await self._broker.dispatcher(where, subscription).advance(skip=count)
+
+    async def clear(self, topic: str, name: str) -> None:
+        """Acknowledge the whole backlog."""
+        where, subscription = self._subscription(topic, name)
+        await self._broker.dispatcher(where, subscription).advance(to=where.visible)
+
+    async def expire(self, topic: str, name: str, older_than_s: float) -> None:
+        """Acknowledge what was published longer ago than that."""
+        where, subscription = self._subscription(topic, name)
+        await self._broker.expire(where, subscription, older_than_s)
+
+    # -- direct reads ----------------------------------------------------------------------------------
+
+    async def peek(self, topic: str, name: str, count: int = 1) -> list[TopicMessage]:
+        """The next messages that a subscription has yet to acknowledge. Changes nothing."""
+        where, subscription = self._subscription(topic, name)
+        acks = subscription.acks
+        ordinal, found = max(acks.acked_to, where.first), list[TopicMessage]()
+        while len(found) < count and (ordinal := acks.next_unacked(ordinal)) < where.visible:
+            entries = await where.read_on(ordinal, count - len(found), PEEK_BYTES)
+            if entries is None:
+                break
+            ordinal = entries.first_ordinal
+            wanted = [at for at in range(len(entries)) if not acks.is_acked(ordinal + at)]
+            found += where.messages(entries, wanted, subscription)
+            ordinal += len(entries)
+        return found[:count]
+
+    async def examine(self, topic: str, start: Start = "earliest", count: int = 1) -> list[TopicMessage]:
+        """Messages from a place on, whoever has acknowledged them. Changes nothing."""
+        where = self._topic(topic)
+        ordinal, found = await self._broker.place(where, start), list[TopicMessage]()
+        while len(found) < count:
+            entries = await where.read_on(ordinal, count - len(found), PEEK_BYTES)
+            if entries is None:
+                break
+            found += where.messages(entries, range(len(entries)), None)
+            ordinal = entries.first_ordinal + len(entries)
+        return found[:count]
+
+    async def get(self, topic: str, id: MessageId) -> TopicMessage:  # noqa: A002  # as everywhere
+        """The message with this id.
+
+        Raises:
+            NotFound: there is none, or it was trimmed.
+        """
+        where = self._topic(topic)
+        ordinal = where.ordinal_of(id)
+        if not where.first <= ordinal < where.visible or where.id_of(ordinal) != (id.ledger, id.entry, -1):
+            raise NotFound(f"{where.state.name} has no message {id}; `examine` shows what is there")
+        entries = await where.read(ordinal, 1, PEEK_BYTES)
+        return where.messages(entries, [0], None)[max(id.batch, 0)]
+
+    async def time_of(self, topic: str, time: datetime | int) -> MessageId:
+        """The id of the first message published at or after a time; the last id where there is none."""
+        where = self._topic(topic)
+        ordinal = await self._broker.place(where, time)
+        return where.id_of(ordinal) if ordinal < where.visible else where.last_id()
+
+    # -- tenants and namespaces ------------------------------------------------------------------------
+
+    def tenants(self) -> dict[str, Tenant]:
+        """Who has namespaces, by name."""
+        return dict(sorted(self._broker.machine.state.namespaces.tenants.items()))
+
+    async def create_tenant(
+        self, name: str, admin_roles: Sequence[str] = (), allowed_clusters: Sequence[str] = ()
+    ) -> None:
+        """Make a tenant.
+
+        Raises:
+            Exists: there is one of that name.
+        """
+        await self._submit(TenantCreate(name, list(admin_roles), list(allowed_clusters)))
+
+    async def update_tenant(
+        self, name: str, admin_roles: Sequence[str] = (), allowed_clusters: Sequence[str] = ()
+    ) -> None:
+        """Replace who may administer a tenant, and where it may be."""
+        await self._submit(TenantUpdate(name, list(admin_roles), list(allowed_clusters)))
+
+    async def delete_tenant(self, name: str, force: bool = False) -> None:
+        """Delete a tenant; with `force`, with its namespaces and their topics.
+
+        Raises:
+            Busy: it has namespaces, and `force` was not given.
+        """
+        await self._submit(TenantDelete(name, force))
+
+    def namespaces(self, tenant: str) -> list[str]:
+        """The namespaces of a tenant, as `tenant/namespace`, sorted.
+
+        Raises:
+            NotFound: there is no such tenant.
+        """
+        known = self._broker.machine.state.namespaces
+        if tenant not in known.tenants:
+            raise NotFound(f"there is no tenant {tenant}; there are: {', '.join(sorted(known.tenants))}")
+        return known.of(tenant)
+
+    async def create_namespace(self, name: str, **policies: Any) -> None:
+        """Make a namespace, `tenant/namespace`. Its policies hold for topics that say nothing themselves.
+
+        Raises:
+            Exists: there is one of that name.
+            NotFound: there is no such tenant.
+        """
+        await self._submit(NamespaceCreate(name, _policies(policies)))
+
+    async def delete_namespace(self, name: str, force: bool = False) -> None:
+        """Delete a namespace; with `force`, with its topics.
+
+        Raises:
+            Busy: it has topics, and `force` was not given.
+        """
+        await self._submit(NamespaceDelete(name, force))
+
+    def namespace_policies(self, name: str) -> Policies:
+        """What a namespace says; None where the broker's options hold.
+
+        Raises:
+            NotFound: there is no such namespace.
+        """
+        found = self._broker.machine.state.namespaces.policies.get(name)
+        if found is None:
+            raise NotFound(f"there is no namespace {name}; create it first")
+        return found
+
+    async def set_namespace_policies(self, name: str, **policies: Any) -> None:
+        """Change settings of a namespace: those of `set_policies`."""
+        await self._submit(NamespaceUpdate(name, _policies(policies), sorted(policies)))
+
+    # -- the broker ------------------------------------------------------------------------------------
+
+    async def snapshot(self) -> None:
+        """Write a snapshot now: the next start has nothing to do again."""
+        await self._broker.store.snapshot()
+
+    async def repair_time(self) -> float:
+        """Set log time back to this machine's clock; by how many seconds it was ahead.
+
+        Look at the clock first: log time only ever goes back by this, and ages of messages follow it.
+        """
+        ahead_s = self._broker.log_time_ahead_s
+        if ahead_s > 0:
+            await self._submit(TimeRepair(self._broker.clock.now_ns()))
+        return ahead_s
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _topic(self, name: str) -> Topic:
+        return self._broker.topic(topic_name(name))
+
+    def _subscription(self, topic: str, name: str) -> tuple[Topic, SubscriptionState]:
+        where = self._topic(topic)
+        subscription = where.state.subscriptions.get(name)
+        if subscription is None:
+            known = ", ".join(sorted(where.state.subscriptions)) or "none"
+            raise NotFound(f"{where.state.name} has no subscription {name!r}; it has: {known}")
+        return where, subscription
+
+    async def _submit(self, event: Any) -> Any:
+        return await self._broker.engine.submit(event)
+
+    def _subscription_stats(self, topic: Topic, subscription: SubscriptionState) -> SubscriptionStats:
+        dispatcher = topic.dispatchers.get(subscription.id)
+        acks = subscription.acks
+        read = acks.acked_to if dispatcher is None else dispatcher.read_position
+        return SubscriptionStats(
+            name=subscription.name,
+            durable=True,
+            backlog=topic.backlog(subscription),
+            mark_delete=topic.id_text(acks.acked_to - 1),
+            read_position=topic.id_text(read),
+            individually_acknowledged=acks.holes_count,
+            partly_acknowledged=acks.partial_count,
+            reset_number=subscription.reset_number,
+            under_revision=dispatcher is not None and dispatcher.revision.under_revision,
+            dispatch=None if dispatcher is None else dispatcher.stats(),
+        )
+
+
+def _policies(named: dict[str, Any]) -> Policies:
+    known = Policies.__struct_fields__
+    for name in named:
+        if name not in known:
+            raise Misuse(f"there is no policy {name!r}; there are: {', '.join(sorted(known))}")
+    return msgspec.structs.replace(SILENT, **named)

@@ -1,0 +1,416 @@
+"""The broker for programs without an event loop: the same names, and calls that wait.
+
+The broker runs on a loop of its own, in a thread; every call is handed to it. Calls may come from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from holdfast._core import TopicMessage
+from holdfast.broker.api.consumer import Consumer, Reader, Receiver, Start, SubscriptionType
+from holdfast.broker.api.producer import Access, Producer
+from holdfast.errors import Closed, Misuse
+from holdfast.ids import MessageId
+
+if TYPE_CHECKING:
+    from holdfast.broker.api.stage import Stage, StageReceipt
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.telemetry.stats import BrokerStats
+
+Answer = TypeVar("Answer")
+
+
+class Runner:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="holdfast broker", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._cancel_all())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    @staticmethod
+    async def _cancel_all() -> None:
+        """Whoever called while another thread closed the broker is not left waiting."""
+        await asyncio.sleep(0)  # calls that were handed over just now become tasks
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def __call__(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Run it on the loop and wait. Ctrl-C while waiting cancels it there.
+
+        Raises:
+            Misuse: this is a child of the process that opened the broker.
+        """
+        if self.forked:
+            work.close()
+            raise Misuse("the broker was opened before fork(), and its thread is the parent's; use it there")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise Closed("the blocking broker was called from inside its own loop; use the async form there")
+        with self._lock:
+            if self._stopped:
+                work.close()
+                raise Closed("the broker was closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise Closed("the broker was closed") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    @property
+    def forked(self) -> bool:
+        """Is this a child of the process that opened the broker?"""
+        return os.getpid() != self._pid
+
+    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the last work, and stop. In a child there is nothing to end: all of it is the parent's."""
+        if self.forked:
+            work.close()
+            return
+        try:
+            self(work)
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+class _Blocking:
+    """Enters and leaves its asynchronous twin."""
+
+    def __init__(self, run: Runner, twin: AbstractAsyncContextManager[Any]) -> None:
+        self._run = run
+        self._manager = twin
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """As entering the `with` block; a second `open` is `Misuse`."""
+        self._run(_enter(self._manager))
+
+    def close(self) -> None:
+        """As leaving the `with` block."""
+        if not self._run.forked:  # a child has nothing to leave
+            self._run(_leave(self._manager))
+
+
+async def _enter(manager: AbstractAsyncContextManager[Answer]) -> Answer:
+    return await manager.__aenter__()
+
+
+async def _leave(manager: AbstractAsyncContextManager[Any]) -> None:
+    await manager.__aexit__(None, None, None)
+
+
+class BlockingProducer(_Blocking):
+    """`Producer`, waiting."""
+
+    def __init__(self, run: Runner, twin: Producer) -> None:
+        super().__init__(run, twin)
+        self._twin = twin
+
+    @property
+    def name(self) -> str:
+        return self._twin.name
+
+    @property
+    def last_sequence(self) -> int:
+        """As `Producer.last_sequence`."""
+        return self._twin.last_sequence
+
+    def send(
+        self,
+        data: bytes,
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: datetime | int | None = None,
+        ordering_key: bytes | None = None,
+        sequence: int | None = None,
+    ) -> MessageId:
+        """As `Producer.send`."""
+        return self._run(
+            self._twin.send(
+                data,
+                key=key,
+                properties=properties,
+                event_time=event_time,
+                ordering_key=ordering_key,
+                sequence=sequence,
+            )
+        )
+
+    def send_many(
+        self,
+        data: Sequence[bytes],
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: datetime | int | None = None,
+        sequence: int | None = None,
+    ) -> list[MessageId]:
+        """As `Producer.send_many`."""
+        return self._run(
+            self._twin.send_many(
+                data, key=key, properties=properties, event_time=event_time, sequence=sequence
+            )
+        )
+
+    def post(
+        self,
+        data: Sequence[bytes] | bytes,
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: datetime | int | None = None,
+    ) -> None:
+        """As `Producer.post`."""
+        self._run(self._twin.post(data, key=key, properties=properties, event_time=event_time))
+
+    def flush(self) -> None:
+        """As `Producer.flush`."""
+        self._run(self._twin.flush())
+
+
+class _BlockingReceiver(_Blocking):
+    def __init__(self, run: Runner, twin: Receiver) -> None:
+        super().__init__(run, twin)
+        self._receiver = twin
+
+    def __iter__(self) -> Iterator[TopicMessage]:
+        while True:
+            try:
+                yield self.receive()
+            except Closed:
+                return
+
+    def receive(self, timeout: float | None = None) -> TopicMessage:
+        """The next message; waits for one."""
+        return self._run(self._receiver.receive(timeout))
+
+    def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
+        """At least one message, up to `count`."""
+        return self._run(self._receiver.receive_many(count, timeout))
+
+    def seek(self, to: Start, timeout: float | None = None) -> None:
+        """As `Receiver.seek`."""
+        self._run(self._receiver.seek(to, timeout))
+
+
+class BlockingConsumer(_BlockingReceiver):
+    """`Consumer`, waiting."""
+
+    def __init__(self, run: Runner, twin: Consumer) -> None:
+        super().__init__(run, twin)
+        self._twin = twin
+
+    @property
+    def name(self) -> str:
+        return self._twin.name
+
+    @property
+    def active(self) -> bool:
+        """As `Consumer.active`."""
+        return self._run(_call(lambda: self._twin.active))
+
+    def ack(self, message: TopicMessage, receipt: bool | None = None) -> None:
+        """As `Consumer.ack`."""
+        self._run(self._twin.ack(message, receipt))
+
+    def ack_many(self, messages: Sequence[TopicMessage], receipt: bool | None = None) -> None:
+        """As `Consumer.ack_many`."""
+        self._run(self._twin.ack_many(messages, receipt))
+
+    def ack_cumulative(self, message: TopicMessage, receipt: bool | None = None) -> None:
+        """As `Consumer.ack_cumulative`."""
+        self._run(self._twin.ack_cumulative(message, receipt))
+
+    def nack(self, message: TopicMessage, delay: float | None = None) -> None:
+        """As `Consumer.nack`."""
+        self._run(_call(lambda: self._twin.nack(message, delay)))
+
+    def redeliver(self) -> None:
+        """As `Consumer.redeliver`."""
+        self._run(_call(self._twin.redeliver))
+
+
+class BlockingReader(_BlockingReceiver):
+    """`Reader`, waiting."""
+
+    def __init__(self, run: Runner, twin: Reader) -> None:
+        super().__init__(run, twin)
+        self._twin = twin
+
+    def read(self, timeout: float | None = None) -> TopicMessage:
+        """As `Reader.read`."""
+        return self._run(self._twin.read(timeout))
+
+    def has_more(self) -> bool:
+        """As `Reader.has_more`."""
+        return self._run(self._twin.has_more())
+
+
+class BlockingStage:
+    """`Stage`, waiting: made by `BlockingBroker.stage`."""
+
+    def __init__(self, run: Runner, twin: Stage) -> None:
+        self._run = run
+        self._twin = twin
+        self.id = twin.id
+
+    def append(
+        self,
+        topic: str,
+        data: Sequence[bytes],
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        batch: int = 1,
+    ) -> None:
+        """As `Stage.append`."""
+        self._run(self._twin.append(topic, data, key=key, properties=properties, batch=batch))
+
+    def close(self) -> StageReceipt:
+        """As `Stage.close`: return the receipt for `BlockingBroker.sink_commit`."""
+        return self._run(self._twin.close())
+
+    def drop(self) -> None:
+        """As `Stage.drop`."""
+        self._run(self._twin.drop())
+
+
+async def _call(function: Callable[[], Answer]) -> Answer:
+    return function()
+
+
+class BlockingAdmin:
+    """`Admin`, waiting: every method of it, by the same name."""
+
+    def __init__(self, run: Runner, broker: Broker) -> None:
+        self._run = run
+        self._twin = broker.admin
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._twin, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            async def work() -> Any:
+                answer = method(*arguments, **options)
+                return await answer if asyncio.iscoroutine(answer) else answer
+
+            return self._run(work())
+
+        call.__doc__ = method.__doc__
+        return call
+
+
+class BlockingBroker:
+    """`Broker`, waiting: what `with Broker.open(path) as broker` gives.
+
+    Example:
+        >>> import holdfast, tempfile
+        >>> with tempfile.TemporaryDirectory() as path, holdfast.Broker.open(path) as broker:
+        ...     with broker.consumer("orders", "billing") as c, broker.producer("orders") as p:
+        ...         id = p.send(b"nails")
+        ...         message = c.receive(timeout=5)
+        ...         c.ack(message)
+        ...         print(id == message.id, message.data)
+        True b'nails'
+    """
+
+    def __init__(self, run: Runner, broker: Broker) -> None:
+        self._run = run
+        self._twin = broker
+        self.admin = BlockingAdmin(run, broker)
+
+    def producer(
+        self, topic: str, *, name: str | None = None, access: Access = "shared", batch: int = 1
+    ) -> BlockingProducer:
+        """As `Broker.producer`."""
+        return BlockingProducer(self._run, self._twin.producer(topic, name=name, access=access, batch=batch))
+
+    def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        type: SubscriptionType = "exclusive",  # noqa: A002
+        start: Start = "latest",
+        receiver_queue: int = 1000,
+        priority: int = 0,
+        name: str | None = None,
+        ack_timeout: float | None = None,
+        receipts: bool = False,
+        durable: bool = True,
+    ) -> BlockingConsumer:
+        """As `Broker.consumer`."""
+        return BlockingConsumer(
+            self._run,
+            self._twin.consumer(
+                topic,
+                subscription,
+                type=type,
+                start=start,
+                receiver_queue=receiver_queue,
+                priority=priority,
+                name=name,
+                ack_timeout=ack_timeout,
+                receipts=receipts,
+                durable=durable,
+            ),
+        )
+
+    def reader(self, topic: str, *, start: Start = "earliest", receiver_queue: int = 1000) -> BlockingReader:
+        """As `Broker.reader`."""
+        return BlockingReader(self._run, self._twin.reader(topic, start=start, receiver_queue=receiver_queue))
+
+    def stats(self) -> BrokerStats:
+        """As `Broker.stats`."""
+        return self._run(_call(self._twin.stats))
+
+    def metrics(self) -> str:
+        """As `Broker.metrics`."""
+        return self._run(_call(self._twin.metrics))
+
+    def stage(self) -> BlockingStage:
+        """As `Broker.stage`."""
+        return BlockingStage(self._run, self._run(self._twin.stage()))
+
+    def sink_commit(self, key: str, batch: int, receipts: Sequence[StageReceipt]) -> bool:
+        """As `Broker.sink_commit`."""
+        return self._run(self._twin.sink_commit(key, batch, receipts))

@@ -1,0 +1,476 @@
+"""Consuming: a consumer's place on a subscription, and the reader, which is a consumer without one."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+from holdfast._core import Batch, TopicMessage
+from holdfast.arguments import checked_timeout, checked_whole
+from holdfast.broker.dispatch.types import require_delay, require_options
+from holdfast.broker.events import ConsumerJoin, ConsumerLeave
+from holdfast.broker.options import SECONDS_MOST
+from holdfast.errors import Closed, Misuse, Timeout
+from holdfast.ids import MessageId
+from holdfast.names import checked_name
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.dispatch.dispatcher import Dispatcher
+    from holdfast.broker.topic import Topic
+
+SubscriptionType = Literal["exclusive", "failover", "shared"]
+Start = Literal["earliest", "latest"] | MessageId | datetime | int
+"""A place in a topic: its ends, a message, or a time (an int is nanoseconds since the epoch)."""
+
+
+RECEIVER_QUEUE_MAX = (1 << 32) - 1
+"""Messages: as many permits as one request of a client can give."""
+
+
+class Inbox:
+    """Batches that were dispatched and not yet taken: the sink of a dispatcher.
+
+    Permits are given for `size` messages, and again when half of them were taken.
+    """
+
+    def __init__(self, size: Any) -> None:
+        if not isinstance(size, int) or not 1 <= size <= RECEIVER_QUEUE_MAX:
+            raise Misuse(f"a receiver queue of {size!r} messages; use 1 to {RECEIVER_QUEUE_MAX}")
+        self.size: int = size
+        self._batches: deque[Batch] = deque()
+        self._current: Iterator[TopicMessage] = iter(())
+        self._ahead: TopicMessage | None = None
+        """The next one, if somebody has looked whether there is one."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._taken = 0
+        self._end: Exception | None = None
+        self._damage: Exception | None = None
+        """Why nothing comes, until something does."""
+        self._flow: tuple[Dispatcher, int] | None = None
+        self.is_active = True
+
+    def attach(self, dispatcher: Dispatcher, consumer: int) -> None:
+        self._flow = (dispatcher, consumer)
+        self._taken = 0
+        dispatcher.flow(consumer, self.size)
+
+    # -- what the dispatcher calls ---------------------------------------------------------------------
+
+    def deliver(self, batch: Batch) -> None:
+        self._damage = None
+        self._batches.append(batch)
+        self._wake()
+
+    def cleared(self, reset_number: int) -> None:
+        """A reset: what was not taken yet is of the past; its permits are given back."""
+        self._damage = None
+        self._batches.clear()
+        self._current = iter(())
+        self._ahead = None
+        self._taken = 0
+        if self._flow is not None:
+            dispatcher, consumer = self._flow
+            dispatcher.flow(consumer, self.size)
+
+    def active(self, active: bool) -> None:
+        self.is_active = active
+
+    def failed(self, error: Exception) -> None:
+        self._damage = error
+        self._wake()
+
+    def closed(self, reason: Exception) -> None:
+        self._end = reason
+        self._wake()
+
+    # -- what the consumer calls -----------------------------------------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        """Is there nothing to take?"""
+        if self._ahead is None:
+            self._ahead = next(self._current, None)
+        return self._ahead is None and not self._batches
+
+    def take(self, count: int) -> list[TopicMessage]:
+        """Up to that many messages that are here; permits follow."""
+        taken: list[TopicMessage] = []
+        if self._ahead is not None:
+            taken, self._ahead = [self._ahead], None
+        while len(taken) < count:
+            message = next(self._current, None)
+            if message is not None:
+                taken.append(message)
+            elif self._batches:
+                batch = self._batches.popleft()
+                # A compressed batch is one message here, and was given for as many permits as it holds.
+                self._taken += batch.permits - len(batch)
+                if not taken and len(batch) <= count:
+                    taken = list(batch)
+                elif len(batch) <= count - len(taken):
+                    taken += batch
+                else:
+                    self._current = iter(batch)
+            else:
+                break
+        self._took(len(taken))
+        return taken
+
+    async def arrival(self, timeout: float | None) -> bool:
+        """Wait for something to take; False when the time is over.
+
+        Raises:
+            Closed: nothing will come any more.
+            Corrupt: what should come next is damaged on the disk.
+        """
+        if self._end is not None:
+            raise self._end
+        if self._damage is not None:
+            raise type(self._damage)(str(self._damage))
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)
+        return True
+
+    def _took(self, count: int) -> None:
+        self._taken += count
+        if self._flow is not None and self._taken * 2 >= self.size:
+            permits, self._taken = self._taken, 0
+            dispatcher, consumer = self._flow
+            dispatcher.flow(consumer, permits)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+class Receiver(ABC):
+    """What consumers and readers have in common: messages come in, and are taken one by one or many."""
+
+    def __init__(self, broker: Broker, topic: str, receiver_queue: int) -> None:
+        self._broker = broker
+        self._topic_name = topic
+        self._inbox = Inbox(receiver_queue)
+        self._topic: Topic | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._id = 0
+        self._next = 0
+        """Of a reader: the ordinal of the first entry of which not all messages were taken."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[TopicMessage]:
+        return self._messages()
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Begin: `async with` does it."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End: what was not acknowledged goes to others."""
+
+    async def receive(self, timeout: float | None = None) -> TopicMessage:
+        """The next message; waits for one.
+
+        Raises:
+            Timeout: none came in that many seconds.
+            Closed: the broker or the topic has gone.
+        """
+        return (await self.receive_many(1, timeout))[0]
+
+    async def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
+        """At least one message and up to `count`: what is here, else what comes first.
+
+        Raises:
+            Timeout: none came in that many seconds.
+            Closed: the broker or the topic has gone.
+            Corrupt: what should come next is damaged on the disk; the text names file and position. `seek` or
+                `admin.skip` lead past it, and `skip_damaged` leaves such entries out.
+        """
+        if (type(count) is not int or count < 1) and checked_whole("the count of receive_many", count) < 1:
+            raise Misuse(f"receive_many({count}); ask for 1 or more")
+        if timeout is not None:
+            timeout = checked_timeout(timeout)
+        taken = self._attached()._inbox.take(count)
+        if taken:
+            return taken
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while not taken:
+            left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
+            if not await self._inbox.arrival(left):
+                raise Timeout(f"no message on {self._topic_name} in {timeout} s")
+            taken = self._inbox.take(count)
+        return taken
+
+    async def _messages(self) -> AsyncIterator[TopicMessage]:
+        while True:
+            try:
+                yield await self.receive()
+            except Closed:
+                return
+
+    def _require_closed(self) -> None:
+        if self._dispatcher is not None:
+            raise Misuse(f"this {type(self).__name__.lower()} of {self._topic_name} is open already")
+
+    def _take_place(
+        self,
+        dispatcher: Dispatcher,
+        name: str,
+        priority: int,
+        type_: SubscriptionType,
+        ack_timeout_s: float | None,
+    ) -> None:
+        """Become a consumer of the dispatcher; if that fails, leave nothing there."""
+        try:
+            id_ = dispatcher.add_consumer(self._inbox, name, priority, type_, ack_timeout_s=ack_timeout_s)
+            try:
+                self._inbox.attach(dispatcher, id_)
+            except BaseException:
+                dispatcher.remove_consumer(id_)
+                raise
+        except BaseException:
+            assert self._topic is not None
+            self._broker.abandoned(self._topic, dispatcher)
+            raise
+        self._dispatcher, self._id = dispatcher, id_
+
+    def _attached(self) -> Self:
+        if self._dispatcher is None:
+            raise Closed(f"this {type(self).__name__.lower()} of {self._topic_name} is not open")
+        return self
+
+    def _serving(self) -> Dispatcher:
+        self._attached()
+        assert self._dispatcher is not None
+        return self._dispatcher
+
+    async def seek(self, to: Start, timeout: float | None = None) -> None:
+        """Go on from another place. When it returns, nothing of before arrives any more, and no earlier
+        acknowledgement undoes it.
+
+        Raises:
+            CursorModifying: another reset was under way for too long.
+            Timeout: it is not known whether the reset happened; ask again, or look at the stats.
+        """
+        dispatcher = self._serving()
+        timeout = self._broker.options.reset_timeout_s if timeout is None else checked_timeout(timeout)
+        assert self._topic is not None
+        target = await self._broker.place(self._topic, to)
+        await dispatcher.reset(target, SECONDS_MOST if timeout is None else timeout)
+        self._next = target
+
+
+class Consumer(Receiver):
+    """Made by `Broker.consumer`; use it in `async with`.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker:
+        ...         async with (
+        ...             broker.consumer("orders", "billing", type="shared") as c,
+        ...             broker.producer("orders") as p,
+        ...         ):
+        ...             await p.send(b"nails")
+        ...             message = await c.receive(timeout=5)
+        ...             print(message.data)
+        ...             await c.ack(message, receipt=True)
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        b'nails'
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        topic: str,
+        subscription: str,
+        type: SubscriptionType,  # noqa: A002  # the word that users know
+        start: Start,
+        receiver_queue: int,
+        priority: int,
+        name: str | None,
+        ack_timeout: float | None,
+        receipts: bool,
+        durable: bool,
+    ) -> None:
+        super().__init__(broker, topic, receiver_queue)
+        self.subscription = subscription
+        self.type: SubscriptionType = type
+        self._start: Start = start
+        self._priority = priority
+        self.name = name or ""
+        self._ack_timeout = ack_timeout
+        self._receipts = receipts
+        self._durable = durable
+        self._session = 0
+
+    async def open(self) -> None:
+        """Join the subscription, which is made if it is new: `async with` does it.
+
+        Raises:
+            Busy: it is exclusive and has a consumer.
+            Misuse: it has consumers of another type, an option is out of its range, or this consumer is open.
+        """
+        self._require_closed()
+        require_options(self._priority, self._ack_timeout)
+        if self.type not in get_args(SubscriptionType):
+            raise Misuse(
+                f"a consumer of type {self.type!r}; use one of {', '.join(get_args(SubscriptionType))}"
+            )
+        checked_name(self.subscription, "a subscription")
+        if self.name:
+            checked_name(self.name, "a consumer")
+        broker = self._broker
+        self._topic = topic = await broker.ensure_topic(self._topic_name)
+        self.name = self.name or f"consumer-{broker.random.token(4).hex()}"
+        if not self._durable:
+            self._attach(await broker.volatile_dispatcher(topic, self.subscription, self._start))
+            return
+        subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
+        event = ConsumerJoin(subscription.id, self.name, self.type, self._priority, broker.group.member)
+        joined = await broker.enter(event, ConsumerLeave)
+        try:
+            self._attach(broker.dispatcher(topic, subscription))
+        except BaseException:  # else its session stays: an exclusive subscription would be busy for ever
+            if broker.engine.is_open:
+                broker.engine.submit(ConsumerLeave(joined.session))
+            raise
+        self._session = joined.session
+
+    def _attach(self, dispatcher: Dispatcher) -> None:
+        self._take_place(dispatcher, self.name, self._priority, self.type, self._ack_timeout)
+
+    async def close(self) -> None:
+        if self._dispatcher is None:
+            return
+        dispatcher, self._dispatcher = self._dispatcher, None
+        dispatcher.remove_consumer(self._id)
+        if self._broker.engine.is_open and self._session:
+            await self._broker.engine.submit(ConsumerLeave(self._session))
+        if self._topic is not None:
+            self._broker.abandoned(self._topic, dispatcher)
+        self._inbox.closed(Closed(f"the consumer {self.name} was closed"))
+
+    @property
+    def active(self) -> bool:
+        """Of a failover subscription, this consumer is the one that gets the messages."""
+        return self._inbox.is_active
+
+    async def ack(self, message: TopicMessage, receipt: bool | None = None) -> None:
+        """Acknowledge one message: it does not come again.
+
+        Without a receipt the call returns at once, and a crash within some 10 ms may bring the message back.
+        With one it returns when the acknowledgement is durable.
+        """
+        await self.ack_many([message], receipt)
+
+    async def ack_many(self, messages: Sequence[TopicMessage], receipt: bool | None = None) -> None:
+        """Acknowledge many messages with one event."""
+        wait = self._receipts if receipt is None else receipt
+        done = self._serving().ack(messages, receipt=wait)
+        if done is not None:
+            await done
+
+    async def ack_cumulative(self, message: TopicMessage, receipt: bool | None = None) -> None:
+        """Acknowledge this message and all before it. Not on a shared subscription."""
+        if self.type == "shared":
+            raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
+        wait = self._receipts if receipt is None else receipt
+        done = self._serving().ack_cumulative(message, receipt=wait)
+        if done is not None:
+            await done
+
+    def nack(self, message: TopicMessage, delay: float | None = None) -> None:
+        """Not handled: it comes again after the delay; None: after a back-off that grows with each time.
+
+        Raises:
+            Misuse: the delay is out of its range.
+        """
+        require_delay(delay)
+        self._serving().nack(self._id, [message.ordinal], delay)
+
+    def redeliver(self) -> None:
+        """Everything that this consumer was given and has not acknowledged comes again."""
+        self._serving().redeliver(self._id, None)
+
+
+class Reader(Receiver):
+    """Reads a topic by itself, from any place, and leaves no trace. Made by `Broker.reader`.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker, broker.producer("orders") as p:
+        ...         await p.send_many([b"rope", b"tar"])
+        ...         async with broker.reader("orders", start="earliest") as r:
+        ...             while await r.has_more():
+        ...                 print((await r.read()).data)
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        b'rope'
+        b'tar'
+    """
+
+    def __init__(self, broker: Broker, topic: str, start: Start, receiver_queue: int) -> None:
+        super().__init__(broker, topic, receiver_queue)
+        self._start: Start = start
+
+    async def open(self) -> None:
+        self._require_closed()
+        self._topic = topic = await self._broker.ensure_topic(self._topic_name)
+        dispatcher = await self._broker.volatile_dispatcher(topic, None, self._start)
+        self._next = dispatcher.read_position
+        self._take_place(dispatcher, "reader", 0, "exclusive", None)
+
+    async def close(self) -> None:
+        if self._dispatcher is None:
+            return
+        dispatcher, self._dispatcher = self._dispatcher, None
+        dispatcher.remove_consumer(self._id)
+        assert self._topic is not None
+        self._broker.abandoned(self._topic, dispatcher)
+        self._inbox.closed(Closed(f"the reader of {self._topic_name} was closed"))
+
+    async def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
+        messages = await super().receive_many(count, timeout)
+        last = messages[-1]
+        self._next = last.ordinal + (max(0, last.batch_index) + 1 >= last.batch_size)
+        # What was read need not be remembered: the cursor of a reader follows it.
+        self._serving().ack_cumulative(last, receipt=False)
+        return messages
+
+    async def read(self, timeout: float | None = None) -> TopicMessage:
+        """The next message; as `receive`."""
+        return await self.receive(timeout)
+
+    async def has_more(self) -> bool:
+        """Is there a message that was not read yet?"""
+        self._attached()
+        assert self._topic is not None
+        # By what was taken: what the dispatcher has read may still be on its way here.
+        return not self._inbox.empty or max(self._next, self._topic.first) < self._topic.visible

@@ -1,0 +1,295 @@
+"""Publishing: a producer's session with a topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from holdfast.broker.events import ProducerClose, ProducerOpen
+from holdfast.errors import Closed, HoldfastError, Misuse
+from holdfast.ids import MessageId
+from holdfast.names import checked_name
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+
+Access = Literal["shared", "exclusive", "wait-for-exclusive", "exclusive-with-fencing"]
+
+MESSAGE_BYTES = 5 << 20
+"""The largest message."""
+
+BATCH_MAX = 1 << 24
+"""Messages in a batch: no reader takes more."""
+
+SEQUENCE_MAX = (1 << 63) - 2
+"""The last sequence number of a message: the one behind it must fit into 64 bits with a sign, too."""
+
+RUN_BYTES = 1 << 20
+"""`send_many` cuts longer lists into runs of about this size: each is one publish event."""
+
+
+class Producer:
+    """Made by `Broker.producer`; use it in `async with`.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker, broker.producer("orders") as p:
+        ...         print(await p.send(b"two pounds of nails", key="smith"))
+        ...         print([str(id) for id in await p.send_many([b"rope", b"tar"])])
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        1:0
+        ['1:1', '1:2']
+    """
+
+    def __init__(self, broker: Broker, topic: str, name: str | None, access: Access, batch: int) -> None:
+        if not 1 <= batch <= BATCH_MAX:
+            raise Misuse(f"a batch of {batch} messages; use 1 to {BATCH_MAX}")
+        self._broker = broker
+        self._topic_name = topic
+        self._wanted_name = name
+        self._access: Access = access
+        self._batch = batch
+        self._session = 0
+        self._epoch = 0
+        self._topic = 0
+        self._sequence = 0
+        self._order = asyncio.Lock()
+        """Held from the first run of a call to its last: overlapping calls are not mixed (**I64**)."""
+        self._posted: set[asyncio.Future[Any]] = set()
+        self._failed: HoldfastError | None = None
+        self.name = name or ""
+        """Given, or made up by the broker when it opened."""
+        self.last_sequence = -1
+        """Of this name, as the topic knew it when the producer was opened."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Begin the session: `async with` does it.
+
+        Raises:
+            Busy: the topic has an exclusive producer, or this name is taken by one that lives.
+            Misuse: this producer is open already.
+        """
+        if self._session:
+            raise Misuse(f"the producer {self.name} on {self._topic_name} is open already")
+        if self._wanted_name:
+            checked_name(self._wanted_name, "a producer")
+        broker = self._broker
+        topic = await broker.ensure_topic(self._topic_name)
+        self.name = self._wanted_name or f"{broker.options.cluster}-{broker.random.token(6).hex()}"
+        event = ProducerOpen(topic.state.id, self.name, self._access, broker.group.member)
+        opened = await broker.admitted(await broker.enter(event, ProducerClose))
+        self._topic, self._session, self._epoch = topic.state.id, opened.session, opened.epoch
+        self.last_sequence = opened.last_sequence
+        self._sequence = opened.last_sequence + 1
+
+    async def close(self) -> None:
+        """Wait for what was posted, and end the session."""
+        if self._session == 0:
+            return
+        try:
+            await self.flush()
+        finally:
+            session, self._session = self._session, 0
+            if self._broker.engine.is_open:
+                await self._broker.engine.submit(ProducerClose(session))
+
+    async def send(
+        self,
+        data: bytes,
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: datetime | int | None = None,
+        ordering_key: bytes | None = None,
+        sequence: int | None = None,
+    ) -> MessageId:
+        """Publish one message; its id comes back when no crash can lose it.
+
+        With deduplication, a message whose sequence number the topic has seen is not stored again; its id is
+        `MessageId(-1, -1)`.
+
+        Raises:
+            NoSpace: the disk is full; nothing was published.
+            Fenced: another producer has taken over; open a new one.
+            Closed: the broker has stopped. Whether the message was stored is not known.
+        """
+        run = cut_run([data], 0, self._topic_name)
+        async with self._order:
+            future = await self._publish(run, key, properties, event_time, ordering_key, sequence)
+        published = await future
+        return MessageId(-1, -1) if published.duplicates else published.first
+
+    async def send_many(
+        self,
+        data: Sequence[bytes],
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: datetime | int | None = None,
+        sequence: int | None = None,
+    ) -> list[MessageId]:
+        """Publish many messages with one call; key and properties are of all. The ids, in order."""
+        ids: list[MessageId] = []
+        for future, count in await self._publish_runs(data, key, properties, event_time, sequence):
+            ids += (await future).ids(count, self._batch)
+        return ids
+
+    async def publish(
+        self,
+        data: Sequence[bytes],
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: datetime | int | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """As `send_many`, for those who need no ids: how many entries were stored."""
+        stored = 0
+        for future, _ in await self._publish_runs(data, key, properties, event_time, sequence):
+            stored += (await future).count
+        return stored
+
+    async def post(
+        self,
+        data: Sequence[bytes] | bytes,
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: datetime | int | None = None,
+    ) -> None:
+        """Publish without waiting for the disk; waits only while too much is under way. See `flush`."""
+        self._raise_failed()
+        runs = await self._publish_runs(
+            [data] if isinstance(data, bytes) else data, key, properties, event_time, None
+        )
+        for future, _ in runs:
+            self._posted.add(future)
+            future.add_done_callback(self._post_done)
+
+    async def flush(self) -> None:
+        """Wait until everything that was posted is durable.
+
+        Raises:
+            HoldfastError: the first reason why something posted was not stored.
+        """
+        if self._posted:
+            await asyncio.wait(self._posted)
+        self._raise_failed()
+
+    def _post_done(self, future: asyncio.Future[Any]) -> None:
+        self._posted.discard(future)
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, HoldfastError) and self._failed is None:
+            self._failed = error
+
+    def _raise_failed(self) -> None:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    async def _publish_runs(
+        self,
+        data: Sequence[bytes],
+        key: str | bytes | None,
+        properties: dict[str, str] | None,
+        event_time: datetime | int | None,
+        sequence: int | None,
+    ) -> list[tuple[asyncio.Future[Any], int]]:
+        runs: list[tuple[asyncio.Future[Any], int]] = []
+        start = 0
+        async with self._order:
+            while start < len(data):
+                run = cut_run(data, start, self._topic_name)
+                at = None if sequence is None else sequence + start
+                runs.append((await self._publish(run, key, properties, event_time, None, at), len(run)))
+                start += len(run)
+        return runs
+
+    async def _publish(
+        self,
+        run: list[bytes],
+        key: str | bytes | None,
+        properties: dict[str, str] | None,
+        event_time: datetime | int | None,
+        ordering_key: bytes | None,
+        sequence: int | None,
+    ) -> asyncio.Future[Any]:
+        self._require_open()
+        await self._broker.admit(sum(map(len, run)))
+        self._require_open()  # it may have been closed while this waited
+        if sequence is None:
+            sequence = self._sequence
+        if not 0 <= sequence <= SEQUENCE_MAX + 1 - len(run):
+            raise Misuse(
+                f"sequence {sequence} for {len(run)} messages of {self.name} to {self._topic_name}; "
+                f"sequences are 0 to {SEQUENCE_MAX}. A producer of another name begins at 0"
+            )
+        future = self._broker.engine.publish(
+            self._topic,
+            self._session,
+            self._epoch,
+            self.name,
+            sequence,
+            run,
+            self._broker.clock.now_ns() // 1_000_000,
+            key=key,
+            ordering_key=ordering_key,
+            properties=properties,
+            event_time_ms=milliseconds(event_time),
+            batch=self._batch,
+        )
+        self._sequence = max(self._sequence, sequence + len(run))
+        if self._batch > 1:
+            future.add_done_callback(lambda done: self._count(done, len(run)))
+        return future
+
+    def _require_open(self) -> None:
+        if self._session == 0:
+            raise Closed(f"the producer {self.name or '(unnamed)'} on {self._topic_name} is not open")
+
+    def _count(self, future: asyncio.Future[Any], messages: int) -> None:
+        """The core counts entries: these hold more than one message."""
+        topic = self._broker.topics.get(self._topic)
+        if topic is None or future.cancelled() or future.exception() is not None:
+            return
+        if not future.result().duplicates:
+            topic.traffic.batched += messages - future.result().count
+
+
+def cut_run(data: Sequence[bytes], start: int, topic: str) -> list[bytes]:
+    """The messages from `start` on that make one event: by count first, so that small ones cost little.
+
+    Raises:
+        Misuse: one of them is too large.
+    """
+    run = list(data[start : start + RUN_BYTES // 1024])
+    largest = max(map(len, run))
+    if largest > MESSAGE_BYTES:
+        raise Misuse(
+            f"a message of {largest} bytes to {topic}; the largest is {MESSAGE_BYTES}: send large data in "
+            "pieces, or its place"
+        )
+    while len(run) > 1 and sum(map(len, run)) > RUN_BYTES:
+        del run[len(run) // 2 :]
+    return run
+
+
+def milliseconds(time: datetime | int | None) -> int:
+    """Milliseconds since the epoch; an int is taken for nanoseconds, None for no time."""
+    if time is None:
+        return 0
+    return time // 1_000_000 if isinstance(time, int) else round(time.timestamp() * 1000)

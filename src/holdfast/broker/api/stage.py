@@ -1,0 +1,113 @@
+"""Stages: entries that are durable, and that nobody sees until a sink commits them, all at once, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast._core import encode_messages
+from holdfast.broker.api.producer import cut_run
+from holdfast.broker.events import StageAppend, Staged, StageDrop, stage_digest
+from holdfast.errors import Closed, Corrupt
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+
+
+@dataclass(frozen=True)
+class StageReceipt:
+    """What a stage holds: a commit is given these, and refuses a stage that holds anything else."""
+
+    stage: bytes
+    parts: tuple[tuple[int, int, int], ...]
+    """Per topic: its id, how many entries, their digest."""
+
+    def encode(self) -> list[tuple[bytes, int, int, int]]:
+        """As the commit carries it."""
+        return [(self.stage, topic, count, digest) for topic, count, digest in self.parts]
+
+
+class Stage:
+    """Made by `Broker.stage`. Append, take the receipt, and let somebody commit it.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker:
+        ...         stage = await broker.stage()
+        ...         await stage.append("orders", [b"rope", b"tar"])
+        ...         receipt = await stage.close()
+        ...         print(await broker.sink_commit("nightly", 1, [receipt]))
+        ...         print(await broker.sink_commit("nightly", 1, [receipt]))
+        ...         print([m.data for m in await broker.admin.examine("orders", count=9)])
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        True
+        False
+        [b'rope', b'tar']
+    """
+
+    def __init__(self, broker: Broker, id: bytes) -> None:  # noqa: A002
+        self._broker = broker
+        self.id = id
+        self._parts: dict[int, Staged] = {}
+        self._closed = False
+        self._order = asyncio.Lock()
+        """Each append says how many entries there are: overlapping calls would say the same."""
+
+    async def append(
+        self,
+        topic: str,
+        data: Sequence[bytes],
+        *,
+        key: str | bytes | None = None,
+        properties: dict[str, str] | None = None,
+        batch: int = 1,
+    ) -> None:
+        """Add messages for a topic. Durable when it returns, and invisible.
+
+        Raises:
+            NoSpace: the disk is full; the stage is as it was.
+            Corrupt: an earlier append was cancelled, and has happened all the same.
+        """
+        broker = self._broker
+        async with self._order:
+            self._require_open()
+            where = (await broker.ensure_topic(topic)).state.id
+            start = 0
+            while start < len(data):
+                run = cut_run(data, start, topic)
+                start += len(run)
+                await broker.admit(sum(map(len, run)))
+                before = self._parts.get(where, Staged(0, 0))
+                at = before.count
+                now_ms = broker.clock.now_ns() // 1_000_000
+                entries = encode_messages(
+                    run, "stage", at, now_ms, key=key, properties=properties, batch=batch
+                )
+                staged = await broker.engine.submit(StageAppend(self.id, where, at, entries))
+                if staged != Staged(at + len(entries), stage_digest(entries, before.digest)):
+                    raise Corrupt(
+                        f"stage {self.id.hex()} holds entries for {topic} of an append that was cancelled; "
+                        "drop the stage, and stage the batch again"
+                    )
+                self._parts[where] = staged
+
+    async def close(self) -> StageReceipt:
+        """Nothing more is added. The receipt for `Broker.sink_commit`."""
+        async with self._order:  # what is being appended belongs to the receipt
+            self._require_open()
+            self._closed = True
+        parts = ((topic, staged.count, staged.digest) for topic, staged in sorted(self._parts.items()))
+        return StageReceipt(self.id, tuple(parts))
+
+    async def drop(self) -> None:
+        """Give it up; does nothing once it is committed."""
+        self._closed = True
+        await self._broker.engine.submit(StageDrop(self.id))
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed(f"stage {self.id.hex()} was closed; open another one")

@@ -1,0 +1,1 @@
+"""Dispatch: which consumer gets which entries, acknowledgements, redelivery and resets."""

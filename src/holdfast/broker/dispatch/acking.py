@@ -1,0 +1,359 @@
+"""Acknowledgements on their way: a turn's become one event, and what is under way is not delivered again.
+
+An acknowledgement is judged three times: here, against the reset number that its message was delivered under
+and, after a reset, against what was delivered since; and when its event is applied, against the reset number
+once more, so that one that a reset has overtaken in the order changes nothing (**I58**).
+
+A message knows the number that it was delivered under, so that is exact. A network client knows only the
+number of its session, and acknowledges what earlier sessions have received: those are also asked whether the
+entry was delivered since the reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast._core import Batch, Dispatch, TopicMessage, group_acks
+from holdfast.broker.dispatch.types import Cursor, Submit
+from holdfast.broker.events import Ack
+from holdfast.errors import HoldfastError, Misuse, Outdated
+from holdfast.ledger.acks import pack_bits
+from holdfast.ledger.revision import RevisionController
+
+Ranges = Sequence[tuple[int, int]]
+Receipt = asyncio.Future[None]
+
+
+class _Turn:
+    """What is to leave as one event."""
+
+    __slots__ = ("bits", "cumulative", "high", "ranges", "receipts", "reset_number")
+
+    def __init__(self, reset_number: int) -> None:
+        self.reset_number = reset_number
+        self.ranges: list[tuple[int, int]] = []
+        self.cumulative = 0
+        self.bits: dict[int, int] = {}
+        self.receipts: list[Receipt] = []
+        self.high = 0
+        """The end of all that it covers."""
+
+
+class Acking:
+    """The acknowledgements of one subscription between its consumers and its events."""
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        table: Dispatch,
+        revision: RevisionController,
+        submit: Submit,
+        progress: Callable[[], None],
+    ) -> None:
+        self._cursor = cursor
+        self._table = table
+        self._revision = revision
+        self._submit = submit
+        self._progress = progress
+        self._turn: _Turn | None = None
+        self._flying: list[_Turn] = []
+        self._open: dict[int, int] = {}
+        """Of batches whose acknowledgements are under way: the messages that stay open."""
+        self.outdated = 0
+
+    # -- what consumers say ----------------------------------------------------------------------------
+
+    def messages(self, messages: Batch | Sequence[TopicMessage], receipt: bool) -> Receipt | None:
+        """Acknowledge messages as they were delivered, whole entries and parts of batches."""
+        ranges, parts, outdated = group_acks(messages, self._revision.reset_number)
+        turn = self._collect()
+        self._take(turn, ranges)
+        for ordinal, size, acked in parts:
+            self._leave_open(turn, ordinal, _left(size, acked))
+        return self._answer(turn, receipt, outdated)
+
+    def ranges(self, ranges: Ranges, reset_number: int, receipt: bool) -> Receipt | None:
+        """Acknowledge whole entries by their ordinals; ranges are half-open, in order and apart."""
+        if reset_number != self._revision.reset_number:
+            return self._answer(None, receipt, sum(end - first for first, end in ranges))
+        turn = self._collect()
+        return self._answer(turn, receipt, self._ranges(turn, ranges))
+
+    def part(self, ordinal: int, size: int, acked: int, reset_number: int, receipt: bool) -> Receipt | None:
+        """Acknowledge some messages of a batch of `size`: those in the mask `acked`."""
+        require_part(self._cursor.name, ordinal, size, acked)
+        if reset_number != self._revision.reset_number:
+            return self._answer(None, receipt, acked.bit_count())
+        turn = self._collect()
+        if self._table.undelivered(ordinal):
+            return self._answer(turn, receipt, acked.bit_count())
+        self._leave_open(turn, ordinal, _left(size, acked))
+        return self._answer(turn, receipt, 0)
+
+    def cumulative(
+        self,
+        ordinal: int,
+        reset_number: int,
+        receipt: bool,
+        index: int = -1,
+        size: int = 1,
+        exact: bool = False,
+    ) -> Receipt | None:
+        """Acknowledge an entry and all before it; with `index`, of a batch only up to that message.
+
+        `exact`: the number is the one that the message was delivered under, and not that of a session.
+        """
+        require_index(self._cursor.name, ordinal, size, index)
+        void = not exact and self._table.undelivered(ordinal)
+        if void or reset_number != self._revision.reset_number:
+            return self._answer(None, receipt, 1)
+        turn = self._collect()
+        whole = index < 0 or index + 1 >= size
+        to = ordinal + 1 if whole else ordinal
+        if to > turn.cumulative:
+            turn.cumulative = to
+            turn.high = max(turn.high, to)
+            self._table.release(min(self._cursor.acks.acked_to, to), to)
+        if not whole:
+            self._leave_open(turn, ordinal, _left(size, (2 << index) - 1))
+        return self._answer(turn, receipt, 0)
+
+    def all_but(self, ordinal: int, still_open: int, reset_number: int, receipt: bool) -> Receipt | None:
+        """Acknowledge the messages of a batch that are not in the mask, however many it has."""
+        if reset_number != self._revision.reset_number:
+            return self._answer(None, receipt, 1)
+        turn = self._collect()
+        if self._table.undelivered(ordinal):
+            return self._answer(turn, receipt, 1)
+        self._leave_open(turn, ordinal, still_open)
+        return self._answer(turn, receipt, 0)
+
+    def all_but_many(
+        self, parts: Sequence[tuple[int, int]], reset_number: int, receipt: bool
+    ) -> Receipt | None:
+        """The same for many batches: each by its ordinal, with its mask."""
+        if reset_number != self._revision.reset_number:
+            return self._answer(None, receipt, len(parts))
+        turn, filtered = self._collect(), 0
+        for ordinal, still_open in parts:
+            if self._table.undelivered(ordinal):
+                filtered += 1
+            else:
+                self._leave_open(turn, ordinal, still_open)
+        return self._answer(turn, receipt, filtered)
+
+    def narrow(self, ordinal: int, still_open: int) -> asyncio.Future[Any]:
+        """Of a batch that was not delivered yet, only these messages are to come. Done when it is durable."""
+        bits = [(ordinal, pack_bits(still_open))]
+        return self._submit(Ack(self._cursor.id, self._revision.reset_number, bits=bits, receipt=True))
+
+    def leave_out(self, ordinal: int) -> None:
+        """An entry that cannot be read is acknowledged in the place of its consumers."""
+        self._take(self._collect(), [(ordinal, ordinal + 1)])
+
+    # -- inside a turn ---------------------------------------------------------------------------------
+
+    def _collect(self) -> _Turn:
+        """The turn that is being filled; it leaves when the loop comes round."""
+        if self._turn is not None and self._turn.reset_number != self._revision.reset_number:
+            self.flush()
+        if self._turn is None:
+            self._turn = _Turn(self._revision.reset_number)
+            asyncio.get_running_loop().call_soon(self._leave, self._turn)
+        return self._turn
+
+    def _ranges(self, turn: _Turn, ranges: Ranges) -> int:
+        """Answers how many were filtered out."""
+        filtered = 0
+        if self._table.undelivered_entries:
+            ranges, filtered = self._table.delivered_of(ranges)
+        self._take(turn, ranges)
+        return filtered
+
+    def _take(self, turn: _Turn, ranges: Ranges) -> None:
+        if not ranges:
+            return
+        turn.ranges += ranges
+        turn.high = max(turn.high, ranges[-1][1])
+        self._table.release_many(ranges)
+        if self._open:
+            self._close(ranges)
+
+    def _close(self, ranges: Ranges) -> None:
+        """No part of these is open any more."""
+        for first, end in ranges:
+            few = end - first <= len(self._open)
+            for ordinal in range(first, end) if few else [*self._open]:
+                if first <= ordinal < end:
+                    self._open.pop(ordinal, None)
+
+    def _leave_open(self, turn: _Turn, ordinal: int, still_open: int) -> None:
+        left = self._open.get(ordinal)
+        if left is None:
+            left = self._cursor.acks.bits_of(ordinal)
+        left = still_open if left is None else left & still_open
+        if left == 0:
+            turn.bits.pop(ordinal, None)
+            self._take(turn, [(ordinal, ordinal + 1)])
+            return
+        self._open[ordinal] = turn.bits[ordinal] = left
+        turn.high = max(turn.high, ordinal + 1)
+        self._table.shrink(ordinal, left.bit_count())
+
+    def _answer(self, turn: _Turn | None, receipt: bool, ineffective: int) -> Receipt | None:
+        self._progress()
+        self.outdated += ineffective
+        if not receipt:
+            return None
+        future: Receipt = asyncio.get_running_loop().create_future()
+        if ineffective:
+            number = self._revision.reset_number
+            error = Outdated(
+                f"{ineffective} of these acknowledgements have no effect: their messages were delivered "
+                f"before reset {number} of subscription {self._cursor.name}, which decides what comes again"
+            )
+            if turn is None or not (turn.ranges or turn.cumulative or turn.bits):
+                _fail(future, error)
+                return future
+            inner: Receipt = asyncio.get_running_loop().create_future()
+            inner.add_done_callback(lambda done: _fail(future, done.exception() or error))
+            turn.receipts.append(inner)
+        else:
+            assert turn is not None
+            turn.receipts.append(future)
+        return future
+
+    # -- leaving ---------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Submit what was collected: before anything that must come after it in the order."""
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return
+        if not (turn.ranges or turn.cumulative or turn.bits):
+            self._told(turn, None)
+            return
+        event = Ack(
+            self._cursor.id,
+            turn.reset_number,
+            _merged(turn.ranges),
+            turn.cumulative,
+            [(ordinal, pack_bits(left)) for ordinal, left in sorted(turn.bits.items())],
+            receipt=bool(turn.receipts),
+        )
+        try:
+            future = self._submit(event)
+        except HoldfastError as error:
+            self._told(turn, error)
+            return
+        self._flying.append(turn)
+        future.add_done_callback(lambda done: self._landed(turn, done))
+
+    def _leave(self, turn: _Turn) -> None:
+        if self._turn is turn:
+            self.flush()
+
+    def _landed(self, turn: _Turn, done: asyncio.Future[Any]) -> None:
+        self._flying.remove(turn)
+        for ordinal, left in turn.bits.items():
+            if self._open.get(ordinal) == left:
+                del self._open[ordinal]  # the state knows it now
+        if done.cancelled():
+            self._told(turn, Outdated("the acknowledgement was abandoned with its broker"))
+        else:
+            self._told(turn, done.exception())
+
+    def _told(self, turn: _Turn, error: BaseException | None) -> None:
+        if isinstance(error, Outdated):
+            self.outdated += sum(end - first for first, end in turn.ranges) + len(turn.bits)
+        for receipt in turn.receipts:
+            if error is not None:
+                _fail(receipt, error)
+            elif not receipt.done():
+                receipt.set_result(None)
+
+    # -- what the dispatcher asks ----------------------------------------------------------------------
+
+    def covered(self, first: int, end: int) -> list[tuple[int, int]]:
+        """What of a run is acknowledged, or about to be: in order of their beginnings."""
+        found = self._cursor.acks.acked_in(first, end)
+        coming = [turn for turn in self._flying if turn.high > first]
+        if self._turn is not None and self._turn.high > first:
+            coming.append(self._turn)
+        if not coming:
+            return found
+        number = self._revision.reset_number
+        for turn in coming:
+            if turn.reset_number != number:
+                continue  # it will be refused
+            if turn.cumulative > first:
+                found.append((first, turn.cumulative))
+            found += [each for each in turn.ranges if each[0] < end and each[1] > first]
+        return sorted(found)
+
+    def open_in(self, first: int, end: int) -> dict[int, int]:
+        """Of batches in a run that are acknowledged in part: the messages that are still open."""
+        bits = self._cursor.acks.bits_in(first, end)
+        for ordinal, left in self._open.items():
+            if first <= ordinal < end:
+                bits[ordinal] = left
+        return bits
+
+    @property
+    def parts(self) -> int:
+        """Batches whose parts are on their way."""
+        return len(self._open)
+
+    def forget(self) -> None:
+        """A reset: what was open is no longer so."""
+        self._open.clear()
+
+
+BATCH_MOST = 1 << 20
+"""Messages in a batch: a mask for more is a mistake, or worse."""
+
+
+def require_index(subscription: str, ordinal: int, size: int, index: int) -> None:
+    """Raises Misuse where a batch has no such message; −1: the whole entry."""
+    if not -1 <= index < max(1, size) or size > BATCH_MOST:
+        raise Misuse(
+            f"entry {ordinal} is a batch of {size} messages, and has none of index {index}; nothing was "
+            f"acknowledged on subscription {subscription}"
+        )
+
+
+def require_part(subscription: str, ordinal: int, size: int, acked: int) -> None:
+    """Raises Misuse where a mask names messages that a batch does not have."""
+    if not 1 <= size <= BATCH_MOST or not 0 <= acked < 1 << size:
+        raise Misuse(
+            f"entry {ordinal} is a batch of {size} messages, and the mask names {acked.bit_length()}; "
+            f"nothing was acknowledged on subscription {subscription}"
+        )
+
+
+def _left(size: int, acked: int) -> int:
+    """The mask of a batch's messages that stay open."""
+    return ((1 << size) - 1) & ~acked
+
+
+def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In order, and none touches the next."""
+    if len(ranges) < 2:
+        return ranges
+    ranges.sort()
+    out = [ranges[0]]
+    for first, end in ranges[1:]:
+        if first <= out[-1][1]:
+            if end > out[-1][1]:
+                out[-1] = (out[-1][0], end)
+        else:
+            out.append((first, end))
+    return out
+
+
+def _fail(future: Receipt, error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # who does not wait for it is not warned of it

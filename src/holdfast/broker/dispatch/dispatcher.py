@@ -1,0 +1,592 @@
+"""The dispatcher of a subscription: who gets which entries, and when.
+
+Promises upward: a consumer is given messages only within its permits; a message that it was given is its own
+until it acknowledges it, gives it back, or goes; after a reset was reported, nothing of before arrives, and
+no acknowledgement of before has an effect. Needs from below: a topic that reads, a cursor that events change,
+and a `submit` that answers when an event is stable. What counts entries is in the core (`_core.Dispatch`):
+here nothing is done per entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+from holdfast._core import Batch, Dispatch, Entries, TopicMessage
+from holdfast.broker.dispatch.acking import Acking, Ranges, Receipt
+from holdfast.broker.dispatch.attached import Attached
+from holdfast.broker.dispatch.read_loops import Reading, Runs, Throttle
+from holdfast.broker.dispatch.redelivery import Redelivery
+from holdfast.broker.dispatch.reset import Resetting
+from holdfast.broker.dispatch.stuck import Look, diagnose
+from holdfast.broker.dispatch.types import (
+    ConsumerStats,
+    Cursor,
+    Diagnosis,
+    DispatcherStats,
+    DispatchOptions,
+    Reason,
+    Sink,
+    Submit,
+    SubscriptionType,
+    TopicReader,
+    require_options,
+)
+from holdfast.broker.telemetry.traffic import Handed
+from holdfast.errors import Busy, Closed, Corrupt, Misuse
+from holdfast.ledger.revision import Revision, RevisionController
+from holdfast.system import Clock, Randomness
+
+__all__ = [
+    "ConsumerStats",
+    "Cursor",
+    "Diagnosis",
+    "DispatchOptions",
+    "Dispatcher",
+    "DispatcherStats",
+    "Reason",
+    "Sink",
+    "SubscriptionType",
+    "TopicReader",
+]
+
+
+class Dispatcher:
+    """Serves one subscription: reads what its consumers may be given, and keeps account of it.
+
+    Example:
+        >>> import asyncio
+        >>> from holdfast._core import encode_messages, parse_run, seal_block
+        >>> from holdfast.broker.dispatch.volatile import VolatileSubscription
+        >>> from holdfast.system import SystemClock, SystemRandomness
+        >>> class Three:
+        ...     name, first, visible = "orders", 0, 3
+        ...     async def read(self, ordinal, count_max, size_max):
+        ...         entries = encode_messages([b"rope", b"hemp", b"line"], "producer", 0, 0)
+        ...         blocks = [seal_block(2, number, 0, entry) for number, entry in enumerate(entries)]
+        ...         padded = [block + bytes(-len(block) % 8) for block in blocks]
+        ...         return parse_run(1, 0, ordinal, b"", b"".join(padded[ordinal:ordinal + count_max]))
+        >>> class Printer:
+        ...     def deliver(self, batch): print([message.data for message in batch])
+        ...     def cleared(self, reset_number): print("cleared", reset_number)
+        ...     def active(self, active): pass
+        ...     def failed(self, error): pass
+        ...     def closed(self, reason): pass
+        >>> async def main() -> None:
+        ...     topic = Three()
+        ...     cursor = VolatileSubscription(topic, -1, "reader", start=0)
+        ...     dispatcher = Dispatcher(topic, cursor, cursor.submit, SystemClock(), SystemRandomness())
+        ...     consumer = dispatcher.add_consumer(Printer(), "one", type="exclusive")
+        ...     dispatcher.flow(consumer, 2)
+        ...     await asyncio.sleep(0.01)
+        ...     await dispatcher.reset(1)
+        ...     dispatcher.flow(consumer, 10)
+        ...     await asyncio.sleep(0.01)
+        ...     dispatcher.close(Exception("done"))
+        >>> asyncio.run(main())
+        [b'rope', b'hemp']
+        cleared 1
+        [b'hemp', b'line']
+    """
+
+    def __init__(
+        self,
+        topic: TopicReader,
+        subscription: Cursor,
+        submit: Submit,
+        clock: Clock,
+        random: Randomness,
+        options: DispatchOptions | None = None,
+        throttle: Throttle | None = None,
+    ) -> None:
+        self.options = options or DispatchOptions()
+        self._topic = topic
+        self._cursor = subscription
+        self._clock = clock
+        self._type: SubscriptionType | None = None
+        self._consumers: dict[int, Attached] = {}
+        self._closed: Exception | None = None
+        self._table = Dispatch(self.options.turn_entries)
+        self._table.unacked_max = self.options.unacked_max
+        self._progress_ns = clock.monotonic_ns()
+        self._handed_messages = 0
+        self._handed_bytes = 0
+        self._resetting = Resetting(
+            subscription, self._table, submit, clock, random, self.options, self._clear_all, self._moved
+        )
+        self.revision: RevisionController = self._resetting.revision
+        """Number, flag, and the one question that every read asks: `is_outdated`."""
+        self._acking = Acking(subscription, self._table, self.revision, submit, self._acknowledged)
+        parts = (topic, subscription, self._table, self.revision, self._acking, self._hand)
+        self._reading = Reading(*parts, clock, self.options, self._damaged, throttle)
+        self._resetting.serve(self._acking, self._reading)
+        self._redelivery = Redelivery(self._table, clock, self._came_back)
+
+    # -- consumers -------------------------------------------------------------------------------------
+
+    @property
+    def subscription(self) -> tuple[int, str]:
+        """Id and name of what it serves."""
+        return self._cursor.id, self._cursor.name
+
+    @property
+    def consumers(self) -> int:
+        """How many are attached."""
+        return len(self._consumers)
+
+    @property
+    def rewinds(self) -> int:
+        """How often the read position was changed without an event: volatile, beside the reset number."""
+        return self._resetting.rewinds
+
+    @property
+    def type(self) -> SubscriptionType | None:
+        return self._type
+
+    def add_consumer(
+        self,
+        sink: Sink,
+        name: str,
+        priority: int = 0,
+        type: SubscriptionType = "shared",  # noqa: A002  # the word that users know
+        ack_timeout_s: float | None = None,
+    ) -> int:
+        """Attach a consumer; it gets nothing before it gives permits. Lower numbers are better priorities.
+
+        If it fails, the consumer is not attached, whatever the reason.
+
+        Raises:
+            Misuse: the subscription has consumers of another type, or an option is out of its range.
+            Busy: it is exclusive and has a consumer.
+            Closed: it is not served any more.
+        """
+        self._require_open()
+        require_options(priority, ack_timeout_s)
+        if self._consumers and type != self._type:
+            raise Misuse(
+                f"subscription {self._cursor.name} has {self._type} consumers; a {type} one cannot join them"
+            )
+        if self._consumers and type == "exclusive":
+            raise Busy(f"subscription {self._cursor.name} is exclusive and has a consumer; close it first")
+        self._type = type
+        self._table.single = type != "shared"
+        before = self._table.active
+        id_ = self._table.add(priority)
+        try:
+            self._enrol(Attached(id_, sink, name, priority, ack_timeout_s), before)
+        except BaseException:
+            if self._consumers.get(id_) is None:
+                self._table.remove(id_)
+            self.remove_consumer(id_)
+            raise
+        return id_
+
+    def _enrol(self, consumer: Attached, before: int) -> None:
+        self._consumers[consumer.id] = consumer
+        self._redelivery.watch(consumer)
+        if self._type == "shared":
+            consumer.is_active = True
+        else:
+            self._choose_active(before, consumer)
+        self._progress()
+
+    def remove_consumer(self, consumer: int) -> None:
+        """It goes. What it held comes again, to others, and counts as delivered once more."""
+        gone = self._consumers.pop(consumer, None)
+        if gone is None:
+            return
+        self._redelivery.unwatch(consumer)
+        self._table.remove(consumer)
+        if not self._consumers:
+            self._rewind()  # as a new dispatcher would begin
+        elif self._table.single and gone.is_active:
+            self._choose_active(consumer, None)
+        self._progress()
+        self._reading.pump()
+
+    def flow(self, consumer: int, permits: int) -> None:
+        """The consumer can take that many more messages."""
+        if consumer in self._consumers and permits > 0:
+            self._table.flow(consumer, permits)
+            self._reading.pump()
+
+    def hold(self, consumer: int) -> None:
+        """Give it nothing for now: its permits are void until `flow` gives new ones."""
+        if consumer in self._consumers:
+            self._table.drop_permits(consumer)
+
+    def wake(self) -> None:
+        """More of the topic may be seen."""
+        self._reading.pump()
+
+    def close(self, reason: Exception) -> None:
+        """Serve no more. Consumers and whoever waits are told why."""
+        if self._closed is not None:
+            return
+        self._acking.flush()
+        self._closed = reason
+        self._reading.stop()
+        self._redelivery.stop()
+        self._resetting.stop(reason)
+        consumers, self._consumers = self._consumers, {}
+        for each in consumers.values():
+            self._table.remove(each.id)
+            each.sink.closed(reason)
+
+    def _choose_active(self, before: int, joined: Attached | None) -> None:
+        """Exclusive, failover: best priority, then who joined first. What the old one held comes again."""
+        active = self._table.active
+        old = self._consumers.get(before)
+        if active != before:
+            if before:
+                self._rewind()
+            if old is not None:
+                old.is_active = False
+                old.sink.active(False)
+                self._clear(old)
+            chosen = self._consumers[active]
+            chosen.is_active = True
+            chosen.sink.active(True)
+        elif joined is not None:
+            joined.sink.active(False)
+
+    # -- acknowledgements ------------------------------------------------------------------------------
+
+    def ack(self, messages: Batch | Sequence[TopicMessage], receipt: bool = False) -> Receipt | None:
+        """Acknowledge messages. All of a turn leave as one event.
+
+        With `receipt` the answer is a future that is done when they are durable; it raises `Outdated` when
+        some were delivered before a reset: those have no effect.
+        """
+        return self._acking.messages(messages, receipt)
+
+    def ack_ranges(self, ranges: Ranges, reset_number: int, receipt: bool = False) -> Receipt | None:
+        """Acknowledge whole entries by their ordinals: ranges `(first, end)`, in order and apart."""
+        return self._acking.ranges(ranges, reset_number, receipt)
+
+    def ack_part(
+        self, ordinal: int, size: int, acked: int, reset_number: int, receipt: bool = False
+    ) -> Receipt | None:
+        """Acknowledge those messages of a batch of `size` that are in the mask `acked`."""
+        return self._acking.part(ordinal, size, acked, reset_number, receipt)
+
+    def ack_all_but(
+        self, ordinal: int, still_open: int, reset_number: int, receipt: bool = False
+    ) -> Receipt | None:
+        """Acknowledge all messages of a batch but those in the mask: for who does not know its size."""
+        return self._acking.all_but(ordinal, still_open, reset_number, receipt)
+
+    def ack_all_but_many(
+        self, parts: Sequence[tuple[int, int]], reset_number: int, receipt: bool = False
+    ) -> Receipt | None:
+        """As `ack_all_but`, for many batches: each with its mask."""
+        return self._acking.all_but_many(parts, reset_number, receipt)
+
+    async def narrow(self, ordinal: int, still_open: int) -> None:
+        """After a reset into a batch: of this entry only the messages in the mask are to come."""
+        await self._acking.narrow(ordinal, still_open)
+
+    def ack_cumulative(self, message: TopicMessage, receipt: bool = False) -> Receipt | None:
+        """Acknowledge a message and all before it.
+
+        Raises:
+            Misuse: the subscription is shared: its messages have no order.
+        """
+        self._require_order()
+        return self._acking.cumulative(
+            message.ordinal,
+            message.reset_number,
+            receipt,
+            message.batch_index,
+            message.batch_size,
+            exact=True,
+        )
+
+    def ack_up_to(
+        self, ordinal: int, reset_number: int, receipt: bool = False, index: int = -1, size: int = 1
+    ) -> Receipt | None:
+        """As `ack_cumulative`, by ordinal; with `index`, up to that message of a batch of `size`.
+
+        The number is that of a session: what was not delivered since the last reset is not acknowledged.
+        """
+        self._require_order()
+        return self._acking.cumulative(ordinal, reset_number, receipt, index, size)
+
+    def _require_order(self) -> None:
+        if self._type == "shared":
+            raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
+
+    # -- what comes again ------------------------------------------------------------------------------
+
+    def nack(self, consumer: int, ordinals: Sequence[int], delay_s: float | None = None) -> None:
+        """Not handled: these come again after the delay; None: after one that grows with every time.
+
+        Where order counts (exclusive, failover), everything unacknowledged comes again from the first one on.
+        """
+        first_s, factor, most_s = self.options.back_off(delay_s)
+        if consumer not in self._consumers:
+            return
+        now_ns = self._clock.monotonic_ns()
+        moved = self._table.nack(consumer, ordinals, int(first_s * 1e9), factor, int(most_s * 1e9), now_ns)
+        if moved and first_s <= 0:  # else nothing of it is due yet, whatever else is to be read again
+            self._came_back()
+        self._redelivery.arm()
+
+    def redeliver(self, consumer: int, ordinals: Sequence[int] | None = None) -> None:
+        """What this consumer holds comes again, at once: all of it, or these ordinals."""
+        held = self._consumers.get(consumer)
+        if held is None:
+            return
+        if self._table.single:
+            if held.is_active:
+                self.rewind()
+            return
+        if ordinals is None:
+            self._table.redeliver_all(consumer)
+            self._clear(held)
+        else:
+            self._table.redeliver(consumer, ordinals)
+        self._reading.pump()
+
+    def rewind(self) -> None:
+        """Read everything that is not acknowledged again. Consumers drop what they have not taken."""
+        self._rewind()
+        for each in [*self._consumers.values()]:
+            if each.is_active:
+                self._clear(each)
+        self._reading.pump()
+
+    def _rewind(self) -> None:
+        def edit() -> None:
+            self._table.rewind()
+            self._reading.position = max(self._cursor.acks.acked_to, self._topic.first)
+
+        self._resetting.rewind(edit)
+
+    def _came_back(self) -> None:
+        """Something is to be read again that was not asked for just now."""
+        if self._table.single:
+            self.rewind()
+        else:
+            self._reading.pump()
+
+    # -- changes of position ---------------------------------------------------------------------------
+
+    @property
+    def read_position(self) -> int:
+        """The ordinal that the next sequential read begins with."""
+        return self._reading.position
+
+    @property
+    def acked_to(self) -> int:
+        """Every ordinal below is acknowledged."""
+        return self._cursor.acks.acked_to
+
+    async def reset(self, target: int, timeout_s: float = 30.0) -> Revision:
+        """Go on from another ordinal, forward or back: durable when it returns.
+
+        Raises:
+            CursorModifying: others were resetting for so long, or came first; this call changed nothing.
+            Timeout: it is under way, and may still happen or not; the reset number tells which.
+            Closed: it is not served any more.
+        """
+        return await self._resetting.reset(target, timeout_s)
+
+    async def advance(
+        self, *, to: int | None = None, skip: int | None = None, timeout_s: float | None = None
+    ) -> int:
+        """Acknowledge everything below an ordinal, or so many entries of the backlog. Where it stands then.
+
+        Raises:
+            CursorModifying: a reset came first; this call changed nothing.
+            Timeout: it is under way, and may still happen or not.
+        """
+        if (to is None) == (skip is None):
+            raise Misuse("advance either to an ordinal, or by a number of entries to skip")
+        return await self._resetting.advance(to, skip, timeout_s)
+
+    def moved(self, reset_number: int, acked_to: int) -> None:
+        """An event has moved the cursor, whoever submitted it. Idempotent."""
+        self._resetting.moved(reset_number, acked_to)
+
+    def owned(self) -> None:
+        """A view or a new owner has raised the owner epoch: what was being read before is dropped."""
+        self._resetting.owned()
+
+    def _moved(self) -> None:
+        self._progress()
+        self._reading.pump()
+
+    def _clear_all(self) -> None:
+        for each in [*self._consumers.values()]:
+            self._clear(each)
+
+    def _clear(self, consumer: Attached) -> None:
+        """What it has and did not take is of the past: it begins with no permits."""
+        if consumer.id in self._consumers:
+            self._table.drop_permits(consumer.id)
+            consumer.sink.cleared(self.revision.reset_number)
+
+    # -- handing over ----------------------------------------------------------------------------------
+
+    def _hand(self, entries: Entries, runs: Runs | None) -> None:
+        """Register a run as pending and give it to those whose turn it is: one step, one revision."""
+        first, end = entries.first_ordinal, entries.first_ordinal + len(entries)
+        handed = self._table.hand(
+            entries,
+            self._acking.covered(first, end),
+            self._acking.open_in(first, end),
+            runs,
+            self._clock.monotonic_ns(),
+            self.revision.reset_number,
+            self._topic.name,
+        )
+        if handed:
+            self._progress()
+        for id_, batch in handed:
+            consumer = self._consumers.get(id_)
+            if consumer is not None:  # else another sink has just removed it
+                self._redelivery.given(consumer)
+                messages, size = batch.permits, batch.size
+                self._handed_messages += messages
+                self._handed_bytes += size
+                consumer.handed_messages += messages
+                consumer.handed_bytes += size
+                self._deliver(consumer, batch)
+
+    def _deliver(self, consumer: Attached, batch: Batch) -> None:
+        """A sink that fails has not taken what it was given: it is as good as gone."""
+        try:
+            consumer.sink.deliver(batch)
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"consumer {consumer.name} of {self._cursor.name} failed", "exception": error}
+            )
+            self.remove_consumer(consumer.id)
+
+    def _damaged(self, error: Exception) -> None:
+        """What should come next cannot be read: those who wait for it are told."""
+        for each in [*self._consumers.values()]:
+            if each.is_active:
+                each.sink.failed(error)
+
+    def _progress(self) -> None:
+        self._progress_ns = self._clock.monotonic_ns()
+
+    def _acknowledged(self) -> None:
+        self._progress()
+        if self.options.unacked_max:
+            self._reading.pump()
+
+    def _require_open(self) -> None:
+        if self._closed is not None:
+            raise Closed(f"subscription {self._cursor.name} is not served any more: {self._closed}")
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    @property
+    def backlog(self) -> int:
+        """Visible and not acknowledged, in entries, exactly."""
+        acks, topic = self._cursor.acks, self._topic
+        return max(0, acks.count(topic.visible) - acks.count(topic.first))
+
+    @property
+    def damage(self) -> tuple[int, Corrupt] | None:
+        """The entry that should come next and is damaged on the disk, as it was found by the last attempt."""
+        return self._reading.damage
+
+    @property
+    def partial_batches(self) -> int:
+        """Batches of which some messages are acknowledged, or about to be."""
+        return self._cursor.acks.partial_count + self._acking.parts
+
+    @property
+    def handed(self) -> Handed:
+        """What consumers were given since it was made, those that have gone included."""
+        return Handed(self._handed_messages, self._handed_bytes)
+
+    def handed_to(self) -> list[tuple[int, Handed]]:
+        """What each consumer was given, by its id."""
+        consumers = self._consumers.values()
+        return [(each.id, Handed(each.handed_messages, each.handed_bytes)) for each in consumers]
+
+    def check(self) -> None:
+        """Assert what always holds: I50 to I53 in the tables, and the position within the topic."""
+        self._table.check()
+        assert self._reading.position <= max(self._topic.visible, self._cursor.acks.acked_to)
+
+    def diagnose(self) -> Diagnosis:
+        """What keeps this subscription from going on."""
+        return self._diagnose(self._consumer_stats())
+
+    def stats(self) -> DispatcherStats:
+        """A look at it."""
+        consumers = self._consumer_stats()
+        table, reading, window = self._table, self._reading, self.revision.window
+        return DispatcherStats(
+            type=self._type,
+            revision=self.revision.number,
+            revisions=self._resetting.revisions,
+            under_revision=self.revision.under_revision,
+            under_revision_s=0.0 if window is None else self._since_s(window.since_ns),
+            read_position=self.read_position,
+            acked_to=self._cursor.acks.acked_to,
+            backlog=self.backlog,
+            consumers=consumers,
+            pending_entries=table.pending_entries,
+            replay_entries=table.replay_entries,
+            delayed_entries=table.delayed_entries,
+            reading=reading.in_flight,
+            waiting=table.wanted > 0 and self.read_position >= self._topic.visible,
+            reads_sequential=reading.begun["sequential"],
+            reads_replay=reading.begun["replay"],
+            reads_refused=reading.refused,
+            reads_dropped=reading.dropped,
+            entries_released=reading.released,
+            entries_filtered=table.filtered_entries,
+            acks_outdated=self._acking.outdated,
+            last_error=reading.last_error,
+            diagnosis=self._diagnose(consumers),
+            entries_damaged=reading.damaged,
+        )
+
+    def consumer_stats(self, consumer: int) -> ConsumerStats | None:
+        """A look at one consumer, however many there are; None: it has left."""
+        return self._stats_of(self._table.consumer(consumer)) if consumer in self._consumers else None
+
+    def _consumer_stats(self) -> tuple[ConsumerStats, ...]:
+        return tuple(self._stats_of(row) for row in self._table.consumers())
+
+    def _stats_of(self, row: tuple[int, int, int, int, int, int, int]) -> ConsumerStats:
+        consumer = self._consumers[row[0]]
+        oldest = self._table.oldest_ns(consumer.id)
+        identity = (consumer.id, consumer.name, consumer.priority, consumer.is_active)
+        return ConsumerStats(
+            *identity,
+            *row[1:],
+            oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
+            delivered_bytes=consumer.handed_bytes,
+        )
+
+    def _diagnose(self, consumers: tuple[ConsumerStats, ...]) -> Diagnosis:
+        window, read, due = self.revision.window, self._reading.oldest(), self._table.next_due
+        unread = self._cursor.acks.count(self._topic.visible) - self._cursor.acks.count(self.read_position)
+        look = Look(
+            backlog=self.backlog,
+            idle_s=self._since_s(self._progress_ns),
+            consumers=consumers,
+            single=self._table.single,
+            unread=max(0, unread) + self._table.replay_entries,
+            delayed=self._table.delayed_entries,
+            delayed_s=-self._since_s(due) if due else math.inf,
+            under_revision_s=None if window is None else self._since_s(window.since_ns),
+            reading=None if read is None else (read.kind, read.start, self._since_s(read.began_ns)),
+            read_error=self._reading.last_error,
+            damaged="" if (found := self._reading.damage) is None else str(found[1]),
+            unacked_max=self.options.unacked_max,
+        )
+        return diagnose(look, self.options.stuck_after_s)
+
+    def _since_s(self, then_ns: int) -> float:
+        return (self._clock.monotonic_ns() - then_ns) / 1e9

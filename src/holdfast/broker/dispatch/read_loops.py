@@ -1,0 +1,338 @@
+"""The read loops of a cursor: sequential and replay, at most one of each in flight.
+
+```
+ begin: revision noted ──► await topic.read ──► outdated? ──► position moves ──► outdated? ──► handed over
+        (refused in a window)                     │ (a)        (sequential)        │ (b)
+                                                  └────────── dropped ◄────────────┘
+```
+
+A sequential read begins at the read position and moves it behind what it read. A replay read is of what was
+given out before and came back; it never moves the position. A direct read goes past all this, to the topic
+(**I54**). Between (a) and (b) a read is *half* in flight: a reset there must find it, too (**I55**).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from holdfast._core import Dispatch, Entries
+from holdfast.broker.dispatch.acking import Acking
+from holdfast.broker.dispatch.types import Cursor, DispatchOptions, TopicReader
+from holdfast.errors import Corrupt, CursorModifying, HoldfastError, NotFound
+from holdfast.ledger.revision import Revision, RevisionController
+from holdfast.system import Clock
+
+LOG = logging.getLogger("holdfast.broker")
+Kind = Literal["sequential", "replay"]
+Throttle = Callable[[Entries], Awaitable[None]]
+Runs = list[tuple[int, int]]
+
+GAP_MAX = 16
+"""Entries between two that are to be read again: reading so many for nothing costs less than another read."""
+LONG_RUN = 64
+"""Acknowledged entries in a row that a sequential read does not read through."""
+
+
+class Read:
+    """One read in flight."""
+
+    __slots__ = ("began_ns", "count", "kind", "moved", "revision", "runs", "start")
+
+    def __init__(
+        self, kind: Kind, revision: Revision, start: int, count: int, runs: Runs, began_ns: int
+    ) -> None:
+        self.kind = kind
+        self.revision = revision
+        self.start = start
+        self.count = count
+        self.runs = runs
+        """Replay: what of the run was asked for."""
+        self.began_ns = began_ns
+        self.moved: tuple[int, int] | None = None
+        """Sequential: the position has passed over this, and it was not handed over yet."""
+
+
+class Reading:
+    """Reads what consumers may be given, and hands it over if it is still current."""
+
+    def __init__(
+        self,
+        topic: TopicReader,
+        cursor: Cursor,
+        table: Dispatch,
+        revision: RevisionController,
+        acking: Acking,
+        hand: Callable[[Entries, Runs | None], None],
+        clock: Clock,
+        options: DispatchOptions,
+        damage: Callable[[Exception], None],
+        throttle: Throttle | None = None,
+    ) -> None:
+        self._topic = topic
+        self._cursor = cursor
+        self._table = table
+        self._revision = revision
+        self._acking = acking
+        self._hand = hand
+        self._clock = clock
+        self._options = options
+        self._damage = damage
+        self._throttle = throttle
+        self._one_by_one = False
+        """Something in the last run was damaged: which entry is found by reading single ones."""
+        self.damaged = 0
+        """Entries that were left out."""
+        self.position = max(cursor.acks.acked_to, topic.first)
+        """Where the next sequential read begins."""
+        self._current: dict[Kind, Read] = {}
+        self._tasks: dict[Kind, asyncio.Task[None]] = {}
+        """Those that are current; a revision leaves them behind."""
+        self._left_behind: dict[asyncio.Task[None], None] = {}  # in order: a simulation repeats itself
+        self._stopped = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._retry_s = 0.0
+        self.last_error = ""
+        self._damaged: tuple[int, Corrupt] | None = None
+        """An entry that could not be read, and why; what was read since is not known to be behind it."""
+        self.begun: dict[Kind, int] = {"sequential": 0, "replay": 0}
+        self.refused = 0
+        self.dropped = 0
+        self.released = 0
+        self.half_dropped = 0
+        """Of the dropped ones: those that had moved the position."""
+
+    # -- when to read ----------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Something changed: there may be something to read, and somebody to give it to."""
+        if self._stopped or self._retry is not None or self._table.wanted == 0:
+            return
+        if self._table.replay_entries:
+            if "replay" not in self._tasks:
+                self._spawn("replay")
+        elif (
+            "sequential" not in self._tasks
+            and not self._waits_for_replay()
+            and self._next_position() < self._topic.visible
+        ):
+            self._spawn("sequential")
+
+    @property
+    def damage(self) -> tuple[int, Corrupt] | None:
+        """The entry that is to be read next, and why it cannot be; also after the consumers have left."""
+        if self._damaged is None:
+            return None
+        table = self._table
+        coming = table.replay_first if table.replay_entries else self._next_position()
+        return self._damaged if self._damaged[0] == coming else None
+
+    def oldest(self) -> Read | None:
+        """The read that has been in flight longest."""
+        return min(self._current.values(), key=lambda read: read.began_ns, default=None)
+
+    @property
+    def in_flight(self) -> tuple[Kind, ...]:
+        """The kinds of reads that have not come back."""
+        return tuple(sorted(self._current))
+
+    def leave_behind(self) -> None:
+        """The revision changes: what is in flight will be dropped when it comes. What it was to hand out, and
+        the position does not cover any more, must be read again."""
+        for read in self._current.values():
+            self._put_back(read)
+        self._current.clear()
+        self._left_behind.update(dict.fromkeys(self._tasks.values()))
+        self._tasks.clear()
+        self._forget_failure()
+
+    def stop(self) -> None:
+        """No more reads; those in flight are of no use to anybody."""
+        self._stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+        self._left_behind.update(dict.fromkeys(self._tasks.values()))
+        self._tasks.clear()
+        self._current.clear()
+        for task in self._left_behind:
+            task.cancel()
+
+    def _put_back(self, read: Read | None) -> None:
+        if read is not None:
+            self._table.put_back([read.moved] if read.moved else read.runs)
+
+    def _waits_for_replay(self) -> bool:
+        """What came back goes first; where order counts, it must also have arrived."""
+        return self._table.replay_entries > 0 or (self._table.single and "replay" in self._tasks)
+
+    def _next_position(self) -> int:
+        return self._cursor.acks.next_unacked(max(self.position, self._topic.first))
+
+    def _spawn(self, kind: Kind) -> None:
+        task = asyncio.get_running_loop().create_task(
+            self._serve(kind), name=f"{kind} reads of {self._topic.name} for {self._cursor.name}"
+        )
+        self._tasks[kind] = task
+        task.add_done_callback(lambda done: self._ended(kind, done))
+
+    def _ended(self, kind: Kind, task: asyncio.Task[None]) -> None:
+        self._left_behind.pop(task, None)
+        if self._tasks.get(kind) is task:
+            self._put_back(self._current.pop(kind, None))
+            del self._tasks[kind]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # a mistake in the code: nobody else would see it
+            context: dict[str, Any] = {"message": f"{task.get_name()} failed", "exception": error}
+            task.get_loop().call_exception_handler(context)
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    async def _serve(self, kind: Kind) -> None:
+        """Read as long as there is something to read, somebody to give it to, and this loop is current."""
+        me = asyncio.current_task()
+        refused = self.refused
+        while self._tasks.get(kind) is me:
+            read = self._begin(kind)
+            if read is None:
+                break
+            try:
+                entries = await self._topic.read(read.start, read.count, self._options.read_bytes)
+            except (HoldfastError, OSError) as error:
+                if self._failed(read, error):
+                    continue
+                break
+            await self._complete(read, entries)
+            await asyncio.sleep(0)  # other subscriptions have a turn
+        if self._tasks.get(kind) is me:
+            del self._tasks[kind]
+            self._current.pop(kind, None)
+            if self.refused == refused:  # else whoever closes the window pumps
+                self.pump()  # the other kind may have waited for this one
+
+    def _begin(self, kind: Kind) -> Read | None:
+        wanted = min(self._table.wanted_entries, 1 if self._one_by_one else self._options.read_entries)
+        if self._stopped or wanted == 0:
+            return None
+        try:
+            revision = self._revision.begin_read()
+        except CursorModifying:
+            self.refused += 1
+            return None
+        read = self._replay(revision, wanted) if kind == "replay" else self._sequential(revision, wanted)
+        if read is not None:
+            self._current[kind] = read
+            self.begun[kind] += 1
+        return read
+
+    def _replay(self, revision: Revision, wanted: int) -> Read | None:
+        if self._table.replay_first < self._topic.first:
+            self._table.release(0, self._topic.first)  # trimmed: nobody can read it again
+        runs = self._table.take_replay(wanted, GAP_MAX)
+        if not runs:
+            return None
+        start, end = runs[0][0], runs[-1][1]
+        return Read("replay", revision, start, end - start, runs, self._clock.monotonic_ns())
+
+    def _sequential(self, revision: Revision, wanted: int) -> Read | None:
+        if self._waits_for_replay():
+            return None
+        start = self._next_position()
+        wanted = min(wanted, self._topic.visible - start)
+        if wanted <= 0:
+            return None
+        wanted = self._before_long_run(start, wanted)
+        return Read("sequential", revision, start, wanted, [], self._clock.monotonic_ns())
+
+    def _before_long_run(self, start: int, wanted: int) -> int:
+        """How much to read so as not to read through a long run of what is acknowledged."""
+        acks = self._cursor.acks
+        if wanted - (acks.count(start + wanted) - acks.count(start)) < LONG_RUN:
+            return wanted
+        for first, end in acks.acked_in(start, start + wanted):
+            if end - first >= LONG_RUN and first > start:
+                return first - start
+        return wanted
+
+    async def _complete(self, read: Read, entries: Entries) -> None:
+        self._retry_s = 0.0
+        self.last_error, self._damaged = "", None
+        self._one_by_one = False
+        if self._revision.is_outdated(read.revision):
+            self._drop(read, entries)
+            return
+        end = entries.first_ordinal + len(entries)
+        if read.kind == "sequential":
+            self.position = end
+            read.moved = (entries.first_ordinal, end)
+        elif end < read.runs[-1][1]:  # the ledger ended, or the bytes were enough
+            self._table.put_back(_from(read.runs, end))
+            read.runs = _up_to(read.runs, end)
+        if self._throttle is not None:
+            await self._throttle(entries)
+        if self._revision.is_outdated(read.revision):
+            self._drop(read, entries)
+            return
+        read.moved = None
+        self._hand(entries, read.runs if read.kind == "replay" else None)
+        read.runs = []
+
+    def _drop(self, read: Read, entries: Entries) -> None:
+        """Of an older revision: nobody gets it, and its bytes are let go of."""
+        self.dropped += 1
+        self.half_dropped += read.moved is not None
+        self.released += len(entries)
+
+    def _failed(self, read: Read, error: HoldfastError | OSError) -> bool:
+        """True: go on at once."""
+        if self._revision.is_outdated(read.revision):
+            self.dropped += 1
+            return False  # it does not matter any more, and what it was to read is taken care of
+        self._table.put_back(read.runs)
+        read.runs = []
+        if isinstance(error, NotFound) and read.start < self._topic.first:
+            return False  # trimmed meanwhile: the next read begins behind it
+        if isinstance(error, NotFound):  # consumers would wait without a word
+            error = Corrupt(f"{error}: other code has removed the file of a ledger; restore a backup")
+        if isinstance(error, Corrupt) and read.count > 1:
+            self._one_by_one = True
+            return True
+        if isinstance(error, Corrupt) and self._options.skip_damaged:
+            LOG.warning("left out and acknowledged, as skip_damaged says: %s", error)
+            self._skip(read)
+            return True
+        if isinstance(error, Corrupt):
+            self._damaged = (read.start, error)
+            self._damage(error)
+        self.last_error = str(error)
+        self._retry_s = min(max(2 * self._retry_s, self._options.retry_first_s), self._options.retry_most_s)
+        self._retry = asyncio.get_running_loop().call_later(self._retry_s, self._try_again)
+        return False
+
+    def _skip(self, read: Read) -> None:
+        """Its only entry is damaged: it is as acknowledged as one can be that nobody has seen."""
+        self.damaged += 1
+        self._one_by_one = False
+        if read.kind == "sequential":
+            self.position = max(self.position, read.start + 1)
+        self._acking.leave_out(read.start)
+
+    def _forget_failure(self) -> None:
+        """The position is another: what could not be read there does not hold up what is here."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        self._retry_s, self.last_error, self._one_by_one = 0.0, "", False
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self.pump()
+
+
+def _from(runs: Runs, at: int) -> Runs:
+    return [(max(first, at), end) for first, end in runs if end > at]
+
+
+def _up_to(runs: Runs, at: int) -> Runs:
+    return [(first, min(end, at)) for first, end in runs if first < at]

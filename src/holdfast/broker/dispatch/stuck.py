@@ -1,0 +1,109 @@
+"""Why does a subscription not go on? The first reason that holds, from the outside in.
+
+A backlog that does not shrink is mostly somebody's slowness: no consumer, no permits, messages that nobody
+acknowledges. This names it, so that nobody has to guess; and if nothing stops it, that is said, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.broker.dispatch.types import ConsumerStats, Diagnosis, Reason
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the diagnosis is made from."""
+
+    backlog: int
+    idle_s: float
+    """Since the last progress."""
+    consumers: Sequence[ConsumerStats] = ()
+    """In the order of choice."""
+    single: bool = False
+    """Only the first of them is served."""
+    unread: int = 0
+    """Entries that wait to be read, for the first time or again."""
+    delayed: int = 0
+    """Entries that wait for their time after a negative acknowledgement."""
+    delayed_s: float = math.inf
+    """When the first of them is due."""
+    under_revision_s: float | None = None
+    reading: tuple[str, int, float] | None = None
+    """Kind, start and age in seconds of the oldest read in flight."""
+    read_error: str = ""
+    damaged: str = ""
+    """What is wrong with the entry that should come next: over the network its consumers are closed."""
+    unacked_max: int = 0
+
+
+def diagnose(look: Look, stuck_after_s: float) -> Diagnosis:
+    """Say what keeps a subscription from going on.
+
+    A subscription without consumers is not stuck: its consumers are offline, and nothing is wrong. But where
+    they found damage, it is.
+
+    Example:
+        >>> found = diagnose(Look(backlog=7, idle_s=45, unread=7), stuck_after_s=30)
+        >>> found.reason, found.stuck
+        ('no consumers', False)
+    """
+    reason, text = _reason(look)
+    return judged(look, reason, text, stuck_after_s)
+
+
+def judged(look: Look, reason: str, text: str, stuck_after_s: float) -> Diagnosis:
+    """The diagnosis of a reason that was found."""
+    stuck = look.backlog > 0 and look.idle_s >= stuck_after_s and reason != Reason.NO_CONSUMERS
+    return Diagnosis(reason, text, look.idle_s, stuck)
+
+
+def _reason(look: Look) -> tuple[str, str]:
+    served = look.consumers[:1] if look.single else look.consumers
+    willing = [each for each in served if each.permits > 0]
+    if look.backlog == 0:
+        return Reason.NO_BACKLOG, "everything that is visible is acknowledged"
+    if look.under_revision_s is not None:
+        text = f"a reset has been under way for {look.under_revision_s:.1f} s, and reads are refused"
+        return Reason.UNDER_REVISION, text
+    if look.damaged:
+        return Reason.READ_FAILED, f"what comes next is damaged: {look.damaged}"
+    if not served:
+        return Reason.NO_CONSUMERS, f"{look.backlog} entries, and no consumer"
+    if look.unread == 0 and look.reading is None:
+        holders = _holders(look.consumers)
+        if look.delayed:
+            text = (
+                f"{look.delayed} entries wait for redelivery, the first in {look.delayed_s:.1f} s; {holders}"
+            )
+            return Reason.DELAYED, text
+        return Reason.ALL_PENDING, f"all was delivered and is not acknowledged: {holders}"
+    if not willing:
+        text = f"{look.unread} entries to read, no permits at {_names(served)}: the queues there are full"
+        return Reason.NO_PERMITS, text
+    if look.unacked_max and all(each.pending_messages >= look.unacked_max for each in willing):
+        text = f"a consumer may hold {look.unacked_max} unacknowledged messages: {_holders(served)}"
+        return Reason.UNACKED_LIMIT, text
+    if look.reading is not None:
+        kind, start, age_s = look.reading
+        return Reason.READ_IN_FLIGHT, f"a {kind} read from {start} on has been in flight for {age_s:.1f} s"
+    if look.read_error:
+        return Reason.READ_FAILED, f"the last read failed, and is tried again: {look.read_error}"
+    return Reason.NOTHING, f"{look.unread} entries to read, permits at {_names(willing)}, no read in flight"
+
+
+def _names(consumers: Sequence[ConsumerStats]) -> str:
+    shown = ", ".join(each.name for each in consumers[:5])
+    return shown if len(consumers) <= 5 else f"{shown} and {len(consumers) - 5} more"
+
+
+def _holders(consumers: Sequence[ConsumerStats]) -> str:
+    holding = [each for each in consumers if each.pending_entries]
+    if not holding:
+        return "no consumer holds messages"
+    holding.sort(key=lambda each: -each.pending_entries)
+    shown = ", ".join(f"{each.name} holds {each.pending_entries}" for each in holding[:5])
+    oldest = max(each.oldest_pending_s for each in holding)
+    return f"{shown}; the oldest for {oldest:.1f} s"

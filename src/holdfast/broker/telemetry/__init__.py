@@ -1,0 +1,1 @@
+"""Telemetry of a broker: stats, metrics and traffic."""

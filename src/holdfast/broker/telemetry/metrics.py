@@ -1,0 +1,222 @@
+"""Metrics in the Prometheus text format, with the names and labels that Pulsar's dashboards know.
+
+A page has all samples of a metric together, so it is collected topic by topic and written at the end. Whoever
+has a loop to share (`collect`) pauses between topics; `metrics` does it in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from holdfast.broker.telemetry import traffic
+from holdfast.broker.telemetry.traffic import LATENCIES_MS
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.state import SubscriptionState
+    from holdfast.broker.topic import Topic
+
+Sample: TypeAlias = tuple[str, float]
+
+_RATES = (
+    *("pulsar_rate_in", "pulsar_throughput_in", "pulsar_storage_write_rate"),
+    *("pulsar_rate_out", "pulsar_throughput_out", "pulsar_storage_read_rate"),
+)  # in the order of traffic.topic_counts
+_LATENCY = "pulsar_storage_write_latency"
+_SIZE = "pulsar_entry_size"
+_LATENCY_NAMES = [
+    *(f"{_LATENCY}_le_{str(end).replace('.', '_')}" for end in LATENCIES_MS),
+    f"{_LATENCY}_overflow",
+]
+_SIZE_NAMES = [
+    f"{_SIZE}_le_{end}"
+    for end in ("128", "512", "1_kb", "2_kb", "4_kb", "16_kb", "100_kb", "1_mb", "overflow")
+]
+
+HELP = {
+    "pulsar_broker_topics_count": ("gauge", "Topics of this broker."),
+    "pulsar_topics_count": ("gauge", "Topics of a namespace."),
+    "pulsar_subscriptions_count": ("gauge", "Subscriptions of a topic."),
+    "pulsar_producers_count": ("gauge", "Producers of a topic."),
+    "pulsar_consumers_count": ("gauge", "Consumers of a topic."),
+    "pulsar_rate_in": ("gauge", "Messages published to a topic in a second."),
+    "pulsar_rate_out": ("gauge", "Messages given to consumers of a topic in a second."),
+    "pulsar_throughput_in": ("gauge", "Bytes published to a topic in a second."),
+    "pulsar_throughput_out": ("gauge", "Bytes given to consumers of a topic in a second."),
+    "pulsar_in_messages_total": ("counter", "Messages published to a topic."),
+    "pulsar_in_bytes_total": ("counter", "Bytes published to a topic."),
+    "pulsar_out_messages_total": ("counter", "Messages given to consumers of a subscription."),
+    "pulsar_out_bytes_total": ("counter", "Bytes given to consumers of a subscription."),
+    "pulsar_storage_size": ("gauge", "Bytes of a topic's ledgers."),
+    "pulsar_storage_backlog_size": ("gauge", "Bytes of a topic that some subscription has to acknowledge."),
+    "pulsar_storage_write_rate": ("gauge", "Entries written for a topic in a second."),
+    "pulsar_storage_read_rate": ("gauge", "Entries read of a topic in a second."),
+    "pulsar_msg_backlog": ("gauge", "Entries of a topic that some subscription has yet to acknowledge."),
+    **dict.fromkeys(_LATENCY_NAMES, ("counter", "Entries by the milliseconds until they were durable.")),
+    f"{_LATENCY}_count": ("counter", "Entries that are durable."),
+    f"{_LATENCY}_sum": ("counter", "Milliseconds until entries were durable, of all together."),
+    **dict.fromkeys(_SIZE_NAMES, ("counter", "Published entries by their size in bytes.")),
+    f"{_SIZE}_count": ("counter", "Published entries."),
+    f"{_SIZE}_sum": ("counter", "Bytes of published entries."),
+    "pulsar_subscription_back_log": ("gauge", "Entries that a subscription has yet to acknowledge."),
+    "pulsar_subscription_msg_rate_out": ("gauge", "Messages given to its consumers in a second."),
+    "pulsar_subscription_msg_throughput_out": ("gauge", "Bytes given to its consumers in a second."),
+    "pulsar_subscription_unacked_messages": ("gauge", "Messages that its consumers hold."),
+    "pulsar_subscription_consumers_count": ("gauge", "Consumers of a subscription."),
+    "pulsar_cursor_epoch_increase_count": (
+        "counter",
+        "How often the position of the cursor was changed by a reset.",
+    ),
+    "pulsar_cursor_epoch_increase_task_state": (
+        "gauge",
+        "1 while a reset of the cursor is under way; alert when it stays 1.",
+    ),
+    "holdfast_subscription_stuck": (
+        "gauge",
+        "1 while consumers are attached and nothing of the backlog moves; 0 while they are offline.",
+    ),
+    "holdfast_subscription_entries_damaged_total": (
+        "counter",
+        "Entries that were damaged on the disk and left out (skip_damaged), since a consumer came.",
+    ),
+    "holdfast_up": ("gauge", "1 while the broker can confirm what is asked of it."),
+    "holdfast_events_total": ("counter", "Durable events, over all restarts."),
+    "holdfast_rounds_total": ("counter", "Rounds of the journal since the start."),
+    "holdfast_journal_bytes_total": ("counter", "Bytes of these rounds."),
+    "holdfast_snapshots_total": ("counter", "Snapshots since the start."),
+    "holdfast_pending_bytes": ("gauge", "Bytes that wait for the disk."),
+    "holdfast_disk_free_bytes": ("gauge", "What the file system has left."),
+    "holdfast_log_time_ahead_seconds": (
+        "gauge",
+        "Seconds by which log time is ahead of the clock; ages do not advance meanwhile.",
+    ),
+    "holdfast_publishes_refused_total": ("counter", "Publishes that were refused because the disk is full."),
+    "holdfast_ingest_queues": ("gauge", "Topics that have an ingest queue."),
+    "holdfast_ingest_queues_waiting": ("gauge", "Ingest queues that cannot be drained just now."),
+    "holdfast_ingest_queues_damaged_total": ("counter", "Ingest queues that ended because of damage."),
+    "holdfast_ingest_messages_total": ("counter", "Messages stored from ingest queues since the start."),
+    "holdfast_ingest_bytes_total": ("counter", "Bytes of these messages."),
+    "holdfast_ingest_refused_total": ("counter", "Local producers that were not let in."),
+}
+
+
+class Page:
+    """Samples by the name of their metric."""
+
+    def __init__(self, help: dict[str, tuple[str, str]] = HELP) -> None:  # noqa: A002  # Prometheus' word
+        self.help = help
+        self._samples: dict[str, bytearray] = {name: bytearray() for name in help}
+
+    def add(self, labels: str, samples: Iterable[Sample]) -> None:
+        """Samples that have the same labels."""
+        for name, value in samples:
+            self._samples[name] += f"{name}{{{labels}}} {value}\n".encode()
+
+    def chunks(self) -> Iterator[memoryview]:
+        """The page in pieces that are not copied: of each metric its description, then its samples."""
+        for name, (kind, text) in self.help.items():
+            if self._samples[name]:
+                yield memoryview(f"# HELP {name} {text}\n# TYPE {name} {kind}\n".encode())
+                yield memoryview(self._samples[name])
+
+    def text(self) -> str:
+        return b"".join(self.chunks()).decode()
+
+
+def label(name: str, value: str) -> str:
+    """`name="value"`, as the format wants it.
+
+    Example:
+        >>> print(label("topic", 'a "b"'))
+        topic="a \\"b\\""
+    """
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{name}="{escaped}"'
+
+
+def metrics(broker: Broker) -> str:
+    """Everything, one sample a line."""
+    page = Page()
+    for _ in collect(broker, page):
+        pass
+    return page.text()
+
+
+def collect(broker: Broker, page: Page) -> Iterator[None]:
+    """Put everything on the page; pauses after each topic."""
+    base = label("cluster", broker.options.cluster)
+    page.add(base, _of_broker(broker))
+    for meter in broker.meters:
+        page.add(base, meter())
+    namespaces = dict.fromkeys(broker.machine.state.namespaces.policies, 0)
+    for topic in list(broker.topics.values()):
+        name = topic.state.namespace
+        namespaces[name] = namespaces.get(name, 0) + 1
+        labels = f"{base},{label('namespace', name)},{label('topic', topic.name)}"
+        page.add(labels, _of_topic(broker, topic))
+        for subscription in list(topic.state.subscriptions.values()):
+            own = f"{labels},{label('subscription', subscription.name)}"
+            page.add(own, _of_subscription(broker, topic, subscription))
+        yield
+    for name, count in namespaces.items():
+        page.add(f"{base},{label('namespace', name)}", [("pulsar_topics_count", count)])
+
+
+def _of_broker(broker: Broker) -> Iterator[Sample]:
+    store = broker.store.stats()
+    yield "pulsar_broker_topics_count", len(broker.topics)
+    yield "holdfast_up", int(broker.engine.ended is None and not store.failed)
+    yield "holdfast_events_total", broker.machine.log.next_d - 1
+    yield "holdfast_rounds_total", store.rounds
+    yield "holdfast_journal_bytes_total", store.journal_bytes
+    yield "holdfast_snapshots_total", store.snapshots
+    yield "holdfast_pending_bytes", broker.machine.log.pending_bytes
+    yield "holdfast_disk_free_bytes", store.free_bytes
+    yield "holdfast_log_time_ahead_seconds", round(broker.log_time_ahead_s, 3)
+    yield "holdfast_publishes_refused_total", store.refused
+
+
+def _of_topic(broker: Broker, topic: Topic) -> Iterator[Sample]:
+    subscriptions = topic.state.subscriptions.values()
+    yield "pulsar_subscriptions_count", len(subscriptions)
+    yield "pulsar_producers_count", len(topic.state.producers)
+    yield "pulsar_consumers_count", sum(each.consumers for each in topic.dispatchers.values())
+    counted = traffic.published(broker, topic)
+    rates = broker.rates.per_second(*traffic.topic_counts(broker, topic))
+    yield from zip(_RATES, (round(rate, 3) for rate in rates), strict=True)
+    yield "pulsar_in_messages_total", counted.messages
+    yield "pulsar_in_bytes_total", counted.bytes
+    yield "pulsar_storage_size", topic.state.ledgers.size
+    yield "pulsar_storage_backlog_size", topic.size_behind(topic.state.acked_to)
+    yield "pulsar_msg_backlog", max((topic.backlog(each) for each in subscriptions), default=0)
+    yield from _classes(_LATENCY, _LATENCY_NAMES, topic.traffic.latencies, topic.traffic.latency_ms)
+    yield from _classes(_SIZE, _SIZE_NAMES, counted.sizes, counted.bytes)
+
+
+def _classes(name: str, names: Sequence[str], counts: Sequence[int], total: float) -> Iterator[Sample]:
+    """Each class apart, as Pulsar tells them: not those below with it."""
+    yield from zip(names, counts, strict=True)
+    yield f"{name}_count", sum(counts)
+    yield f"{name}_sum", round(total, 3)
+
+
+def _of_subscription(broker: Broker, topic: Topic, subscription: SubscriptionState) -> Iterator[Sample]:
+    dispatcher = topic.dispatchers.get(subscription.id)
+    yield "pulsar_subscription_back_log", topic.backlog(subscription)
+    handed = traffic.Handed(0, 0) if dispatcher is None else dispatcher.handed
+    rates = broker.rates.per_second(("subscription", subscription.id), handed)
+    yield "pulsar_subscription_msg_rate_out", round(rates[0], 3)
+    yield "pulsar_subscription_msg_throughput_out", round(rates[1], 3)
+    yield "pulsar_out_messages_total", handed.messages
+    yield "pulsar_out_bytes_total", handed.bytes
+    rewinds = 0 if dispatcher is None else dispatcher.rewinds
+    yield "pulsar_cursor_epoch_increase_count", subscription.reset_number + rewinds
+    running = dispatcher is not None and dispatcher.revision.under_revision
+    yield "pulsar_cursor_epoch_increase_task_state", int(running)
+    stats = None if dispatcher is None else dispatcher.stats()
+    unacked = 0 if stats is None else sum(each.pending_messages for each in stats.consumers)
+    yield "pulsar_subscription_unacked_messages", unacked
+    yield "pulsar_subscription_consumers_count", 0 if stats is None else len(stats.consumers)
+    yield "holdfast_subscription_stuck", int(stats is not None and stats.diagnosis.stuck)
+    yield "holdfast_subscription_entries_damaged_total", 0 if stats is None else stats.entries_damaged

@@ -1,0 +1,323 @@
+"""One connection of `holdfast.client`: bytes with deadlines, TLS, and answers for whoever waits for them.
+
+Nothing here waits longer than it was told to: not for a peer that does not read, nor for one that is silent.
+A thread hears the answers while others send; a TLS session is not for two threads at once, so it is worked
+under a lock, between buffers, and the socket carries what comes out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+from holdfast import __version__, _core, errors
+from holdfast.errors import (
+    AuthenticationFailed,
+    Closed,
+    Corrupt,
+    Denied,
+    HoldfastError,
+    Misuse,
+    NoQuorum,
+    TooManyConnections,
+)
+from holdfast.protocol import pulsar_pb2 as pb
+
+FRAME_BYTES_MAX = 6 << 20
+READ_BYTES = 1 << 16
+_CODES: dict[int, type[HoldfastError]] = {
+    pb.AuthenticationError: AuthenticationFailed,
+    pb.AuthorizationError: Denied,
+    pb.ServiceNotReady: Closed,
+    pb.TooManyRequests: TooManyConnections,
+    pb.NotAllowedError: Misuse,
+    pb.InvalidTopicName: Misuse,
+}
+AGAIN = (Closed, NoQuorum, TooManyConnections)
+"""The broker stops, or waits for others: ask again."""
+
+Token = str | Callable[[], str] | None
+
+
+class Lost(Exception):
+    """The connection has broken: what became of the request is not known."""
+
+
+def framed(command: pb.BaseCommand) -> bytes:
+    return _core.frame_command(command.SerializeToString())
+
+
+def error_of(told: pb.CommandError) -> HoldfastError:
+    """The error that the broker raised, by its name; or what its code means."""
+    name, _, text = told.message.partition(": ")
+    made = getattr(errors, name, None) if name.isidentifier() else None
+    if isinstance(made, type) and issubclass(made, HoldfastError):
+        return made(text)
+    return _CODES.get(told.error, HoldfastError)(told.message)
+
+
+class Channel:
+    """A socket that never blocks longer than it may. One thread may read while others write."""
+
+    def __init__(self, sock: socket.socket, tls: ssl.SSLContext | None, host: str) -> None:
+        self._socket = sock
+        sock.setblocking(False)
+        self._sending = threading.Lock()
+        """What leaves does so in one order. Taken before the other."""
+        self._session = threading.Lock()
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = None if tls is None else tls.wrap_bio(self._in, self._out, server_hostname=host)
+
+    def greet(self, deadline: float) -> None:
+        """The handshake of TLS, if there is one.
+
+        Raises:
+            TimeoutError, ssl.SSLError, ConnectionError.
+        """
+        while self._tls is not None:
+            try:
+                self._tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self._push(self._out.read(), deadline)
+                self._in.write(self._pull(deadline))
+            except ssl.SSLError:
+                with contextlib.suppress(OSError):
+                    self._push(self._out.read(), deadline)  # why we go
+                raise
+        self._push(self._out.read(), deadline)
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """All of it. Raises TimeoutError: a part may have left."""
+        if not self._sending.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise TimeoutError("what was sent before does not leave")
+        try:
+            if self._tls is not None:
+                with self._session:
+                    self._tls.write(data)
+                    data = self._out.read()
+            self._push(data, deadline)
+        finally:
+            self._sending.release()
+
+    def receive(self, deadline: float | None) -> bytes:
+        """Something; waits for it."""
+        while True:
+            data = self._pull(deadline)
+            if self._tls is None:
+                return data
+            with self._session:
+                self._in.write(data)
+                plain = self._plain()
+            if self._out.pending:
+                self._answer(deadline)
+            if plain:
+                return plain
+
+    def _plain(self) -> bytes:
+        assert self._tls is not None
+        plain = bytearray()
+        with contextlib.suppress(ssl.SSLWantReadError):
+            while more := self._tls.read(READ_BYTES):
+                plain += more
+        return bytes(plain)
+
+    def _answer(self, deadline: float | None) -> None:
+        """What the session itself has to say."""
+        with self._sending:
+            with self._session:
+                data = self._out.read()
+            self._push(data, deadline)
+
+    def _push(self, data: bytes, deadline: float | None) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
+
+    def _pull(self, deadline: float | None) -> bytes:
+        while True:
+            try:
+                data = self._socket.recv(READ_BYTES)
+            except BlockingIOError:
+                self._wait(select.POLLIN, deadline)
+                continue
+            if not data:
+                raise ConnectionResetError("the broker has closed the connection")
+            return data
+
+    def _wait(self, what: int, deadline: float | None) -> None:
+        poll = select.poll()
+        poll.register(self._socket.fileno(), what)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        if not poll.poll(left):
+            raise TimeoutError("the broker is silent")
+
+    def shut(self) -> None:
+        """Nothing more in or out; who waits here finds out."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Call it where nobody waits any more."""
+        self._socket.close()
+
+
+class Link:
+    """Requests leave, a thread hears the answers."""
+
+    def __init__(self, channel: Channel, token: Token) -> None:
+        self._channel = channel
+        self._token = token
+        self._waiting: dict[int, _Answer] = {}
+        self._lock = threading.Lock()
+        self._buffer = bytearray()
+        self.broken: Exception | None = None
+        self.message_bytes_max = 5 << 20
+
+    def greet(self, deadline: float) -> None:
+        """CONNECT, and its answer; then the thread begins.
+
+        Raises:
+            AuthenticationFailed, Denied, …: the broker does not want us.
+            TimeoutError, OSError: it does not answer.
+        """
+        method, data = self._credentials()
+        greeting = pb.CommandConnect(
+            client_version=f"holdfast {__version__}",
+            protocol_version=21,
+            auth_method_name=method,
+            auth_data=data,
+            feature_flags=pb.FeatureFlags(supports_auth_refresh=True),
+        )
+        command = pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=greeting)
+        self._channel.send(framed(command), deadline)
+        answer = self._read(deadline)
+        if answer.type == pb.BaseCommand.ERROR:
+            raise error_of(answer.error)
+        if answer.type != pb.BaseCommand.CONNECTED:
+            raise Corrupt(f"this is no broker: it answers CONNECT with a command of type {answer.type}")
+        self.message_bytes_max = answer.connected.max_message_size or self.message_bytes_max
+        threading.Thread(target=self._listen, name="holdfast-client", daemon=True).start()
+
+    def _credentials(self) -> tuple[str, bytes]:
+        if self._token is None:
+            return "none", b""
+        return "token", (self._token() if callable(self._token) else self._token).encode()
+
+    def ask(self, request: int, frame: bytes, deadline: float) -> pb.BaseCommand:
+        """The answer.
+
+        Raises:
+            Lost: the connection has broken, or is of no use: nobody has answered in time.
+            HoldfastError: it has, and the broker has said why.
+        """
+        answer = _Answer()
+        with self._lock:
+            if self.broken is not None:
+                raise self._lost()
+            self._waiting[request] = answer
+        try:
+            self._send(frame, deadline)
+            if not answer.came.wait(max(0.0, deadline - time.monotonic())):
+                # Perhaps it is only slow. But a connection whose other end has vanished looks the same, and
+                # whoever else waits here may ask again elsewhere.
+                self.break_off(TimeoutError("there was no answer in time"))
+                raise Lost("there was no answer in time")
+            if answer.command is None:
+                raise self._lost()
+            return answer.command
+        finally:
+            with self._lock:
+                self._waiting.pop(request, None)
+
+    def _lost(self) -> Exception:
+        """What broke it, if the broker has said so: it would say the same again."""
+        if isinstance(self.broken, HoldfastError) and not isinstance(self.broken, AGAIN):
+            return type(self.broken)(str(self.broken))
+        return Lost(str(self.broken))
+
+    def _send(self, frame: bytes, deadline: float) -> None:
+        try:
+            self._channel.send(frame, deadline)
+        except (OSError, ValueError) as error:
+            self.break_off(error)
+            raise Lost(str(error)) from error
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._heard(self._read(None))
+        except Exception as error:  # whatever it is, those who wait are told
+            self.break_off(error)
+        self._channel.close()
+
+    def _heard(self, command: pb.BaseCommand) -> None:
+        kind = command.type
+        soon = time.monotonic() + 10.0
+        if kind == pb.BaseCommand.PING:
+            self._send(framed(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong())), soon)
+        elif kind == pb.BaseCommand.AUTH_CHALLENGE:
+            method, data = self._credentials()
+            shown = pb.AuthData(auth_method_name=method, auth_data=data)
+            response = pb.CommandAuthResponse(client_version=f"holdfast {__version__}", response=shown)
+            command = pb.BaseCommand(type=pb.BaseCommand.AUTH_RESPONSE, authResponse=response)
+            self._send(framed(command), soon)
+        elif kind != pb.BaseCommand.PONG:
+            for field, message in command.ListFields():
+                if field.name != "type":
+                    self._answered(message.request_id, command)
+
+    def _answered(self, request: int, command: pb.BaseCommand) -> None:
+        with self._lock:
+            answer = self._waiting.get(request)
+        if answer is not None:
+            answer.command = command
+            answer.came.set()
+        elif command.type == pb.BaseCommand.ERROR:  # of the connection as a whole
+            raise error_of(command.error)
+
+    def _read(self, deadline: float | None) -> pb.BaseCommand:
+        total, size = struct.unpack(">II", self._exactly(8, deadline))
+        if not 4 + size == total <= FRAME_BYTES_MAX:
+            raise Corrupt(f"a frame of {total} bytes with a command of {size}: this is no broker")
+        return pb.BaseCommand.FromString(self._exactly(size, deadline))
+
+    def _exactly(self, count: int, deadline: float | None) -> bytes:
+        while len(self._buffer) < count:
+            self._buffer += self._channel.receive(deadline)
+        data = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return data
+
+    def forget(self) -> None:
+        """In a child of the process whose connection this is: it has a descriptor of it, and no thread."""
+        self._channel.close()
+
+    def break_off(self, reason: Exception) -> None:
+        """Everybody who waits here is told. The thread that hears closes the socket."""
+        with self._lock:
+            if self.broken is not None:
+                return
+            self.broken = reason
+            waiting = list(self._waiting.values())
+        self._channel.shut()
+        for answer in waiting:
+            answer.came.set()
+
+
+class _Answer:
+    def __init__(self) -> None:
+        self.came = threading.Event()
+        self.command: pb.BaseCommand | None = None
+
+
+__all__ = ["AGAIN", "Channel", "Link", "Lost", "Token", "error_of", "framed"]

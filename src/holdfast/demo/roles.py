@@ -1,0 +1,207 @@
+"""The processes of the rig: `python -m holdfast.demo.roles ROLE JSON`. Any of them may be killed at any time.
+
+A sensor is a new producer in every life, numbered from 0: what was not confirmed to it when it died is stored
+once or not at all, and it does not ask. A gateway keeps its name over its lives: the broker tells the last
+number that it has, the gateway goes on behind it, and deduplication takes what is sent twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.demo.records import Record
+from holdfast.demo.settings import DASHBOARD, TOPIC
+from holdfast.errors import Closed, NotFound, Timeout
+from holdfast.pipeline.numbered import encode_json
+
+TURN_S = 0.01
+PATIENCE_S = 60.0
+"""The broker may be away so long."""
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process is told."""
+
+    role: str
+    name: str
+    """Of the producer, or of the consumer."""
+    url: str
+    data: str
+    records: str
+    rate: float
+    seed: int
+    parent: int
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "holdfast.demo.roles", json.dumps(asdict(self))]
+
+
+class Leaving:
+    """SIGTERM asks to leave in order; a parent that is gone, too."""
+
+    def __init__(self, parent: int) -> None:
+        self._asked, self._parent = False, parent
+        signal.signal(signal.SIGTERM, self._ask)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the parent, which asks
+
+    def _ask(self, *_: object) -> None:
+        self._asked = True
+
+    def __bool__(self) -> bool:
+        return self._asked or os.getppid() != self._parent
+
+
+def measurement(job: Job, number: int, chance: random.Random) -> tuple[bytes, str]:
+    """A reading, and its key: a slow wave with noise."""
+    key = job.name.partition(".")[0]
+    value = 20 + 5 * math.sin(number / 500) + chance.gauss(0, 0.3)
+    return encode_json(job.name, number, key, value=round(value, 3)), key
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def due(began: float, rate: float, sent: int) -> int:
+    """How many messages there are to send now."""
+    return max(0, int((time.monotonic() - began) * rate) - sent)
+
+
+def sensor(job: Job, leaving: Leaving) -> None:
+    """Publishes through shared memory."""
+    from holdfast import Producer
+
+    chance, record = random.Random(job.seed), Record(Path(job.records), job.name)
+    waiting: deque[tuple[int, int]] = deque()
+    number = 0
+
+    def note(producer: Producer) -> None:
+        confirmed, last = producer.confirmed, -1
+        while waiting and waiting[0][0] <= confirmed:
+            last = waiting.popleft()[1]
+        if last >= 0:
+            record.confirmed(last)
+
+    with patiently(lambda: Producer(TOPIC, data=job.data, timeout=1.0), leaving) as producer:
+        began = time.monotonic()
+        while not leaving:
+            for _ in range(due(began, job.rate, number)):
+                data, key = measurement(job, number, chance)
+                try:
+                    place = producer.put(data, key=key, event_time_ms=now_ms(), timeout=1.0)
+                except Timeout:  # the broker is away, and the queue is full
+                    break
+                waiting.append((place, number))
+                number += 1
+            note(producer)
+            time.sleep(TURN_S)
+        with contextlib.suppress(Timeout):
+            producer.flush(timeout=PATIENCE_S)
+        note(producer)
+
+
+def gateway(job: Job, leaving: Leaving) -> None:
+    """Publishes with the official Pulsar client."""
+    import pulsar
+
+    chance, record = random.Random(job.seed), Record(Path(job.records), job.name)
+    client = pulsar_client(job)
+
+    def opened() -> Any:
+        return client.create_producer(
+            TOPIC,
+            producer_name=job.name,
+            send_timeout_millis=0,  # for ever: a restarted broker gets it again
+            block_if_queue_full=True,
+            batching_enabled=True,
+        )
+
+    producer = patiently(opened, leaving, pulsar.PulsarException)
+    number = producer.last_sequence_id() + 1
+    began, first = time.monotonic(), number
+
+    def sent(result: Any, _: Any, at: int) -> None:
+        if result == pulsar.Result.Ok:
+            record.confirmed(at)
+
+    while not leaving:
+        for _ in range(due(began, job.rate, number - first)):
+            data, key = measurement(job, number, chance)
+            producer.send_async(
+                data,
+                lambda result, message_id, at=number: sent(result, message_id, at),
+                partition_key=key,
+                sequence_id=number,
+                event_timestamp=now_ms(),
+            )
+            number += 1
+        time.sleep(TURN_S)
+    producer.flush()
+    client.close()
+
+
+def consumer(job: Job, leaving: Leaving) -> None:
+    """Takes messages from the shared subscription, and acknowledges them."""
+    import pulsar
+
+    client = pulsar_client(job)
+
+    def opened() -> Any:
+        return client.subscribe(TOPIC, DASHBOARD, pulsar.ConsumerType.Shared, consumer_name=job.name)
+
+    receiver = patiently(opened, leaving, pulsar.PulsarException)
+    while not leaving:
+        try:
+            message = receiver.receive(timeout_millis=200)
+            receiver.acknowledge(message)
+        except pulsar.PulsarException:  # nothing came, or the connection broke
+            continue
+    client.close()
+
+
+def pulsar_client(job: Job) -> Any:
+    import pulsar
+
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    return pulsar.Client(job.url, operation_timeout_seconds=5, logger=quiet)
+
+
+def patiently(make: Callable[[], T], leaving: Leaving, *errors: type[Exception]) -> T:
+    """Try until it works: the broker may just be dead."""
+    until = time.monotonic() + PATIENCE_S
+    away: tuple[type[Exception], ...] = (NotFound, Closed, Timeout, *errors)
+    while True:
+        try:
+            return make()
+        except away:
+            if leaving:
+                raise SystemExit(0) from None
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def main() -> None:
+    job = Job(**json.loads(sys.argv[1]))
+    leaving = Leaving(job.parent)
+    {"sensor": sensor, "gateway": gateway, "consumer": consumer}[job.role](job, leaving)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""Mending: what a running store does about calls that fail.
+
+What may fail, and what is done (I34, I35, I38):
+
+| what fails                     | what is done                                                              |
+|--------------------------------|---------------------------------------------------------------------------|
+| a write or sync of the journal | the round goes into a new file; if that fails too, the store stops        |
+| the journal's file was removed | a new file, and a snapshot at once: what stood in it is in the ledgers    |
+| a sync of the journal, `os`    | a new file, and a snapshot at once: what it was to cover is not known     |
+| a write to a ledger            | once more; then the ledger is rewritten; then the store stops             |
+| a sync of a ledger             | the ledger is rewritten into a file of the next generation                |
+| a ledger's file was removed    | the same, from the file that is still open                                |
+| any of these, for want of room | the reserve is given up; then it is tried again until there is room       |
+| a snapshot                     | tried again later; the journal grows meanwhile                            |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable
+
+from holdfast._core import at
+from holdfast.errors import Closed, NoSpace
+from holdfast.ledger.files.entries import LedgerReader
+from holdfast.ledger.files.rebuild import Rewriter
+from holdfast.ledger.journal.rotation import Journaling
+from holdfast.ledger.layout import LEDGERS, LedgerFile, journal_path
+from holdfast.ledger.opened import Opened
+from holdfast.ledger.space import FULL, SCARCE, is_full, no_space
+from holdfast.ledger.writer import Progress, RoundWriter
+from holdfast.system import File
+
+LOG = logging.getLogger("holdfast.store")
+
+LOST = (errno.EBADF, errno.ENOENT)
+"""What the writer says of a descriptor that other code closed, and of a file that other code removed."""
+WAIT_S = 0.25
+"""How long it is before something is tried again for which there was no room."""
+
+
+class Mender:
+    """Remembers what has failed, so that nothing is tried again that must not be."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        writer: RoundWriter,
+        journaling: Journaling,
+        reader: LedgerReader,
+        want_snapshot: Callable[[], None],
+    ) -> None:
+        self._opened = opened
+        self._writer = writer
+        self._journaling = journaling
+        self._reader = reader
+        self._want_snapshot = want_snapshot
+        self._journal_mended_at = -1
+        self._ledger_mended_at = (-1, 0)
+        self._spoiled: set[LedgerFile] = set()
+        """Ledger files whose sync has failed: they are not synced again."""
+        self._looking = asyncio.Lock()
+        """One task at a time looks after what other code has removed."""
+        self._turn = asyncio.Lock()
+        """One ledger is rewritten at a time."""
+        self.suspect = False
+        """`sync = os`: a sync has failed, and no snapshot has been taken since."""
+        self.rewritten = 0
+        """Ledgers whose file was given up."""
+        self.interference = 0
+        """How often other code was found to have removed files, or closed descriptors."""
+
+    async def go_on(self, needed: bool) -> None:
+        """Into the next journal file.
+
+        `needed`: the writer stands still until it has one; then it may be a small one, in the reserve's room.
+        Otherwise there is time: old files come free with the next snapshots.
+
+        Raises:
+            NoSpace: there is no room for one.
+        """
+        try:
+            with no_space("the journal cannot go on in another file"):
+                await self._journaling.go_on(self._writer, spoiled=needed)
+        except NoSpace:
+            self._want_snapshot()
+            if not needed:
+                raise
+            await self._opened.space.release()
+            with no_space("the journal cannot go on in another file"):
+                await self._journaling.go_on(self._writer, spoiled=needed, small=True)
+
+    async def mend(self, progress: Progress) -> bool:
+        """Do something about the writer's failure, and let it go on. False: not yet, for want of room.
+
+        Raises:
+            Closed: nothing more can be done.
+        """
+        assert progress.failure is not None
+        op, number, where = progress.failure
+        try:
+            if op.startswith("journal"):
+                await self._mend_journal(progress, op, number, where)
+            elif number in SCARCE:
+                await self._opened.clock.sleep(WAIT_S)
+            elif number in FULL and op != "ledger_sync":
+                await self._wait_for_room()
+            else:
+                await self._mend_ledger(progress, op, number, where)
+        except NoSpace:
+            await self._wait_for_room()
+            return False
+        except OSError as error:
+            if error.errno not in SCARCE:
+                raise
+            await self._opened.clock.sleep(WAIT_S)
+            return False
+        self._writer.resume()
+        return True
+
+    async def _wait_for_room(self) -> None:
+        """Give the reserve up; where that was done before, wait a little."""
+        self._want_snapshot()  # a snapshot may make room
+        if not await self._opened.space.release():
+            await self._opened.clock.sleep(WAIT_S)
+
+    async def _mend_journal(self, progress: Progress, op: str, number: int, where: str) -> None:
+        again = self.suspect or progress.journal_d == self._journal_mended_at
+        if again and number not in FULL:
+            raise Closed(
+                f"the journal failed twice, in two files ({where}: {os.strerror(number)}): nothing can be "
+                "made durable any more. Look at the disk and start again; nothing confirmed is lost"
+            )
+        if not self._journaling.is_waiting(progress):
+            await self.go_on(needed=True)
+        self._journal_mended_at = progress.journal_d
+        if number in LOST:
+            self._tell(f"{where} was removed, or its descriptor closed, by other code")
+            self._want_snapshot()
+        if op == "journal_sync" and self._opened.options.sync == "os":
+            self.suspect = True
+            self._want_snapshot()
+
+    async def look_after_journal(self) -> bool:
+        """Leave journal files that other code has removed or replaced. True: a snapshot has to be taken."""
+        async with self._looking:
+            lost = await self._journaling.lost()
+            if not lost:
+                return False
+            paths = ", ".join(journal_path(number) for number in lost)
+            self._tell(f"{paths}: other code has removed or replaced it")
+            if self._journaling.number in lost:
+                await self.go_on(needed=True)
+            for number in lost:
+                await self._journaling.forget(number)
+        self._want_snapshot()
+        return True
+
+    async def rescue(self, ledger: int) -> bool:
+        """Write a ledger anew whose file other code has removed. False: the writer does not have it open."""
+        async with self._looking:
+            file = LedgerFile(ledger, self._opened.generations.get(ledger, 0))
+            rescued = await self._rescued(file)
+            if rescued is None:
+                return False
+            await rescued.close()
+            self._tell(f"{file.data_path} was removed or replaced by other code")
+            self._spoiled.add(file)
+            await self._rewrite(ledger)
+            return True
+
+    def _tell(self, what: str) -> None:
+        self.interference += 1
+        LOG.error("%s; the broker goes on, and writes what stood there anew", what)
+
+    async def _mend_ledger(self, progress: Progress, op: str, number: int, where: str) -> None:
+        d, times = self._ledger_mended_at
+        times = times + 1 if d == progress.durable_d else 1
+        parsed = LedgerFile.parse(where.rpartition("/")[2])
+        if times > 2 or parsed is None:
+            raise Closed(
+                f"{where} could not be written ({os.strerror(number)}); look at the disk and start again"
+            )
+        if op == "ledger_sync":
+            self._spoiled.add(parsed[0])
+        if number == errno.ENOENT and op != "ledger_open":
+            self._tell(f"{where} was removed by other code")
+        if times > 1 or op == "ledger_sync" or number == errno.ENOENT:
+            with contextlib.suppress(FileNotFoundError):  # it could not even be made: then once more
+                await self._rewrite(parsed[0].ledger)
+        self._ledger_mended_at = (progress.durable_d, times)
+
+    async def _rewrite(self, ledger: int) -> None:
+        """Into a file of the next generation (I35).
+
+        Raises:
+            NoSpace: there is no room for it yet; nothing has changed.
+        """
+        opened = self._opened
+        async with self._turn:
+            old = LedgerFile(ledger, opened.generations.get(ledger, 0))
+            rewriter = Rewriter(opened.disk, old, opened.incarnation)
+            try:
+                with no_space(f"{old.data_path} could not be rewritten"):
+                    await rewriter.open(await self._rescued(old))
+                    await rewriter.copy_ahead()
+                await self._move(ledger, rewriter)
+                opened.unsynced.add(rewriter.new)
+                self._spoiled.add(rewriter.new)  # until it is known to be durable
+                await rewriter.sync()
+                await opened.disk.sync_directory(LEDGERS)
+                self._spoiled.discard(rewriter.new)
+                opened.unsynced -= {old, rewriter.new}
+            finally:
+                await rewriter.close()
+            self.rewritten += 1
+            at("ledger_rewritten")
+
+    async def _rescued(self, old: LedgerFile) -> File | None:
+        """Return the ledger's data file if its name is gone and the writer has it open."""
+        file = self._writer.rescued(old.ledger)
+        if file is not None and await self._opened.disk.is_named(old.data_path, file):
+            await file.close()
+            return None
+        return file
+
+    async def _move(self, ledger: int, rewriter: Rewriter) -> None:
+        """Let the writer go on in the new file, and copy what it wrote to the old one until then."""
+        opened = self._opened
+        moved = opened.moving[ledger] = asyncio.get_running_loop().create_future()
+        try:
+            written = await self._writer.use_generation(ledger, rewriter.new.generation)
+            at("ledger_switched")
+            size = written or await rewriter.size()
+            while True:  # there is no way back: what comes now is written to the new file only
+                try:
+                    await rewriter.copy(size)
+                    break
+                except OSError as error:
+                    if not is_full(error):
+                        raise
+                    await self._wait_for_room()
+            opened.generations[ledger] = rewriter.new.generation
+            await self._reader.forget(ledger)
+        finally:
+            del opened.moving[ledger]
+            moved.set_result(None)
+
+    async def settled(self, ledgers: Iterable[int]) -> dict[int, int] | None:
+        """The generations, while nothing is being rewritten; None: one of these is not durable as it is."""
+        async with self._turn:
+            generations = dict(self._opened.generations)
+            if self._spoiled:
+                files = (LedgerFile(ledger, generations.get(ledger, 0)) for ledger in ledgers)
+                if any(file in self._spoiled for file in files):
+                    return None
+            return generations
+
+    async def sync_ledger(
+        self, ledger: int, by: Callable[[], Awaitable[None]], data: File | None = None
+    ) -> None:
+        """Sync a ledger, once: after a failure its file is given up (I35), and so is one that was removed."""
+        file = LedgerFile(ledger, self._opened.generations.get(ledger, 0))
+        if data is not None and not await self._opened.disk.is_named(file.data_path, data):
+            self._tell(f"{file.data_path} was removed or replaced by other code")
+            self._spoiled.add(file)
+        if file not in self._spoiled:
+            try:
+                await by()
+                return
+            except OSError as error:
+                self._spoiled.add(file)
+                if is_full(error):
+                    await self._opened.space.release()
+        try:
+            await self._rewrite(ledger)
+        except NoSpace:
+            if not await self._opened.space.release():
+                raise
+            await self._rewrite(ledger)

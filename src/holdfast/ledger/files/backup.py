@@ -1,0 +1,345 @@
+"""Backup and restore: a copy of a directory that is whole, or is no backup.
+
+A backup holds a snapshot, every ledger as far as the snapshot vouches for it, and, of a directory that
+nobody works in, the journal behind the snapshot. The list of its files, with the checksum of each, is written
+last: a backup without it was not finished. Restoring checks every byte against the list, and the directory
+gets the file that makes it one at the very end.
+
+Of a running broker the copy is taken from a snapshot, while nothing that it needs is dropped: what was
+confirmed before the call is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast._core import at, crc32c, open_block, seal_block
+from holdfast.errors import Corrupt, Exists, NotFound
+from holdfast.ledger import recovery
+from holdfast.ledger.files.doctor import examine_disk
+from holdfast.ledger.journal.files import JournalFiles
+from holdfast.ledger.journal.scan import End, JournalScan, write_all
+from holdfast.ledger.layout import (
+    BLOCK_HEADER,
+    DIRECTORIES,
+    FILE_HEADER,
+    FORMAT,
+    LOCK,
+    NEW,
+    PAGE,
+    BlockKind,
+    FileKind,
+    file_header,
+    journal_path,
+    read_file_header,
+    require_header,
+    snapshot_path,
+)
+from holdfast.ledger.opened import StoreOptions
+from holdfast.ledger.snapshot import format as snapshot
+from holdfast.ledger.snapshot.format import Meta
+from holdfast.system import Disk, File, SystemDisk
+
+LIST = "backup"
+"""The list of a backup's files, in the backup's directory."""
+CHUNK = 1 << 20
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True):
+    """A file of a backup."""
+
+    path: str
+    size: int
+    crc: int
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What a backup holds."""
+
+    d: int
+    incarnation: bytes
+    has_journal: bool
+    files: list[Item]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a backup or a restore has copied."""
+
+    last_d: int
+    """The last event in it."""
+    files: int
+    bytes: int
+    ledgers: int
+
+
+class Source(Protocol):
+    """A running store."""
+
+    async def snapshot(self) -> None: ...
+    def pin(self) -> contextlib.AbstractContextManager[Meta]: ...
+    @property
+    def incarnation(self) -> bytes: ...
+
+
+# -- for the command line ------------------------------------------------------------------------------
+
+
+def backup(path: str | Path, target: str | Path) -> Copied:
+    """Copy a directory that nobody works in.
+
+    Raises:
+        Locked: a process works there. Ask it for a backup instead.
+        Corrupt: the directory is damaged: see `doctor`.
+        Exists: the target is not empty.
+        NotFound: there is no broker's directory.
+    """
+    if not (Path(path) / FORMAT).exists():
+        raise NotFound(f"{path} is not a directory of a broker: it has no file named {FORMAT}")
+    Path(target).mkdir(parents=True, exist_ok=True)
+    return asyncio.run(backup_disk(SystemDisk(path), SystemDisk(target)))
+
+
+def restore(source: str | Path, path: str | Path, journal_bytes: int | None = None) -> Copied:
+    """Make a directory from a backup, and check it.
+
+    Raises:
+        NotFound: the source is no backup, or one that was not finished.
+        Corrupt: a file of the backup is not what it was.
+        Exists: the directory is not empty.
+    """
+    if not (Path(source) / LIST).exists():
+        raise NotFound(f"{source} is not a backup, or was not finished: it has no file named {LIST}")
+    Path(path).mkdir(parents=True, exist_ok=True)
+    return asyncio.run(restore_disk(SystemDisk(source), SystemDisk(path), journal_bytes))
+
+
+# -- backup -------------------------------------------------------------------------------------------
+
+
+async def backup_disk(source: Disk, target: Disk) -> Copied:
+    """As `backup`, on any disks."""
+    lock = await source.lock(LOCK)
+    try:
+        head = await _read(source, FORMAT, FILE_HEADER)
+        found = read_file_header(head)
+        incarnation = found[3] if found else bytes(16)
+        require_header(FORMAT, head, FileKind.DIRECTORY, 0, incarnation)
+        base = await recovery.find_base(source, incarnation)
+        if base.fell_back:
+            raise Corrupt(f"{base.notes[0]}. Start the broker once, which mends this, and back up then")
+        meta = base.meta
+        scan = JournalScan(source, incarnation, base.files, meta.start, meta.journal_d, base.known_d)
+        async for _ in scan.rounds():
+            pass
+        ending = await scan.ending()
+        if ending.outcome is End.DAMAGED:
+            raise Corrupt(ending.complaint())
+        copier = await _Copier.begin(source, target)
+        await copier.ledgers(meta)
+        if base.snapshot is not None:
+            await copier.copy(snapshot_path(meta.d))
+        for number in base.files:
+            if meta.journal <= number <= ending.stopped.journal:
+                last = number == ending.stopped.journal
+                await copier.copy(journal_path(number), ending.stopped.offset if last else None)
+        return await copier.finish(Contents(max(meta.d, ending.last_d), incarnation, True, copier.files))
+    finally:
+        await lock.release()
+
+
+async def backup_running(store: Source, source: Disk, target: Disk) -> Copied:
+    """As `backup`, of a store that is at work: from a snapshot that is taken now.
+
+    Raises:
+        Exists: the target is not empty.
+    """
+    copier = await _Copier.begin(source, target)
+    await store.snapshot()
+    with store.pin() as meta:
+        await copier.ledgers(meta)
+        whole = await snapshot.load(source, meta.d, store.incarnation)
+    alone = msgspec.structs.replace(
+        whole.meta, journal=1, journal_offset=PAGE, journal_d=meta.d, cut=True, proven=True
+    )
+    data = b"".join(snapshot.pack(alone, whole.parts, store.incarnation))
+    await copier.put(snapshot_path(meta.d), data)
+    return await copier.finish(Contents(meta.d, store.incarnation, False, copier.files))
+
+
+class _Copier:
+    """Copies files one by one, and remembers their checksums."""
+
+    def __init__(self, source: Disk, target: Disk) -> None:
+        self._source = source
+        self._target = target
+        self.files: list[Item] = []
+        self.ledger_count = 0
+
+    @classmethod
+    async def begin(cls, source: Disk, target: Disk) -> _Copier:
+        await _require_empty(target)
+        for directory in DIRECTORIES:
+            await target.make_directory(directory)
+        return cls(source, target)
+
+    async def ledgers(self, meta: Meta) -> None:
+        for file, extent in meta.extents().items():
+            await self.copy(file.data_path, extent.size)
+            await self.copy(file.index_path, extent.index_size)
+            self.ledger_count += 1
+
+    async def copy(self, path: str, size: int | None = None) -> None:
+        """The first `size` bytes, or all."""
+        file = await self._source.open(path)
+        try:
+            whole = await file.size() if size is None else size
+            self.files.append(await _copy(file, path, whole, self._target))
+        finally:
+            await file.close()
+        at("backup_copied")
+
+    async def put(self, path: str, data: bytes) -> None:
+        self.files.append(Item(path, len(data), crc32c(data)))
+        await _write(self._target, path, data)
+
+    async def finish(self, contents: Contents) -> Copied:
+        for directory in (*DIRECTORIES, ""):
+            await self._target.sync_directory(directory)
+        header = file_header(FileKind.BACKUP, contents.d, contents.incarnation)
+        block = seal_block(BlockKind.PART, 0, 0, msgspec.msgpack.encode(contents))
+        await _write(self._target, LIST + NEW, header + block)
+        await self._target.rename(LIST + NEW, LIST)
+        await self._target.sync_directory("")
+        return _report(contents, self.ledger_count)
+
+
+def _report(contents: Contents, ledgers: int) -> Copied:
+    size = sum(item.size for item in contents.files)
+    return Copied(contents.d, len(contents.files), size, ledgers)
+
+
+# -- restore ------------------------------------------------------------------------------------------
+
+
+async def restore_disk(source: Disk, target: Disk, journal_bytes: int | None = None) -> Copied:
+    """As `restore`, on any disks."""
+    contents = await read_list(source)
+    await _require_empty(target)
+    for directory in DIRECTORIES:
+        await target.make_directory(directory)
+    ledgers = 0
+    for item in contents.files:
+        _require_inside(item.path)
+        file = await _open(source, item.path)
+        try:
+            copied = await _copy(file, item.path, item.size, target)
+        finally:
+            await file.close()
+        if copied.crc != item.crc:
+            raise Corrupt(
+                f"{item.path} at offset 0: its {item.size} bytes are not those of the backup; "
+                "use another copy of the backup"
+            )
+        ledgers += item.path.endswith(".data")
+        at("restore_copied")
+    if not contents.has_journal:
+        files = JournalFiles(target, contents.incarnation, journal_bytes or StoreOptions().journal_bytes)
+        await (await files.create(1)).close()
+    for directory in DIRECTORIES:
+        await target.sync_directory(directory)
+    await _write(target, FORMAT + NEW, file_header(FileKind.DIRECTORY, 0, contents.incarnation))
+    await target.rename(FORMAT + NEW, FORMAT)
+    await target.sync_directory("")
+    examination = await examine_disk(target)
+    if not examination.sound:
+        raise Corrupt(f"the backup was damaged before it was taken: {examination.faults[0]}")
+    return _report(contents, ledgers)
+
+
+async def read_list(source: Disk) -> Contents:
+    """What a backup holds.
+
+    Raises:
+        Corrupt: the list is damaged.
+    """
+    file = await source.open(LIST)
+    try:
+        data = await file.read(0, await file.size())
+    finally:
+        await file.close()
+    header = read_file_header(data[:FILE_HEADER])
+    block = open_block(data, FILE_HEADER)
+    if header is None or isinstance(block, str):
+        raise Corrupt(f"{LIST} at offset {FILE_HEADER}: the list of files is damaged; use another copy")
+    require_header(LIST, data[:FILE_HEADER], FileKind.BACKUP, header[2], header[3])
+    start = FILE_HEADER + BLOCK_HEADER
+    try:
+        return msgspec.msgpack.decode(data[start : start + block[3]], type=Contents)
+    except msgspec.DecodeError as error:
+        what = f"{LIST} at offset {start}: the list of files is damaged ({error}); use another copy"
+        raise Corrupt(what) from None
+
+
+def _require_inside(path: str) -> None:
+    """A list may come from anywhere: it names files of the directory, and nothing beside it."""
+    directory, _, name = path.partition("/")
+    if directory not in DIRECTORIES or not name or "/" in name or name.startswith("."):
+        raise Corrupt(f"{LIST}: {path!r} is no file of a data directory; do not use this backup")
+
+
+async def _require_empty(target: Disk) -> None:
+    names = await target.list("")
+    if names:
+        raise Exists(f"the target is not empty ({', '.join(names[:3])}); use a new directory")
+
+
+# -- bytes --------------------------------------------------------------------------------------------
+
+
+async def _open(disk: Disk, path: str) -> File:
+    try:
+        return await disk.open(path)
+    except FileNotFoundError:
+        raise Corrupt(f"{path} is missing in the backup; use another copy") from None
+
+
+async def _read(disk: Disk, path: str, size: int) -> bytes:
+    file = await disk.open(path)
+    try:
+        return await file.read(0, size)
+    finally:
+        await file.close()
+
+
+async def _write(disk: Disk, path: str, data: bytes) -> None:
+    file = await disk.open(path, create=True)
+    try:
+        await write_all(file, 0, data)
+        await file.sync()
+    finally:
+        await file.close()
+
+
+async def _copy(file: File, path: str, size: int, target: Disk) -> Item:
+    """The first `size` bytes, synced; what is missing is told."""
+    out = await target.open(path, create=True)
+    done, crc = 0, 0
+    try:
+        while done < size:
+            data = await file.read(done, min(CHUNK, size - done))
+            if not data:
+                raise Corrupt(f"{path} ends at offset {done}, and {size} bytes were expected")
+            await write_all(out, done, data)
+            crc = crc32c(data, crc)
+            done += len(data)
+        await out.sync()
+    finally:
+        await out.close()
+    return Item(path, size, crc)

@@ -1,0 +1,1 @@
+"""The journal: its files, reading them, and changing from one to the next."""

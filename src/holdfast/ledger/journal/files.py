@@ -1,0 +1,151 @@
+"""The journal's files: made in advance, named when they are needed, used again when nobody needs them.
+
+A file is filled with zeros before its first use: a sync of blocks that were written before is much cheaper
+than one that has to record new blocks, and no round can fail for want of room. Its header is synced before
+its name appears, and the name before anything is written into it: a numbered file that has no sound header is
+damage.
+A file behind both kept snapshots becomes a spare. Its old rounds have a lower D than anything that will
+be looked for, and its first page is wiped before it gets its new number (I32).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from holdfast._core import at
+from holdfast.ledger.journal.scan import write_all
+from holdfast.ledger.layout import JOURNAL, NEW, PAGE, SPARE, FileKind, file_header, journal_path, number_of
+from holdfast.ledger.snapshot.format import remove
+from holdfast.system import Disk, File
+
+FILL = 1 << 20
+"""Zeros are written in pieces of this size."""
+SPARES_MAX = 4
+"""How many files are kept for their next use: about as many as one snapshot sets free."""
+
+
+async def numbers(disk: Disk) -> list[int]:
+    """Of all journal files, rising."""
+    found = (number_of(name) for name in await disk.list(JOURNAL))
+    return sorted(number for number in found if number is not None)
+
+
+class JournalFiles:
+    """Makes, names, drops and keeps the journal's files. It does not look into them."""
+
+    def __init__(self, disk: Disk, incarnation: bytes, size: int) -> None:
+        self._disk = disk
+        self.incarnation = incarnation
+        self.size = size
+        """Of each file, in bytes. A round that needs more room makes its file longer."""
+        self.small = max(4 * PAGE, size // 16 // PAGE * PAGE)
+        """Of a file that is made when there is hardly any room."""
+        self._spares: list[str] = []
+        self._turn = asyncio.Lock()
+        """Whoever makes, takes or returns a spare does so alone."""
+
+    @property
+    def spares(self) -> int:
+        """How many are ready."""
+        return len(self._spares)
+
+    async def look(self) -> None:
+        """What an earlier life left: are there spares? Half a one is thrown away."""
+        sizes = await self._disk.sizes(JOURNAL)
+        for name, size in sizes.items():
+            if name.startswith(SPARE):
+                if size >= self.size and not name.endswith(NEW) and len(self._spares) < SPARES_MAX:
+                    self._spares.append(f"{JOURNAL}/{name}")
+                else:
+                    await self._disk.unlink(f"{JOURNAL}/{name}")
+
+    async def make_spare(self) -> None:
+        """Fill a file with zeros, and have it ready. Does nothing if there is one."""
+        async with self._turn:
+            await self._make_spare(self.size)
+
+    async def _make_spare(self, size: int) -> None:
+        if self._spares:
+            return
+        name = self._name()
+        await remove(self._disk, name + NEW)
+        file = await self._disk.open(name + NEW, create=True)
+        try:
+            await file.preallocate(size)
+            for offset in range(0, size, FILL):
+                await write_all(file, offset, bytes(min(FILL, size - offset)))
+            await file.sync()
+        except OSError:
+            with contextlib.suppress(OSError):  # what cannot be removed now is at the next start
+                await remove(self._disk, name + NEW)
+            raise
+        finally:
+            await file.close()
+        await self._disk.rename(name + NEW, name)
+        at("journal_made")
+        self._spares.append(name)
+
+    def _name(self) -> str:
+        """One that no spare has."""
+        names = (f"{JOURNAL}/{SPARE}{number}" for number in range(SPARES_MAX + 1))
+        return next(name for name in names if name not in self._spares)
+
+    async def create(self, number: int, size: int | None = None) -> File:
+        """The file of that number, with its header, named, ready for its first round.
+
+        `size` is for times of need: a file that is smaller than others, if there is no spare.
+        """
+        async with self._turn:
+            await self._make_spare(size or self.size)
+            # Whatever goes wrong from here on: this one is not used again.
+            return await self._use(self._spares.pop(0), journal_path(number), number)
+
+    async def _use(self, spare: str, path: str, number: int) -> File:
+        file = await self._disk.open(spare)
+        try:
+            header = file_header(FileKind.JOURNAL, number, self.incarnation)
+            await write_all(file, 0, header + bytes(2 * PAGE - len(header)))
+            await file.sync()
+            await self._disk.rename(spare, path)
+            await self._disk.sync_directory(JOURNAL)
+        except BaseException as error:
+            await file.close()
+            if isinstance(error, OSError):
+                with contextlib.suppress(OSError):
+                    # The number has to be free for the next attempt: numbers have no gaps.
+                    await remove(self._disk, spare)
+                    await remove(self._disk, path)
+            raise
+        at("journal_used")
+        return file
+
+    async def drop(self, number: int, reuse: bool) -> None:
+        """Nobody needs this file any more. With `reuse` it may become a spare."""
+        async with self._turn:
+            at("journal_dropped")
+            path = journal_path(number)
+            if reuse and len(self._spares) < SPARES_MAX and await self._shorten(path):
+                name = self._name()
+                await self._disk.rename(path, name)
+                self._spares.append(name)
+                at("journal_recycled")
+            else:
+                await remove(self._disk, path)
+
+    async def shrink(self) -> None:
+        """Keep one spare only: room is scarce."""
+        async with self._turn:
+            while len(self._spares) > 1:
+                await remove(self._disk, self._spares.pop())
+
+    async def _shorten(self, path: str) -> bool:
+        """Is it as long as a spare has to be? A longer one is cut."""
+        file = await self._disk.open(path)
+        try:
+            size = await file.size()
+            if size > self.size:
+                await file.truncate(self.size)
+            return size >= self.size
+        finally:
+            await file.close()

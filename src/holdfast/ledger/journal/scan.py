@@ -1,0 +1,399 @@
+"""Reading the journal: which rounds stand in it, where they end, and whether that end is a torn tail or
+damage.
+
+A round is one write: a block of kind 3 that says which events follow (`previous last D · first D · last D ·
+stable view · stable index · bytes · synced D · salt`), then its frame blocks, at a multiple of 4096.
+*synced D* is what was synced when the round was written. With `sync = group` or `always` that is all that
+came before it; with `os` it may be less. So a sound round header is a witness: what it calls synced was
+confirmed, and must be there.
+
+At the end of the rounds, at the first place that does not continue them (D = e is missing), `judge` decides:
+
+| what stands at that place       | what stands behind it, here and in later files     | the end is |
+|---------------------------------|----------------------------------------------------|------------|
+| anything                        | a snapshot relies on e                             | DAMAGED    |
+| anything                        | a round that says that e was synced                | DAMAGED    |
+| zeros, or rounds of lower D     | nothing that is newer                              | CLEAN      |
+| a round that is not whole       | nothing that says so                               | TORN       |
+| anything else that is not zeros | nothing that says so                               | TORN       |
+| zeros                           | newer rounds, none of which says so (`sync = os`)  | TORN       |
+
+Rounds of lower D are what an earlier use of the file left (files are used again); their D tells. A file may
+begin with a round that the file before it has too: a sync there had failed, and the round was written again
+(I34).
+
+What holds:
+
+- **I30** A round is believed only whole: its header, its salt and every frame block in it are verified, and
+  its events continue those before it without a gap.
+- **I31** What is missing below a D that was synced is damage. It is reported with file and offset; nothing
+  behind it is used, and nothing is changed.
+- **I32** What is cut was never confirmed. After a cut no sound round header with a D of the future is left
+  behind it.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast._core import open_block
+from holdfast.errors import Corrupt
+from holdfast.group import BEGINNING, Position
+from holdfast.ledger.layout import (
+    BLOCK_HEADER,
+    FILE_HEADER,
+    PAGE,
+    BlockKind,
+    FileKind,
+    Place,
+    journal_path,
+    padded,
+    require_header,
+    salt_of,
+)
+from holdfast.system import Disk, File
+
+WINDOW = 1 << 20
+"""How much is read at once."""
+
+_ROUND = struct.Struct("<8Q")
+_FRAME_POSITION = struct.Struct("<QQ")
+_FRAME_HEAD = struct.Struct("<HBBIQ")
+_FRAME_MAGIC = 0x5246
+_ROUND_START = b"HF" + bytes([BlockKind.ROUND, 1])
+"""How every round begins: magic, kind, and the flag for the full checksum."""
+ROUND_HEADER = BLOCK_HEADER + _ROUND.size
+
+
+class RoundHeader(NamedTuple):
+    """What a round says of itself."""
+
+    previous_d: int
+    first_d: int
+    last_d: int
+    stable: Position
+    size: int
+    """Of its frame blocks, in bytes."""
+    synced_d: int
+
+    @property
+    def space(self) -> int:
+        """What it takes of the file."""
+        return (ROUND_HEADER + self.size + PAGE - 1) // PAGE * PAGE
+
+
+class FrameBlock(NamedTuple):
+    """The durable events of one frame."""
+
+    first_d: int
+    last_d: int
+    position: Position
+    time_ns: int
+    frame: bytes
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round that was found whole."""
+
+    place: Place
+    header: RoundHeader
+    frames: list[FrameBlock]
+    """Without those that a file before this one has too."""
+
+
+class End(enum.Enum):
+    """How the journal ends."""
+
+    CLEAN = "clean"
+    TORN = "torn"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Where and how the rounds ended, and what has to be wiped before the next one is written."""
+
+    outcome: End
+    last_d: int
+    """Of the last whole round."""
+    stopped: Place
+    """The first place that does not continue the rounds."""
+    next: Place
+    """Where the next round goes."""
+    stable: Position
+    newer: tuple[Place, ...] = ()
+    """Round headers with a D of the future, and the torn place itself."""
+    cut_bytes: int = 0
+    witness: Place | None = None
+    """The round that says that what is missing was synced; None: the snapshot says it, or nobody."""
+
+    def complaint(self) -> str:
+        """What is damaged, where, and what to do."""
+        who = f"a round in {self.witness}" if self.witness else "the snapshot"
+        return (
+            f"{self.stopped}: event D {self.last_d + 1} is missing or damaged, and {who} says that it was "
+            "synced; nothing was changed. Look at the disk, and restore a backup"
+        )
+
+
+# -- from bytes to what they are ----------------------------------------------------------------------
+
+
+def parse_round(data: bytes | memoryview, salt: int) -> RoundHeader | None:
+    """The header of a round, verified; None: there is none."""
+    block = open_block(data[:ROUND_HEADER])
+    if isinstance(block, str) or block[0] != BlockKind.ROUND or block[3] != _ROUND.size:
+        return None
+    previous_d, first_d, last_d, view, index, size, synced_d, found = _ROUND.unpack_from(data, BLOCK_HEADER)
+    if found != salt or first_d != block[1] or not previous_d < first_d <= last_d or synced_d >= first_d:
+        return None
+    return RoundHeader(previous_d, first_d, last_d, Position(view, index), size, synced_d)
+
+
+def parse_frames(header: RoundHeader, data: bytes) -> list[FrameBlock] | None:
+    """The frames behind a round's header; None: they are not all there and sound."""
+    frames: list[FrameBlock] = []
+    at, d = 0, header.first_d
+    while at < len(data):
+        block = open_block(data, at)
+        if isinstance(block, str):
+            return None
+        kind, tag, time_ns, size = block
+        start = at + BLOCK_HEADER
+        if kind != BlockKind.FRAME or tag != d or size < _FRAME_POSITION.size + _FRAME_HEAD.size:
+            return None
+        frame = data[start + _FRAME_POSITION.size : start + size]
+        magic, _, _, count, _ = _FRAME_HEAD.unpack_from(frame)
+        if magic != _FRAME_MAGIC or count == 0:
+            return None
+        position = Position(*_FRAME_POSITION.unpack_from(data, start))
+        frames.append(FrameBlock(d, d + count - 1, position, time_ns, frame))
+        d += count
+        at = padded(start + size)
+    return frames if at == header.size == len(data) and d == header.last_d + 1 else None
+
+
+def judge(missing_d: int, stopped_at_zeros: bool, newer: bool, synced_d: int, snapshot_d: int) -> End:
+    """The table above. `synced_d` is the highest that a round behind the place speaks of."""
+    if missing_d <= max(synced_d, snapshot_d):
+        return End.DAMAGED
+    return End.CLEAN if stopped_at_zeros and not newer else End.TORN
+
+
+# -- from files to rounds -----------------------------------------------------------------------------
+
+
+class _Window:
+    """A file, read a good piece at a time."""
+
+    def __init__(self, file: File, size: int) -> None:
+        self.file = file
+        self.size = size
+        self._base = 0
+        self._data = b""
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Fewer bytes at the end of the file."""
+        size = max(0, min(size, self.size - offset))
+        start = offset - self._base
+        if start < 0 or start + size > len(self._data):
+            self._base, self._data = offset, await self.file.read(offset, max(size, WINDOW))
+            start = 0
+        return self._data[start : start + size]
+
+
+@dataclass
+class _Stop:
+    """Where a file's rounds ended."""
+
+    journal: int
+    offset: int
+    zeros: bool = True
+    whole_header: RoundHeader | None = None
+
+
+@dataclass
+class JournalScan:
+    """Walks over the rounds of the journal, from where a snapshot says that it begins.
+
+    After `rounds` is exhausted, `ending` tells how it ended. Nothing is changed; one round is in memory at
+    a time.
+    """
+
+    disk: Disk
+    incarnation: bytes
+    files: Sequence[int]
+    """The numbers of all journal files, rising."""
+    start: Place
+    start_d: int
+    """The last D before the start."""
+    snapshot_d: int
+    last_d: int = 0
+    stable: Position = BEGINNING
+    unproven: list[tuple[Place, int, int]] = field(default_factory=list)
+    """(place, bytes, last D) of rounds of which no other round says that they were synced."""
+    _synced_d: int = 0
+    _stop: _Stop = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last_d = self.start_d
+        self._salt = salt_of(self.incarnation)
+        self._stop = _Stop(*self.start)
+
+    async def rounds(self) -> AsyncIterator[Round]:
+        """Each whole round that continues the one before.
+
+        Raises:
+            Corrupt: a journal file is missing, or its header is not what it should be.
+        """
+        for number in self._numbers():
+            first = self.start.offset if number == self.start.journal else PAGE
+            window = await self._open(number)
+            try:
+                stop = _Stop(number, first)
+                while (found := await self._round_at(window, number, stop)) is not None:
+                    self.last_d = found.header.last_d if found.header.last_d > self.last_d else self.last_d
+                    self.stable = max(self.stable, found.header.stable)
+                    self._prove(found)
+                    stop.offset += found.header.space
+                    yield found
+                # A file without a round that counts was not begun: the last one before it is where they end.
+                if stop.offset > first or number == self.start.journal:
+                    self._stop = stop
+            finally:
+                await window.file.close()
+
+    def _prove(self, found: Round) -> None:
+        header = found.header
+        if header.synced_d > self._synced_d:
+            self._synced_d = header.synced_d
+            self.unproven = [each for each in self.unproven if each[2] > header.synced_d]
+        self.unproven.append((found.place, ROUND_HEADER + header.size, header.last_d))
+
+    def _numbers(self) -> list[int]:
+        numbers = [number for number in self.files if number >= self.start.journal]
+        for expected, number in enumerate([*numbers, None], self.start.journal):
+            if number != expected and (number is not None or expected == self.start.journal):
+                raise Corrupt(
+                    f"{journal_path(expected)} is missing, and events after D {self.last_d} stood in it; "
+                    "restore a backup"
+                )
+        return numbers
+
+    async def _open(self, number: int) -> _Window:
+        file = await self.disk.open(journal_path(number))
+        try:
+            head = await file.read(0, FILE_HEADER)
+            require_header(journal_path(number), head, FileKind.JOURNAL, number, self.incarnation)
+            return _Window(file, await file.size())
+        except BaseException:
+            await file.close()
+            raise
+
+    async def _round_at(self, window: _Window, number: int, stop: _Stop) -> Round | None:
+        """The round at the stop if it is the next one; None, and what stands there is noted in the stop."""
+        page = await window.read(stop.offset, PAGE)
+        header = parse_round(page, self._salt)
+        stop.zeros, stop.whole_header = not any(page), header
+        if header is None:
+            return None
+        if header.last_d <= self.last_d and stop.offset != PAGE:
+            stop.zeros = True  # what an earlier use of the file left counts for nothing
+            return None
+        again = stop.offset == PAGE and number != self.start.journal and header.first_d <= self.last_d
+        if not again and (header.previous_d, header.first_d) != (self.last_d, self.last_d + 1):
+            return None
+        data = await window.read(stop.offset + ROUND_HEADER, header.size)
+        frames = parse_frames(header, data)
+        if frames is None:
+            return None
+        fresh = [frame for frame in frames if frame.first_d > self.last_d]
+        return Round(Place(number, stop.offset), header, fresh)
+
+    async def ending(self) -> Ending:
+        """To be asked after the last round: looks at everything behind it."""
+        stop = self._stop
+        newer: list[Place] = [] if stop.zeros else [Place(stop.journal, stop.offset)]
+        cut = 0 if stop.zeros else (stop.whole_header.space if stop.whole_header else PAGE)
+        synced_d, witness = 0, None
+        numbers = [number for number in self._numbers() if number >= stop.journal]
+        for number in numbers:
+            window = await self._open(number)
+            try:
+                first = stop.offset + PAGE if number == stop.journal else PAGE
+                async for place, header in self._headers(window, number, first):
+                    newer.append(place)
+                    cut += header.space
+                    if header.synced_d > synced_d:
+                        synced_d, witness = header.synced_d, place
+            finally:
+                await window.file.close()
+        behind = any(place != (stop.journal, stop.offset) for place in newer)
+        outcome = judge(self.last_d + 1, stop.zeros, behind, synced_d, self.snapshot_d)
+        after = Place(stop.journal, stop.offset) if numbers[-1] == stop.journal else Place(numbers[-1], PAGE)
+        return Ending(
+            outcome=outcome,
+            last_d=self.last_d,
+            stopped=Place(stop.journal, stop.offset),
+            next=after,
+            stable=self.stable,
+            newer=tuple(newer),
+            cut_bytes=cut if outcome is End.TORN else 0,
+            witness=witness if synced_d > self.last_d else None,
+        )
+
+    async def _headers(
+        self, window: _Window, number: int, offset: int
+    ) -> AsyncIterator[tuple[Place, RoundHeader]]:
+        """Every sound round header with a D of the future from here to the end of the file."""
+        while offset < window.size:
+            data = await window.file.read(offset, WINDOW)
+            at = data.find(_ROUND_START)
+            while at >= 0:
+                if at % PAGE == 0:
+                    header = parse_round(data[at : at + ROUND_HEADER], self._salt)
+                    if header is not None and header.last_d > self.last_d:
+                        yield Place(number, offset + at), header
+                at = data.find(_ROUND_START, at + 1)
+            offset += WINDOW
+
+
+async def wipe(disk: Disk, places: Sequence[Place]) -> None:
+    """Zeros over the round headers at these places, synced: they are no rounds any more (I32)."""
+    by_file: dict[int, list[int]] = {}
+    for place in places:
+        by_file.setdefault(place.journal, []).append(place.offset)
+    for number, offsets in sorted(by_file.items()):
+        file = await disk.open(journal_path(number))
+        try:
+            size = await file.size()
+            for offset in offsets:
+                await write_all(file, offset, bytes(max(0, min(PAGE, size - offset))))
+            await file.sync()
+        finally:
+            await file.close()
+
+
+async def write_again(file: File, offset: int, size: int) -> None:
+    """The same bytes in the same place, so that the next sync covers them.
+
+    A sync that failed is told once, and the pages count as clean from then on; whoever comes later, after a
+    restart, would hear nothing of it.
+    """
+    for at in range(offset, offset + size, WINDOW):
+        await write_all(file, at, await file.read(at, min(WINDOW, offset + size - at)))
+
+
+async def write_all(file: File, offset: int, data: bytes) -> None:
+    """A write that is short goes on where it stopped."""
+    written = 0
+    while written < len(data):
+        step = await file.write(offset + written, data[written:] if written else data)
+        if step <= 0:
+            raise OSError(5, "the disk took nothing of a write")
+        written += step

@@ -1,0 +1,1 @@
+"""Snapshots: their format, and taking one of a running store."""

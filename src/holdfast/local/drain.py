@@ -1,0 +1,380 @@
+"""One ingest queue, the broker's side: what it holds is published, confirmed, and settled, in that order.
+
+Needs from below: `Queue` (a message that was taken stays this process's until it is settled or the kernel
+says that the process is dead) and the log, which stores nothing twice under the name of a segment. Promises
+upward: a message that was put is stored once; it is settled, and confirmed to its producer, after it is
+durable. See docs/ingest.md for why that holds whoever is killed when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast import _core
+from holdfast._core import Message, parse_entry
+from holdfast.broker.api.producer import MESSAGE_BYTES, RUN_BYTES
+from holdfast.broker.events import DeduplicationForget, ProducerClose, ProducerOpen
+from holdfast.broker.topic import Topic
+from holdfast.errors import (
+    Busy,
+    Closed,
+    Corrupt,
+    Empty,
+    Fenced,
+    Full,
+    HoldfastError,
+    NoQuorum,
+    NoSpace,
+    Timeout,
+)
+from holdfast.local.account import Account
+from holdfast.local.place import NAME, identity, names_file
+from holdfast.memory.queue import Queue
+
+if TYPE_CHECKING:
+    from holdfast.local.bell import Bell
+    from holdfast.local.intake import Ingest
+
+LOG = logging.getLogger("holdfast.ingest")
+
+TAKE = 1024
+"""Messages that are taken at once."""
+RETRY_S = 0.2
+"""What is in the way of storing is tried again so often."""
+LAST_S = 5.0
+"""How long a segment that is left waits for what is under way to the disk."""
+STALL_S = 1.0
+"""A living producer that is stopped in the middle of a put delays the others by this at most."""
+PARTICIPANTS = 256
+"""Producers of one topic, and the broker: the last place is never a producer's."""
+_HEADER, _GRANULE = 32, 64  # of a block in the queue
+_TRANSIENT = (NoSpace, NoQuorum, Busy, Fenced, Full, Timeout)
+
+
+class Segment:
+    """One ingest queue and its account: drained into one topic, in the order of positions, until it ends."""
+
+    def __init__(self, ingest: Ingest, topic: Topic, identity: str) -> None:
+        self._ingest = ingest
+        self._broker = ingest.broker
+        self.topic = topic
+        self.identity = identity
+        self.name = f"{NAME}{identity}"
+        """The producer's name under which the log deduplicates; the sequence is the position."""
+        self.queue_name = ingest.names.queue(topic.name, identity)
+        self.queue: Queue | None = None
+        self.account: Account | None = None
+        self._session = 0
+        self._epoch = 0
+        self._files: dict[Path, tuple[int, int]] = {}
+        """Its files, and which they were."""
+        self._taken = -1
+        """The highest position that was taken in this life of the broker."""
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._bell: Bell | None = None
+        self._largest = 0
+        """Bytes of an entry, as its producers were told."""
+        self.closing = False
+        """Its queue is closed: it is drained to its end, and nobody is let in any more."""
+        self.waiting = False
+        """Something is in the way of storing."""
+        self.used = asyncio.get_running_loop().time()
+        """When somebody asked for it, or something was stored, last."""
+
+    # -- its life --------------------------------------------------------------------------------------
+
+    async def create(self, capacity: int, message_bytes_max: int) -> None:
+        """Open the session, which may be refused, then make the account, then the queue."""
+        await self._open_session()
+        info: dict[str, Any] = {
+            "topic": self.topic.name,
+            "incarnation": self.topic.state.incarnation.hex(),
+            "identity": self.identity,
+            "participants": PARTICIPANTS,
+            "message_bytes_max": min(MESSAGE_BYTES, message_bytes_max, capacity // 2 - _HEADER),
+        }
+        self._largest = int(info["message_bytes_max"])
+        directory = self._ingest.names.directory
+        try:
+            self.account = Account.create(self._ingest.names.account(self.identity), info)
+            self.queue = Queue.create(
+                self.queue_name,
+                capacity=capacity,
+                participants=PARTICIPANTS,
+                stall_limit=STALL_S,
+                directory=str(directory),
+            )
+        except BaseException:
+            await self._remove()
+            raise
+        self._note_files()
+
+    def _note_files(self) -> None:
+        names = self._ingest.names
+        paths = (names.account(self.identity), names.file(self.queue_name))
+        self._files = {path: identity(path.lstat()) for path in paths}
+
+    def adopt(self) -> None:
+        """Take over what an earlier broker has left.
+
+        Raises:
+            NotFound, Stale, Corrupt: there is nothing to take over.
+            TooManyParticipants: try again.
+            Denied, LayoutMismatch: it is somebody else's.
+        """
+        names = self._ingest.names
+        if self.account is None:
+            self.account = Account.open(names.account(self.identity), writable=True)
+        self.account.mend()
+        self._largest = min(MESSAGE_BYTES, int(self.account.info["message_bytes_max"]))
+        self.queue = Queue.open(self.queue_name, directory=str(names.directory))
+        self.closing = self.queue.stats().closed
+        self._note_files()
+
+    def start(self, left_behind: bool) -> None:
+        self._bell = self._ingest.lend()
+        self._task = asyncio.get_running_loop().create_task(self._run(left_behind), name=self.queue_name)
+
+    async def stop(self) -> None:
+        """Leave it as it is, for the next broker: what is not settled goes back. Nobody's is removed."""
+        await self._halt()
+        with contextlib.suppress(HoldfastError):
+            if (self.closing or self.withdraw()) and self._unused():
+                await self.end(Closed("the broker stopped while the queue was unused; open it again"))
+                return
+        self.leave()
+        with contextlib.suppress(HoldfastError):  # it has ended: so has the session
+            await self._close_session()
+
+    def withdraw(self) -> bool:
+        """Close the queue, if nobody uses it. What came in at the last moment is drained all the same.
+
+        Who attaches looks at the account afterwards; here it is written before the participants are looked
+        at. So either they are seen here, or they see that it is being withdrawn, and ask for another queue
+        (I124). If neither were so, `close` would still come in one order with their puts.
+        """
+        if self.closing or not self._unused():
+            return False
+        assert self.queue is not None
+        assert self.account is not None
+        self.account.withdraw(True)
+        if not self._unused():
+            self.account.withdraw(False)
+            return False
+        self.closing = True
+        self.queue.close()
+        return True
+
+    def _unused(self) -> bool:
+        """Nothing is in it, and nobody else is attached."""
+        if self.queue is None or self._broker.engine.ended is not None:
+            return False
+        stats = self.queue.stats()
+        others = any(
+            each.attached and each.alive and each.slot != self.queue.slot for each in stats.participants
+        )
+        return not (others or stats.ready or stats.returned or stats.taken or stats.writing)
+
+    def is_there(self) -> bool:
+        """Can a producer that comes now find its files? Other code may have removed or replaced them."""
+        return all(names_file(path, file) for path, file in self._files.items())
+
+    async def _halt(self) -> None:
+        self._stopping = True
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def leave(self) -> None:
+        """Everything stays as it is."""
+        if self._bell is not None:
+            self._bell.users -= 1
+            self._bell = None
+        if self.queue is not None:
+            self.queue.detach()
+            self.queue = None
+        if self.account is not None:
+            self.account.close()
+            self.account = None
+
+    async def end(self, error: HoldfastError) -> None:
+        """Nothing more is stored: producers are told, everything is taken away."""
+        await self._halt()
+        if self.account is not None:
+            self.account.end(error)
+        if self.queue is not None:
+            with contextlib.suppress(HoldfastError):  # a damaged one is only left
+                self.queue.close()
+                self.queue.purge()
+        await self._remove()
+
+    async def _remove(self) -> None:
+        names = self._ingest.names
+        self.leave()
+        with contextlib.suppress(HoldfastError):
+            Queue.unlink(self.queue_name, directory=str(names.directory))
+        names.account(self.identity).unlink(missing_ok=True)
+        with contextlib.suppress(HoldfastError):  # the topic is gone, or the broker ends: as good
+            await self._close_session()
+            await self._broker.engine.submit(DeduplicationForget(self.topic.state.id, self.name))
+
+    # -- its session -----------------------------------------------------------------------------------
+
+    async def _open_session(self) -> None:
+        event = ProducerOpen(self.topic.state.id, self.name, "shared", self._broker.group.member)
+        opened = await self._broker.enter(event, ProducerClose)
+        self._session, self._epoch = opened.session, opened.epoch
+
+    async def _close_session(self) -> None:
+        if self._session:
+            session, self._session = self._session, 0
+            await self._broker.engine.submit(ProducerClose(session))
+
+    # -- draining --------------------------------------------------------------------------------------
+
+    async def _run(self, left_behind: bool) -> None:
+        try:
+            if left_behind:
+                await self._store(*await self._collect())
+            assert self.queue is not None
+            assert self._bell is not None
+            while True:
+                messages = await self._bell.take(self.queue, TAKE)
+                await self._store(list(messages), messages.tobytes())
+        except Closed as error:
+            if self._broker.engine.ended is None:
+                told = Closed(f"no producer used the ingest queue of {self.topic.name}; open it again")
+                await self._ingest.ended(self, told if self.closing else error)
+        except HoldfastError as error:
+            if self._broker.engine.ended is not None:
+                return  # the next broker goes on
+            LOG.warning("the ingest queue of %s ends: %s", self.topic.name, error)
+            await self._ingest.ended(self, error)
+        except Exception as error:  # a mistake in the code: what is in the queue stays for the next broker
+            LOG.exception("the ingest queue of %s is not drained any more", self.topic.name)
+            if self.account is not None:
+                self.account.say(f"{type(error).__name__}: {error}")
+
+    async def _collect(self) -> tuple[list[Message], list[bytes]]:
+        """Everything that an earlier broker had in its hands, in the order of positions.
+
+        The log knows the highest position that is durable, and takes whatever is not above it for stored. So
+        nothing may be published before all below it is in hand. What a dead reader had comes back in any
+        order, and whoever hands it on may be slow. But a block is taken for the first time only after all
+        before it were; so when no block is anybody else's and none waits to be taken again, everything below
+        the highest position in hand is in hand, settled, or never was a message.
+        """
+        assert self.queue is not None
+        assert self.account is not None
+        queue, hands = self.queue, list[Message]()
+        while True:
+            queue.recover()
+            with contextlib.suppress(Empty, Closed):
+                while len(batch := queue.get_many(TAKE, 0)) == 1:  # what comes back comes one by one
+                    hands += batch
+                hands += batch
+            if not self._returning():
+                break
+            self.account.say("waiting for what another process still holds of this queue")
+            await asyncio.sleep(0.001)
+        self.account.say("")
+        hands.sort(key=lambda message: message.position)
+        return hands, [bytes(message.data) for message in hands]
+
+    def _returning(self) -> bool:
+        """Does somebody else hold a message, or does one wait to be taken again?"""
+        assert self.queue is not None
+        look = _core.inspect_attached(self.queue)["queue"]
+        others = any(each["taken"] and each["slot"] != self.queue.slot for each in look["holders"])
+        return others or look["blocks"]["RETRY"] > 0
+
+    async def _store(self, messages: Sequence[Message], entries: list[bytes]) -> None:
+        """Publish in the order of positions, one event after another; settle what is durable."""
+        assert self.account is not None
+        start = 0
+        while start < len(messages):
+            run = list[tuple[int, int, bytes]]()
+            size, count, damage = 0, 0, None
+            for at in range(start, len(messages)):
+                if run and size + len(entries[at]) > RUN_BYTES:
+                    break
+                held = self._messages_in(messages[at].position, entries[at])
+                if isinstance(held, Corrupt):
+                    damage = held
+                    break
+                count += held
+                self._taken = messages[at].position
+                run.append((self._taken, 1, entries[at]))
+                size += len(entries[at])
+            if run:
+                await self._publish(run, size)
+                last, _, entry = run[-1]
+                self.account.confirm(last + (len(entry) + _HEADER + _GRANULE - 1) // _GRANULE)
+                for message in messages[start : start + len(run)]:
+                    message.settle()
+                self.used = asyncio.get_running_loop().time()
+                self._ingest.drained(count, size)
+                if self._stopping:
+                    raise asyncio.CancelledError
+            if damage is not None:
+                raise damage
+            start += len(run)
+
+    def _messages_in(self, position: int, entry: bytes) -> int | Corrupt:
+        """How many; or why it cannot be stored, which ends the queue: confirming what comes behind it would
+        confirm it, too."""
+        where = f"position {position} of the ingest queue of {self.topic.name}"
+        if position <= self._taken:
+            return Corrupt(
+                f"{where} was redelivered: another process reads the queue; unconfirmed messages may be lost"
+            )
+        if len(entry) > self._largest:
+            return Corrupt(f"{where}: an entry of {len(entry)} bytes; the largest is {self._largest}")
+        try:
+            return parse_entry(entry).messages
+        except Corrupt as error:
+            return Corrupt(f"{where}: {error}")
+
+    async def _publish(self, run: list[tuple[int, int, bytes]], size: int) -> None:
+        """Until it is durable. One event at a time: if one were refused and the next one not, it would be
+        taken for stored later, because its positions are lower."""
+        assert self.account is not None
+        engine, said = self._broker.engine, ""
+        while True:
+            try:
+                await self._broker.admit(size)
+                if self._session == 0:
+                    await self._open_session()
+                future = engine.publish_entries(
+                    self.topic.state.id, self._session, self._epoch, self.name, run
+                )
+                await _finished(future)
+                break
+            except _TRANSIENT as error:
+                if isinstance(error, Fenced | Busy):
+                    self._session = 0
+                if str(error) != said:
+                    said = str(error)
+                    self.account.say(said)
+                    self.waiting = True
+                    LOG.warning("ingest of %s waits: %s", self.topic.name, said)
+                await asyncio.sleep(RETRY_S)
+        if said:
+            self.account.say("")
+            self.waiting = False
+
+
+async def _finished(future: asyncio.Future[Any]) -> None:
+    """The outcome. Who is cancelled meanwhile waits for it a while: then it can be settled here."""
+    try:
+        await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future], timeout=LAST_S)
+        if not future.done() or future.cancelled() or future.exception() is not None:
+            raise

@@ -1,0 +1,270 @@
+"""Where a broker and the processes beside it find each other: files in the runtime directory, same user only.
+
+A serving broker writes a descriptor and holds a lock on it for as long as it lives. The lock is the kernel's
+word: a descriptor that nobody holds is stale, whatever it says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import stat
+import struct
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import _core
+from holdfast.errors import Denied, Locked, NoSpace
+
+DESCRIPTOR = "holdfast.broker."
+FILES = "holdfast.local."
+NAME = "holdfast.local."
+"""Segments publish under this name and their identity; the core deduplicates such names always."""
+_LOCK = "hhqqi4x"  # struct flock
+
+
+def directory_of(given: str | os.PathLike[str] | None) -> Path:
+    """`$HOLDFAST_RUNTIME_DIR`, else /dev/shm, unless another is given."""
+    return Path(given or _core.default_directory())
+
+
+def boot() -> str:
+    """This boot of the machine: what was in shared memory before it is gone."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:8]
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the queues and files of one data directory are called. Identity: boot and a random token."""
+
+    directory: Path
+    incarnation: str
+    """Of the data directory, in hexadecimal."""
+
+    @property
+    def door(self) -> str:
+        """The queue of requests."""
+        return f"ingest.{self.incarnation[:16]}.door"
+
+    def queue(self, topic: str, identity: str) -> str:
+        """The ingest queue of a topic: the same topic has another one after it was deleted."""
+        return f"ingest.{self.incarnation[:16]}.{hashlib.sha256(topic.encode()).hexdigest()[:16]}.{identity}"
+
+    def file(self, queue: str) -> Path:
+        """The segment file of a queue."""
+        return self.directory / f"holdfast.queue.{queue}"
+
+    def account(self, identity: str) -> Path:
+        return self.directory / f"{FILES}{self.incarnation[:16]}.{identity}.account"
+
+    def reply(self, token: str) -> Path:
+        return self.directory / f"{FILES}{self.incarnation[:16]}.{token}.reply"
+
+    def found(self, kind: str) -> list[Path]:
+        """Files of this data directory: `account` or `reply`."""
+        return sorted(self.directory.glob(f"{FILES}{self.incarnation[:16]}.*.{kind}"))
+
+
+# -- files --------------------------------------------------------------------------------------------
+
+
+def open_own(path: Path, writable: bool = False) -> int | None:
+    """A descriptor of a regular file of this user; None: there is none.
+
+    Raises:
+        Denied: it is somebody else's, or no file.
+    """
+    flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Denied(f"{path} cannot be opened: {error.strerror}") from error
+    status = os.fstat(fd)
+    if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise Denied(f"{path} belongs to uid {status.st_uid}, or is no file: local ingest is for one user")
+    return fd
+
+
+def read_own(path: Path) -> bytes | None:
+    """What a small file of this user holds; None: there is none."""
+    fd = open_own(path)
+    if fd is None:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        return file.read(1 << 16)
+
+
+def put_file(path: Path, data: bytes) -> None:
+    """A small file for this user alone, which is there whole or not at all."""
+    made = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        made.rename(path)
+    except OSError as error:
+        made.unlink(missing_ok=True)
+        raise NoSpace(f"{path} cannot be written: {error.strerror}; is there room, and may you?") from error
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file from one that has its name later."""
+    return status.st_dev, status.st_ino
+
+
+def names_file(path: Path, file: tuple[int, int]) -> bool:
+    """Return whether this path still names that file."""
+    with contextlib.suppress(OSError):
+        return identity(path.lstat()) == file
+    return False
+
+
+# -- the descriptor -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """A broker that lives, or did when its descriptor was looked at."""
+
+    pid: int
+    incarnation: str
+    data: str
+    """Its data directory."""
+    path: Path
+
+    def lives(self) -> bool:
+        """Does it hold its descriptor?"""
+        fd = open_own(self.path)
+        if fd is None:
+            return False
+        try:
+            return _held(fd)
+        finally:
+            os.close(fd)
+
+
+class Announcement:
+    """The descriptor of a broker that serves, held."""
+
+    def __init__(self, names: Names, data: str) -> None:
+        """Raises Locked: another process holds it, with the same data (a copy of the directory?)."""
+        self.path = names.directory / f"{DESCRIPTOR}{names.incarnation}"
+        self._text = json.dumps({"pid": os.getpid(), "incarnation": names.incarnation, "data": data}).encode()
+        self._fd, self._file = self._locked()
+        _announced.add(self)
+
+    def _locked(self) -> tuple[int, tuple[int, int]]:
+        while True:
+            fd = self._lock()
+            file = identity(os.fstat(fd))
+            if names_file(self.path, file):
+                return fd, file
+            os.close(fd)  # a broker that stopped removed it under us
+
+    def is_there(self) -> bool:
+        """False: other code has removed or replaced the file, or closed the descriptor that holds it."""
+        return self._is_open() and names_file(self.path, self._file)
+
+    def _is_open(self) -> bool:
+        with contextlib.suppress(OSError):
+            return identity(os.fstat(self._fd)) == self._file
+        return False
+
+    def _lock(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open(self.path, flags, 0o600)
+        except OSError as error:
+            raise Denied(f"{self.path} cannot be made: {error.strerror}") from error
+        try:
+            if os.fstat(fd).st_uid != os.geteuid():
+                raise Denied(f"{self.path} belongs to another user; set $HOLDFAST_RUNTIME_DIR")
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        except BlockingIOError:
+            os.close(fd)
+            raise Locked(f"{self.path} is held: a copy of this data directory is being served") from None
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def show(self) -> None:
+        """Producers find it from now on."""
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, self._text, 0)
+
+    def renew(self) -> bool:
+        """Write the descriptor anew if it was removed or replaced; answers whether it was.
+
+        Raises:
+            Locked, Denied: another process has the path now.
+        """
+        if self.is_there():
+            return False
+        old = [self._fd] if self._is_open() else []  # else the number may be the new one's
+        self._fd, self._file = self._locked()
+        for fd in old:
+            os.close(fd)
+        self.show()
+        return True
+
+    def close(self) -> None:
+        """Take it away, unless it is another's by now."""
+        if self.is_there():
+            self.path.unlink(missing_ok=True)
+        self.leave()
+
+    def leave(self) -> None:
+        """Let it go as it is."""
+        _announced.discard(self)
+        if self._is_open():
+            os.close(self._fd)
+
+
+_announced: weakref.WeakSet[Announcement] = weakref.WeakSet()
+
+
+def _leave_in_child() -> None:
+    """A forked child must not make a dead broker look alive."""
+    for announcement in list(_announced):
+        announcement.leave()
+
+
+os.register_at_fork(after_in_child=_leave_in_child)
+
+
+def _held(fd: int) -> bool:
+    asked = struct.pack(_LOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+    kind: int = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0]
+    return kind != fcntl.F_UNLCK
+
+
+def brokers(directory: Path) -> tuple[list[Found], list[Path]]:
+    """The brokers of this user that live, and descriptors that nobody holds any more."""
+    live: list[Found] = []
+    stale: list[Path] = []
+    for path in sorted(directory.glob(f"{DESCRIPTOR}*")):
+        try:
+            fd = open_own(path)
+        except Denied:
+            continue  # another user's
+        if fd is None:
+            continue
+        with os.fdopen(fd, "rb") as file:
+            if not _held(fd):
+                stale.append(path)
+                continue
+            try:
+                told = json.loads(file.read(1 << 16))
+                live.append(Found(told["pid"], told["incarnation"], told["data"], path))
+            except (ValueError, KeyError, TypeError):
+                continue  # it is just being written
+    return live, stale

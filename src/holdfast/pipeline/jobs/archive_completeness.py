@@ -1,0 +1,163 @@
+"""Whether an archive has a row of each position that has one.
+
+What was read back is what Spark was given. Whether that is all, only the topic itself can say: positions in
+the range that have no row are looked up there, without Spark. Rightly without one are the parts of a chunked
+message before its last one, the last one of a message that is not whole, a batch of which nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.columns.files import topic_and_partition
+from holdfast.errors import Corrupt, NotFound
+from holdfast.pipeline.jobs.archive_directory import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from holdfast.pipeline.jobs.inputs import Topics
+
+BUCKET = 32_768
+"""Positions in one bitmap: as many bits as Spark's have."""
+NEAR = 4096
+"""Gaps that are no further apart are looked up together: each question has its price."""
+SPAN = 1 << 20
+"""So many positions at once, at most."""
+
+Gap = tuple[int, int]
+"""Positions from the first up to, without, the second."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """What files hold of a topic, or of one of its partitions."""
+
+    rows: int = 0
+    entries: int = 0
+    """How many positions have a row; fewer, where the first message of a batch was left out."""
+    first: int = 0
+    last: int = 0
+    sum: int = 0
+    """Of these positions. With as many of them it says that none is there twice in the place of another."""
+
+    def fills(self, reach: Range) -> bool:
+        """Each position of the range has its row."""
+        count = reach.stop - reach.start
+        return self.entries == count and 2 * self.sum == count * (reach.start + reach.stop - 1)
+
+    def __or__(self, other: Span) -> Span:
+        return Span(
+            self.rows + other.rows,
+            self.entries + other.entries,
+            min(self.first, other.first),
+            max(self.last, other.last),
+            self.sum + other.sum,
+        )
+
+
+Spans = dict[tuple[str, int], Span]
+"""By topic and partition."""
+
+
+def require_in_range(spans: Spans, ranges: Mapping[str, Range]) -> None:
+    """Every topic has rows of the positions that were planned, and of no others."""
+    reaches = {topic_and_partition(name): reach for name, reach in ranges.items()}
+    for (topic, partition), span in spans.items():
+        reach = reaches.get((topic, partition), Range("", 0, 0))
+        if not reach.start <= span.first <= span.last < reach.stop:
+            raise Corrupt(
+                f"{topic}, partition {partition}, has positions {span.first} to {span.last}; "
+                f"{reach.start} to {reach.stop - 1} were asked for; nothing was added"
+            )
+        if span.entries > reach.stop - reach.start:
+            raise Corrupt(
+                f"{topic}, partition {partition}, has {span.entries} entries at the positions {reach.start} "
+                f"to {reach.stop - 1}: some were read twice; nothing was added"
+            )
+
+
+def require_all(known: Topics, rows: DataFrame | None, spans: Spans, ranges: Mapping[str, Range]) -> None:
+    """Each position of the ranges has its row, or rightly none (I187).
+
+    Raises:
+        Corrupt: the topic has something there that was not handed over, or it was handed over twice.
+    """
+    short = {
+        name: reach
+        for name, reach in ranges.items()
+        if not spans.get(topic_and_partition(name), Span()).fills(reach)
+    }
+    bits = bitmaps(rows) if short else {}
+    for name, reach in short.items():
+        place = topic_and_partition(name)
+        none = require_no_row(known, name, gaps(reach.start, reach.stop, bits.get(place, {})))
+        if spans.get(place, Span()).entries > reach.stop - reach.start - none:
+            raise Corrupt(f"{name}: some positions were read twice; nothing was added: archive again")
+
+
+def bitmaps(rows: DataFrame | None) -> dict[tuple[str, int], dict[int, bytes]]:
+    """Which positions have a row: by topic and partition, and in them by bucket."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found: dict[tuple[str, int], dict[int, bytes]] = {}
+    if rows is not None:
+        bit = F.bitmap_construct_agg(F.col("position") % F.lit(BUCKET)).alias("bits")
+        bucket = F.expr(f"position DIV {BUCKET}").alias("bucket")
+        for row in rows.groupBy("topic", "partition", bucket).agg(bit).toLocalIterator():
+            found.setdefault((row["topic"], row["partition"]), {})[row["bucket"]] = bytes(row["bits"])
+    return found
+
+
+def gaps(start: int, stop: int, bits: Mapping[int, bytes]) -> Iterator[Gap]:
+    """The positions of a range that are in none of these bitmaps, in order; one gap for each bucket at most
+    where a gap goes on."""
+    for bucket in range(start // BUCKET, -(-stop // BUCKET)):
+        base = bucket * BUCKET
+        low, high = max(start, base), min(stop, base + BUCKET)
+        packed = np.frombuffer(bits.get(bucket, bytes(BUCKET // 8)), np.uint8)
+        there = np.unpackbits(packed, bitorder="little")[low - base : high - base].astype(np.int8)
+        edges = low + np.flatnonzero(np.diff(there, prepend=1, append=1))
+        yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+def spans(found: Iterable[Gap]) -> Iterator[list[Gap]]:
+    """Gaps that are near each other."""
+    together: list[Gap] = []
+    for gap in found:
+        if together and (gap[0] - together[-1][1] > NEAR or gap[1] - together[0][0] > SPAN):
+            yield together
+            together = []
+        together.append(gap)
+    if together:
+        yield together
+
+
+def require_no_row(known: Topics, name: str, found: Iterable[Gap]) -> int:
+    """The topic itself has no row at these positions. How many they are.
+
+    Raises:
+        Corrupt: it has, or has trimmed them since.
+    """
+    count = 0
+    for together in spans(found):
+        start, stop = together[0][0], together[-1][1]
+        missing = np.zeros(stop - start, bool)
+        for low, high in together:
+            missing[low - start : high - start] = True
+            count += high - low
+        try:
+            for positions in known.positions(name, start, stop):
+                places = np.asarray(positions, np.int64)
+                if (there := places[missing[places - start]]).size:
+                    raise Corrupt(
+                        f"{name}, position {there[0]}: the topic has a message there, and it was not handed "
+                        "over; nothing was added: archive again"
+                    )
+        except NotFound as error:
+            raise Corrupt(f"{error}; nothing was added: archive again") from error
+    return count

@@ -1,0 +1,140 @@
+"""A named subscription, as a pipeline holds and moves it: through a server, or in the directory itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from holdfast.client import Progress
+from holdfast.columns.address import Address
+from holdfast.errors import Locked, Misuse, NotFound
+from holdfast.names import topic_name
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.state import SubscriptionState
+    from holdfast.broker.topic import Topic
+
+
+TIMEOUT_S = 60.0
+"""How long a broker that is away is asked again."""
+
+
+class Subscriptions(Protocol):
+    """What `holdfast.client.Client` can do with them."""
+
+    def progress(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        create: bool = False,
+        start: Literal["earliest", "latest"] = "latest",
+        incarnation: bytes = b"",
+    ) -> Progress: ...
+
+    def advance(
+        self, topic: str, subscription: str, to: int, reset_number: int, incarnation: bytes = b""
+    ) -> Progress: ...
+
+
+def subscriptions(
+    path: str | None, broker: str | None, options: Mapping[str, Any] | None = None
+) -> Subscriptions:
+    """Through the server at `broker`, its binary address or its HTTP one, and with what the options
+    show it; without one, in the data directory, which no server may hold then."""
+    if broker is not None:
+        told = {**(options or {}), "service.url": broker}
+        return Address.beside(told, "a subscription").client(TIMEOUT_S)
+    if path is None:
+        raise Misuse("a subscription is moved by a broker; say broker, such as holdfast://localhost:6650")
+    return DirectorySubscriptions(path)
+
+
+class DirectorySubscriptions:
+    """Opens the directory's broker for each question."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def progress(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        create: bool = False,
+        start: Literal["earliest", "latest"] = "latest",
+        incarnation: bytes = b"",
+    ) -> Progress:
+        async def ask(broker: Broker) -> Progress:
+            _require_incarnation(broker, topic, incarnation)
+            if create and subscription not in broker.admin.subscriptions(topic):
+                await broker.admin.create_subscription(topic, subscription, start)
+            return _progress(broker, topic, subscription)
+
+        return self._with_broker(ask)
+
+    def advance(
+        self, topic: str, subscription: str, to: int, reset_number: int, incarnation: bytes = b""
+    ) -> Progress:
+        async def move(broker: Broker) -> Progress:
+            from holdfast.broker.events import Advance
+
+            _require_incarnation(broker, topic, incarnation)
+            _, found = _found(broker, topic, subscription)
+            await broker.engine.submit(Advance(found.id, reset_number, to=to))
+            return _progress(broker, topic, subscription)
+
+        return self._with_broker(move)
+
+    def _with_broker(self, work: Any) -> Progress:
+        async def opened() -> Progress:
+            from holdfast.broker import Broker
+            from holdfast.broker.options import VISITING
+
+            try:
+                # A server that is away trims by its own rule when it is back.
+                async with Broker.open(self._path, **VISITING) as broker:
+                    found: Progress = await work(broker)
+                    return found
+            except Locked as error:
+                raise Locked(
+                    f"{error}; a server has {self._path}: say broker, its address, such as "
+                    "holdfast://localhost:6650 (--broker on the command line)"
+                ) from None
+
+        return _run(opened())
+
+
+def _progress(broker: Broker, topic: str, subscription: str) -> Progress:
+    where, found = _found(broker, topic, subscription)
+    return Progress(
+        where.state.incarnation,
+        found.reset_number,
+        found.acks.acked_to,
+        where.first,
+        where.visible,
+        broker.engine.log_time_now(),
+    )
+
+
+def _require_incarnation(broker: Broker, topic: str, wanted: bytes) -> None:
+    """Positions of one topic are none of another that was made under its name."""
+    if wanted and broker.topic(topic_name(topic)).state.incarnation != wanted:
+        raise NotFound(f"{topic} was deleted and made again; ask for its progress anew")
+
+
+def _found(broker: Broker, topic: str, name: str) -> tuple[Topic, SubscriptionState]:
+    where = broker.topic(topic_name(topic))
+    found = where.state.subscriptions.get(name)
+    if found is None:
+        raise NotFound(f"{where.name} has no subscription {name!r}; create it first")
+    return where, found
+
+
+def _run(work: Coroutine[Any, Any, Progress]) -> Progress:
+    """In a thread: the caller, a notebook for one, may have a running loop of its own."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

@@ -1,0 +1,1 @@
+"""The sink: `format("holdfast")` as Spark writes it, each row once."""

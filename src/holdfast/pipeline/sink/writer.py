@@ -1,0 +1,290 @@
+"""The sink: what a DataFrame holds is published once, all of it at once, whoever dies on the way.
+
+A task writes into a *stage* of its own, under a random name: durable, and seen by nobody. The driver
+publishes all stages of a batch by one `sink.commit`, whose key and number the broker keeps: a batch that
+comes again is recognised and left out. A stage that nobody commits is dropped by `abort`, or goes by age.
+
+The key of a stream is its query id, which its checkpoint keeps, and the sink's name. A batch write has a
+random one, made once in the driver; or `sinkName` and `batchId`, which make it safe to write the same again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from holdfast.client import Client, Stage, StageReceipt
+from holdfast.columns.address import Address
+from holdfast.errors import BadConfiguration, HoldfastError, Misuse, Timeout
+from holdfast.pipeline import options
+from holdfast.pipeline.sink.rows import Rows, parts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("holdfast.pipeline.sink")
+
+HELD_BYTES = 4 << 20
+"""What a task keeps of all its topics before it sends: memory does not grow with batch or topics."""
+ABORT_S = 10.0
+"""How long dropping stages may take: if it fails, they go by age."""
+STEPS = ("begin", "opened", "appended", "staged", "commit", "published", "abort", "aborted")
+"""Of the protocol, in its order. Tests stop processes there."""
+NEVER_OVERWRITTEN = (
+    "a topic is appended to, never overwritten: write with mode('append') or INSERT INTO, or "
+    "stream with outputMode('append'), the only one that Spark has for sinks in Python; "
+    "foreachBatch writes what a query updates"
+)
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    receipt: StageReceipt | None
+    """None: there were no rows."""
+    rows: int
+    query: str = ""
+    """The stream's id, which only tasks are told."""
+    batch: int = -1
+
+
+class Staging:
+    """A task's stage: takes entries for many topics, and sends large pieces."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.id = uuid.uuid4().bytes
+        """Random: numbers of tasks and attempts begin again with the application (I142)."""
+        self._stage: Stage | None = None
+        self._held: dict[str, list[bytes]] = {}
+        self._sizes: dict[str, int] = {}
+        self._size = 0
+
+    @property
+    def opened(self) -> bool:
+        return self._stage is not None
+
+    def open(self) -> None:
+        """Before the first rows: the broker says then how large an entry may be."""
+        self._stage = self._client.stage(self.id)
+
+    @property
+    def largest(self) -> int | None:
+        return self._client.message_bytes_max
+
+    def add(self, topic: str, entries: list[bytes]) -> None:
+        size = sum(map(len, entries))
+        self._held.setdefault(topic, []).extend(entries)
+        self._sizes[topic] = self._sizes.get(topic, 0) + size
+        self._size += size
+
+    def send(self, most: int = HELD_BYTES) -> Iterator[str]:
+        """Topics whose entries were sent, the fullest first, until half of `most` is left."""
+        if self._size <= most:
+            return
+        for topic in sorted(self._held, key=self._sizes.__getitem__, reverse=True):
+            if self._size <= most // 2:
+                return
+            assert self._stage is not None
+            entries = [part for each in self._held.pop(topic) for part in parts(each, self.largest)]
+            self._stage.append_entries(topic, entries)
+            self._size -= self._sizes.pop(topic)
+            yield topic
+
+    def close(self) -> StageReceipt | None:
+        return None if self._stage is None else self._stage.close()
+
+    def drop(self) -> None:
+        if self._stage is not None:
+            self._stage.drop()
+
+
+class _Sink:
+    """What both writers do."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        told = options.parse(given, "sink")
+        if told["path"] is not None:
+            raise BadConfiguration(
+                f"the sink cannot write into the directory {told['path']!r}: its tasks are processes "
+                "of their own, and a directory admits one. Start `holdfast serve --data DIR`, give option "
+                "service.url, and leave path out"
+            )
+        if overwrite:
+            raise BadConfiguration(NEVER_OVERWRITTEN)
+        self.address = Address.beside(told, "the sink", told["topic"])
+        self.rows = Rows.of(schema, told["topic"], told["messagesPerEntry"])
+        self.name: str | None = told["sinkName"]
+        self.batch: int | None = told["batchId"]
+        self.timeout_s: float = told["timeout"]
+
+    def _reached(self, step: str) -> None:
+        """Nothing; a place for tests to stop at."""
+
+    def _stage(self, iterator: Iterator[pa.RecordBatch], query: str, batch: int) -> Staged:
+        """In a task: the rows into a stage."""
+        self._reached("begin")
+        count = 0
+        with self.address.client(self.timeout_s) as client:
+            staging = self._staging(client)
+            producer = f"{self.name or 'spark'}-{staging.id.hex()[:16]}"
+            try:
+                for rows in iterator:
+                    for piece in self.rows.pieces(rows):
+                        if not staging.opened:
+                            staging.open()
+                            self._reached("opened")
+                        made = self.rows.entries(piece, producer, count, staging.largest)
+                        for topic, entries in made.items():
+                            staging.add(topic, entries)
+                        count += piece.num_rows
+                        self._sent(staging.send())
+                self._sent(staging.send(0))
+                receipt = staging.close()
+            except BaseException as error:
+                # It would go by age, too. A broker that is away is not waited for once more.
+                if not isinstance(error, Timeout):
+                    with contextlib.suppress(HoldfastError, OSError):
+                        staging.drop()
+                raise
+        self._reached("staged")
+        return Staged(receipt, count, query, batch)
+
+    def _staging(self, client: Client) -> Staging:
+        return Staging(client)
+
+    def _sent(self, topics: Iterator[str]) -> None:
+        for _ in topics:
+            self._reached("appended")
+
+    def _publish(self, key: str, batch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver: all stages at once.
+
+        Raises:
+            Misuse: the sink is further than this batch.
+            NotFound, Corrupt: a stage is not there any more, or not what it was; nothing was published.
+            Timeout: not known. The batch may be written again: it is published once.
+        """
+        self._reached("commit")
+        receipts = [each.receipt for each in self._whole(messages) if each.receipt is not None]
+        if receipts:
+            with self.address.client(self.timeout_s) as client:
+                published, reached = client.sink_commit_at(key, batch, receipts)
+            if reached > batch:
+                raise Misuse(
+                    f"sink {key} has already published batch {reached}; this is batch {batch}, and whether "
+                    "its rows were published is unknown. Was an old checkpoint restored, or were batches "
+                    "renumbered? To publish the rows as new ones, choose another sinkName"
+                )
+            if not published:
+                log.warning(
+                    "sink %s: batch %d was published before; its rows were left out. So it must be after a "
+                    "crash; if it is so with every batch, a query that goes on from a copy of this "
+                    "checkpoint publishes under the same key: give one of them another sinkName",
+                    key,
+                    batch,
+                )
+        self._reached("published")
+
+    def _whole(self, messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+        staged = [each for each in messages if isinstance(each, Staged)]
+        if len(staged) != len(messages):
+            raise Misuse(
+                f"{len(messages) - len(staged)} of {len(messages)} tasks have not said what they staged; "
+                "nothing was published"
+            )
+        return staged
+
+    def _drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver: give up stages. One that is published is none any more: nothing happens (I143)."""
+        self._reached("abort")
+        receipts = [each.receipt for each in messages if isinstance(each, Staged) and each.receipt]
+        with self.address.client(min(ABORT_S, self.timeout_s)) as client:
+            try:
+                for receipt in receipts:
+                    Stage(client, receipt.stage).drop()
+            except (HoldfastError, OSError) as error:
+                log.warning("stages of a batch that failed stay until they are old: %s", error)
+        self._reached("aborted")
+
+
+class BatchWriter(_Sink, DataSourceArrowWriter):
+    """`df.write.format("holdfast")`."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(given, schema, overwrite)
+        if self.batch is not None and self.name is None:
+            raise BadConfiguration(
+                "option batchId numbers the writes of a sink that has a name; give option sinkName, too"
+            )
+        if self.batch is None:
+            self.key, self.number = f"write/{uuid.uuid4()}", 0
+        else:
+            self.key, self.number = f"batch/{self.name}", self.batch
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return self._stage(iterator, "", self.number)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._publish(self.key, self.number, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._drop(messages)
+
+
+class StreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("holdfast")`. Made anew for each call in the driver: it remembers nothing."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(given, schema, overwrite)
+        if self.batch is not None:
+            raise BadConfiguration("option batchId is for df.write; a stream's batches are numbered by Spark")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+        if not query or batch is None:
+            raise Misuse("Spark does not tell this task its query and batch; nothing is written")
+        return self._stage(iterator, query, int(batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        queries = {(each.query, each.batch) for each in self._whole(messages)}
+        if not queries:
+            return
+        if len(queries) > 1 or {batch for _, batch in queries} != {batchId}:
+            raise Misuse(f"batch {batchId} was staged as {sorted(queries)}; nothing was published")
+        ((query, _),) = queries
+        self._publish(self._key(query), batchId, messages)
+
+    def _key(self, query: str) -> str:
+        return f"{query}/{self.name or 'spark'}"
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._drop(messages)
+
+
+def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    """For `DataSource.writer`."""
+    return BatchWriter(given, schema, overwrite)
+
+
+def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    """For `DataSource.streamWriter`."""
+    return StreamWriter(given, schema, overwrite)
+
+
+__all__ = ["STEPS", "BatchWriter", "Staged", "StreamWriter", "batch_writer", "stream_writer"]

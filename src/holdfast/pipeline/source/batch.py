@@ -1,0 +1,248 @@
+"""Reading topics once: what is there now, in ranges of ledgers, one task each."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from holdfast.columns.decoding import Wish
+from holdfast.columns.files import Place, TopicReader, open_place
+from holdfast.errors import BadConfiguration, Corrupt, NotFound
+from holdfast.ledger.files.table import directory_incarnation
+from holdfast.pipeline.options import EARLIEST, LATEST
+from holdfast.pipeline.source.offsets import (
+    DataLoss,
+    Selection,
+    after_loss,
+    before_end,
+    require_known,
+    resolve,
+    starting_at,
+    wanted_position,
+)
+
+log = logging.getLogger("holdfast.pipeline.batch")
+
+SPLIT_BYTES = 64 << 20
+"""No task reads much more, so that all cores have something to do until the end."""
+NAMES_TOLD = 20
+"""Of the topics that are there, where one that is not was asked for."""
+SPLIT_BYTES_MIN = 256 << 10
+"""Less is not worth a task of its own, unless minPartitions says so."""
+STEPS = 16
+"""Tasks differ by no more than about one part of so many, and by one entry."""
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """One task: entries of one topic, from one ordinal up to, without, another."""
+
+    name: str
+    incarnation: str
+    start: int
+    stop: int
+    whole: int = 0
+    """As `Wish.whole`."""
+    home: str = field(default="", compare=False)
+    """The incarnation of the directory, which is how it is read and not what; empty: over the network."""
+
+
+class Planned(NamedTuple):
+    """What is to be read of a topic."""
+
+    topic: TopicReader
+    start: int
+    stop: int
+    whole: int
+
+
+def cut(ranges: list[Planned], at_least: int | None, cores: int | None = None) -> list[Split]:
+    """Ranges of topics as tasks of about the same number of bytes."""
+    weighed = [(each, each.topic.weights(each.start, each.stop)) for each in ranges if each.start < each.stop]
+    total = sum(weights[-1][1] for _, weights in weighed)
+    tasks = at_least or max(1, min(cores or os.cpu_count() or 1, total // SPLIT_BYTES_MIN))
+    size = max(1, min(SPLIT_BYTES, -(-total // tasks)))
+    out = []
+    for (topic, start, stop, whole), weights in weighed:
+        if weights[-1][1] > size:  # entries differ, so that ends of ledgers do not tell enough
+            weights = topic.weights(start, stop, max(1, size // STEPS))
+        ordinals, before = zip(*weights, strict=True)
+        parts = max(1, -(-before[-1] // size))
+        edges = [start]
+        for part in range(1, parts):
+            wanted = before[-1] * part // parts
+            right = bisect.bisect_right(before, wanted)
+            low, high = ordinals[right - 1], ordinals[right]
+            inside = (wanted - before[right - 1]) * (high - low) // (before[right] - before[right - 1])
+            if low + inside > edges[-1]:
+                edges.append(low + inside)
+        edges.append(ordinals[-1])
+        incarnation, home = topic.incarnation.hex(), topic.home.hex()
+        out += [Split(topic.name, incarnation, *edge, whole, home) for edge in pairwise(edges)]
+    return out
+
+
+class BatchReader(DataSourceReader):
+    """For `spark.read`."""
+
+    def __init__(self, options: dict[str, Any], schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._selection = Selection(options)
+        if options["predefinedSubscription"] is not None:
+            raise BadConfiguration(
+                "predefinedSubscription is for streams: a batch has no progress to move it by; "
+                "give startingOffsets instead"
+            )
+
+    def partitions(self) -> list[Split]:
+        """What there is to read, planned once.
+
+        Raises:
+            NotFound: there is no such topic.
+            DataLoss: it does not go back so far.
+        """
+        options = self._options
+        place = open_place(options["path"], options["service.url"], options)
+        found = self._selection.find(place)
+        if missing := self._selection.missing(found):
+            raise NotFound(
+                f"{options['path'] or options['service.url']} shows no topic {', '.join(missing)}. It shows: "
+                + _shown(place)
+            )
+        starting = options["startingOffsets"] or "earliest"
+        ending = options["endingOffsets"]
+        require_known(starting, found, "startingOffsets")
+        require_known(ending, found, "endingOffsets")
+        ranges = []
+        for name in found:
+            topic = place.open(name)
+            first, visible = topic.plan()
+            wish = wanted_position(starting, name, EARLIEST)
+            start, whole = starting_at(topic, wish, options)
+            last = wanted_position(ending, name, LATEST)
+            stop = resolve(topic, last, options["endingTimestamp"])
+            start = after_loss(name, start, first, options["failOnDataLoss"])
+            # What was published since this plan is no loss: only a number can ask for what is not there.
+            asked = options["endingTimestamp"] is None and last not in (EARLIEST, LATEST)
+            if asked:
+                stop = before_end(name, stop, visible, options["failOnDataLoss"], "endingOffsets")
+            ranges.append(Planned(topic, start, min(stop, visible), whole))
+        return cut(ranges, options["minPartitions"], options.get("cores")) or [Split("", "", 0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """In the task."""
+        assert isinstance(partition, Split)
+        return read_split(partition, self._options, self._schema)
+
+
+def _shown(place: Place) -> str:
+    """Some names, for who has mistaken one."""
+    try:
+        names = place.topics()
+    except Corrupt as error:
+        return f"what cannot be told: {error}"
+    more = f", and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+    return (", ".join(names[:NAMES_TOLD]) or "none") + more
+
+
+def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """What one task reads, as Arrow, in the types that Spark wants."""
+    batches = _entries(split, options, wish_of(options, schema.fieldNames(), split.whole))
+    if "value" not in schema.fieldNames() or not isinstance(schema["value"].dataType, StructType):
+        return batches
+    return _decoded(batches, to_arrow_schema(schema, timezone="UTC"))
+
+
+def wish_of(options: dict[str, Any], columns: list[str], whole: int) -> Wish:
+    """What the options want of the messages. Rows that they leave out are read, and not handed over."""
+    before = options["publishedBefore"]
+    return Wish(
+        columns,
+        options["mode"] == "permissive",
+        options["publishedFrom"],
+        None if before is None else before - 1,
+        options["keys"],
+        whole if options["failOnDataLoss"] else None,
+    )
+
+
+def _decoded(batches: Iterator[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    from holdfast.pipeline.source.json_values import (
+        decode_values,  # brings Arrow's functions, which others need not load
+    )
+
+    place = wanted.get_field_index("value")
+    for batch in batches:
+        columns = batch.columns
+        columns[place] = decode_values(columns[place], wanted.field(place).type)
+        yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _place(split: Split, options: dict[str, Any]) -> Place:
+    """Where this task reads, which may be another machine than the one that planned it.
+
+    Raises:
+        BadConfiguration: there is no broker's directory here, or another one. Whatever failOnDataLoss says:
+            nothing of the topic is lost.
+    """
+    path, here = options["path"], f"on {socket.gethostname()}, where this task runs"
+    todo = "give a path that is the same directory for the driver and all executors, or service.url instead"
+    try:
+        if path is not None and directory_incarnation(Path(path)).hex() != split.home:
+            raise BadConfiguration(f"{path} is another broker's directory {here}, than in the driver; {todo}")
+        return open_place(path, options["service.url"], options)
+    except NotFound as error:
+        raise BadConfiguration(f"{error} {here}; {todo}") from None
+
+
+def _entries(split: Split, options: dict[str, Any], wish: Wish) -> Iterator[pa.RecordBatch]:
+    """The messages of a range.
+
+    Raises:
+        Corrupt: a block is damaged, in mode failfast.
+        DataLoss: the range was trimmed meanwhile, with failOnDataLoss.
+        BadConfiguration: there is no such directory here.
+    """
+    if split.start >= split.stop:
+        return
+    fail, at, stop = options["failOnDataLoss"], split.start, split.stop
+    while at < stop:
+        place = _place(split, options)
+        try:
+            topic = place.open(split.name)
+            first, visible = topic.plan()  # its table is now at least as new as the plan of this range
+            if topic.incarnation.hex() != split.incarnation:
+                raise NotFound(f"{split.name} is another topic under its name")
+        except NotFound as error:
+            _place(split, options)  # else it is the directory that is gone
+            if fail:
+                raise DataLoss(f"{split.name} was deleted while it was read: {error}") from error
+            log.warning(
+                "%s was deleted while it was read; entries %d to %d are lost", split.name, at, stop - 1
+            )
+            return
+        stop = before_end(split.name, stop, visible, fail, "this task")  # it was restored meanwhile
+        at = after_loss(split.name, at, first, fail)
+        if at >= stop:
+            return
+        decoding = topic.decoding(at, stop, wish)
+        try:
+            yield from decoding.batches()
+            return
+        except DataLoss:
+            raise
+        except NotFound:
+            at = decoding.at  # trimmed under our hands: all before it was handed over

@@ -1,0 +1,1 @@
+"""Authentication and authorization, the same for every protocol of the server."""

@@ -1,0 +1,244 @@
+"""Who may come in and do what: one object for both protocols, made from the configuration."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.errors import AuthenticationFailed, Denied
+from holdfast.names import shown
+from holdfast.server.auth import tls
+from holdfast.server.auth.authentication import Authenticator, Peer, Principal
+from holdfast.server.auth.authorization import Authorizer
+from holdfast.server.budget import Budget
+from holdfast.server.config import Config
+from holdfast.server.limits import Admission
+from holdfast.server.pulsar import options as wire
+from holdfast.system import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from holdfast.server.http import options as http
+
+
+ORIGINAL_PRINCIPAL = "X-Original-Principal"
+"""The header in which a proxy of Pulsar names who has asked it."""
+
+
+def is_loopback(host: str) -> bool:
+    """Is this an address that only this machine hears?
+
+    Example:
+        >>> [is_loopback(each) for each in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "127.example.com")]
+        [True, True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+class Access:
+    """Authentication, authorisation, TLS and the count of connections.
+
+    Example:
+        >>> access = Access(Config())
+        >>> access.authorize("anonymous", "produce", "persistent://public/default/orders", "")
+    """
+
+    def __init__(self, config: Config, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._http = config.http
+        self.authenticator = Authenticator(config.authentication, self._clock)
+        self.authorizer = Authorizer(config.authorization)
+        self.admission = Admission(config.limits)
+        self.budget = Budget(config.limits.held_bytes)
+        encrypted = config.listen.tls_port is not None or config.listen.https_port is not None
+        self.tls: ssl.SSLContext | None = tls.server_context(config.tls) if encrypted else None
+
+    def use(self, config: Config) -> None:
+        """Go by the keys, users, certificates and grants of this configuration from now on.
+
+        Authorities that are not in `tls.ca` any more stay: a context in use can only learn.
+
+        Raises:
+            BadConfiguration: a file cannot be read or is wrong. What was in use stays.
+        """
+        if self.tls is not None:
+            tls.server_context(config.tls)  # before anything is changed
+        self.authenticator.use(config.authentication)
+        self.authorizer.use(config.authorization)
+        if self.tls is not None:
+            tls.load(self.tls, config.tls)
+
+    def close(self) -> None:
+        self.authenticator.close()
+
+    # -- for the Pulsar protocol -----------------------------------------------------------------------
+
+    async def authenticate(self, credentials: wire.Credentials) -> wire.Identity:
+        """Who is it?
+
+        Raises:
+            AuthenticationFailed: what is shown proves nothing.
+        """
+        peer = Peer(credentials.address, credentials.certificate)
+        found = await self.authenticator.begin(credentials.method, credentials.data, peer)
+        return wire.Identity(found.role, self._left_s(found))
+
+    def authorize(self, role: str, action: wire.Action, name: str, subscription: str) -> None:
+        """May this role do that to a topic (in full), or look into a namespace?
+
+        Raises:
+            Denied: it may not.
+        """
+        may = self.authorizer
+        if action == "stage":
+            if not may.allows_somewhere(role, "produce"):
+                raise Denied(f"the role {role!r} may not produce to any topic, and so has nothing to stage")
+            return
+        if action == "read":
+            if not self._allows_http(role, "consume", "broker"):
+                raise Denied(
+                    f"the role {shown(role)} may not consume from any topic, and so has nothing to read"
+                )
+            return
+        if not (self._looks_up(role, name) if action == "lookup" else may.allows(role, action, name)):
+            words = {"lookup": "look up", "produce": "produce to", "consume": "consume from"}[action]
+            raise Denied(f"the role {shown(role)} may not {words} {name}")
+
+    def _looks_up(self, role: str, name: str) -> bool:
+        """A topic, or which topics a namespace has: whatever is granted there is reason enough."""
+        if "://" in name:
+            return self.authorizer.allows_any(role, name)
+        tenant, _, namespace = name.partition("/")
+        return any(
+            self.authorizer.allows_namespace(role, action, tenant, namespace)
+            for action in ("produce", "consume", "admin")
+        )
+
+    # -- for HTTP --------------------------------------------------------------------------------------
+
+    async def authorize_http(self, request: web.Request, action: http.Action, resource: str) -> str | None:
+        """May this request do that to `broker`, a tenant, a `tenant/namespace`, or a topic? Answers its role.
+
+        Raises:
+            AuthenticationFailed: what it shows proves nothing.
+            Denied: it may not.
+        """
+        if (action == "health" and self._http.health_open) or (
+            action == "metrics" and self._http.metrics_open
+        ):
+            return None
+        if request.transport is None:
+            raise AuthenticationFailed("the client has gone")
+        address = (request.transport.get_extra_info("peername") or ("unknown",))[0]
+        peer = Peer(str(address), request.transport.get_extra_info("peercert") or None)
+        found = await self.authenticator.http(request.headers.get("Authorization"), peer)
+        # A proxy that says for whom it asks: what either may not, is not done.
+        for role in (found.role, *request.headers.getall(ORIGINAL_PRINCIPAL, ())):
+            if not self._allows_http(role, action, resource):
+                words = {"consume": "consume from", "lookup": "look up", "metrics": "see the metrics of"}
+                what = "any topic" if (action, resource) == ("consume", "broker") else resource
+                raise Denied(f"the role {role!r} may not {words.get(action, 'administer')} {what}")
+        return found.role
+
+    async def readable(self, header: str | None, topics: Sequence[str]) -> tuple[str, list[bool]]:
+        """Who shows this header `Authorization`, and which of these topics may it read? For Flight: the rules
+        are those of HTTP for the action consume. A certificate is nobody's proof there.
+
+        Raises:
+            AuthenticationFailed: what it shows proves nothing.
+        """
+        found = await self.authenticator.http(header, Peer("Flight"))
+        return found.role, [self._allows_http(found.role, "consume", each) for each in topics]
+
+    def _allows_http(self, role: str, action: http.Action, resource: str) -> bool:
+        may = self.authorizer
+        if action in ("health", "describe"):
+            return True  # somebody is known: that is all these need
+        if action == "metrics":
+            return may.allows_broker(role) or role in self._http.metrics_roles
+        if action == "lookup":
+            return resource == "broker" or self._looks_up(role, resource)
+        if resource == "broker" and action == "consume":  # from anything at all, as below
+            return may.allows_somewhere(role, "consume") or may.allows_somewhere(role, "admin")
+        if resource == "broker":
+            return may.allows_broker(role)
+        if "://" in resource:
+            # Whoever consumes may look into its subscription and move it, as over the Pulsar protocol.
+            consumes = action == "consume" and may.allows(role, "consume", resource)
+            return consumes or may.allows(role, "admin", resource)
+        tenant, slash, namespace = resource.partition("/")
+        if slash:
+            return may.allows_namespace(role, "admin", tenant, namespace)
+        return may.allows_tenant(role, "admin", tenant)
+
+    def _left_s(self, principal: Principal) -> float | None:
+        if principal.expires_ns is None:
+            return None
+        return max(0.0, (principal.expires_ns - self._clock.now_ns()) / 1e9)
+
+
+def server_options(config: Config, access: Access) -> wire.ServerOptions:
+    """The configuration as the server of the Pulsar protocol wants it."""
+    limits = config.limits
+    listeners: Mapping[str, wire.Advertised] = {
+        each.name: wire.Advertised(each.url, each.tls_url) for each in config.advertised
+    }
+    return wire.ServerOptions(
+        host=config.listen.host,
+        port=config.listen.port,
+        backlog=config.listen.backlog,
+        tls_port=config.listen.tls_port,
+        tls=access.tls,
+        advertised=next(iter(listeners.values()), None),
+        listeners=listeners,
+        authenticate=access.authenticate,
+        authorize=access.authorize,
+        enter=access.admission.enter,
+        leave=access.admission.leave,
+        message_bytes_max=limits.message_bytes,
+        requests_max=limits.requests_in_flight,
+        producers_max=limits.producers_per_connection,
+        consumers_max=limits.consumers_per_connection,
+        watchers_max=limits.watchers_per_connection,
+        partial_batches_max=limits.partial_batches,
+        properties_bytes_max=limits.properties_bytes,
+        budget=access.budget,
+        frame_s=limits.frame_s,
+        handshake_s=limits.unauthenticated_s,
+        keep_alive_s=limits.keepalive_s,
+        liveness_s=limits.liveness_s,
+        write_buffer_bytes=limits.write_bytes,
+        volatile_s=limits.volatile_s,
+    )
+
+
+def http_options(config: Config, access: Access, flight: http.Flight | None = None) -> http.HttpOptions:
+    """The configuration as the HTTP server wants it."""
+    from holdfast.server.http.options import HttpOptions
+
+    limits = config.limits
+    return HttpOptions(
+        host=config.listen.host,
+        port=config.listen.http_port,
+        backlog=config.listen.backlog,
+        https_port=config.listen.https_port,
+        tls=access.tls,
+        authorize=access.authorize_http,
+        challenge=access.authenticator.http_challenge,
+        local_names=is_loopback(config.listen.host) and not config.authentication.methods,
+        enter=access.admission.enter,
+        leave=access.admission.leave,
+        flight=flight,
+        budget=access.budget,
+        body_bytes_max=limits.http_body_bytes,
+        body_s=limits.frame_s,
+        requests_max=limits.http_requests,
+        head_s=limits.unauthenticated_s,
+        keep_alive_s=2 * limits.keepalive_s,
+    )

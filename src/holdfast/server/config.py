@@ -1,0 +1,533 @@
+"""How a server is set up: one frozen tree of typed settings, with units in the names.
+
+Every leaf has a key (`listen.port`), a variable of the environment (`HOLDFAST_LISTEN_PORT`) and a place in
+the TOML file. holdfast.server.settings reads them; this module says what there is and what fits together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from holdfast.broker.options import COUNT_MOST, SECONDS_MOST, BrokerOptions
+from holdfast.protocol.sizes import FRAME_PADDING_BYTES
+
+Method: TypeAlias = Literal["token", "basic", "tls"]
+Action: TypeAlias = Literal["produce", "consume", "admin"]
+
+
+class Secret:
+    """A text that is not shown: not in logs, not by `--print-config`, not in a traceback.
+
+    Example:
+        >>> Secret("sesame")
+        Secret(***)
+        >>> Secret("sesame").reveal()
+        'sesame'
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself, for whoever has to check something with it."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where clients are heard. A port is a number, 0 for any free one, or "off"."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. `127.0.0.1`: only this machine; `0.0.0.0` or `::`: all networks."""
+    port: int | None = 6650
+    """Port of the Pulsar protocol."""
+    tls_port: int | None = None
+    """Port of the Pulsar protocol over TLS; Pulsar's default is 6651."""
+    http_port: int | None = 8080
+    """Port of HTTP: administration, metrics and health."""
+    https_port: int | None = None
+    """Port of HTTPS; Pulsar's default is 8443."""
+    backlog: int = 1024
+    """Connections that may wait in the kernel to be accepted."""
+
+
+@dataclass(frozen=True)
+class Advertised:
+    """An address that clients are told to connect to, for those that name it. The first serves the others."""
+
+    name: str
+    """The listener name that a client asks for."""
+    url: str = ""
+    """`pulsar://host:port`."""
+    tls_url: str = ""
+    """`pulsar+ssl://host:port`."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """What the two TLS ports show, and whose certificates they believe."""
+
+    certificate: Path | None = None
+    """The server's certificate with its intermediate certificates, PEM."""
+    key: Path | None = None
+    """The server's private key, PEM."""
+    ca: Path | None = None
+    """Certificate authorities of clients, PEM. Without it the server asks no client for a certificate."""
+    client_certificates: Literal["optional", "required"] = "optional"
+    """Whether clients need a certificate, if `ca` is set."""
+    version: Literal["1.2", "1.3"] = "1.2"
+    """The oldest accepted version of TLS."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Whose tokens (JWT) are believed. The kind of key decides the algorithm; the token has no say in it."""
+
+    secret: Secret | None = None
+    """A shared secret of at least 32 bytes, for HS256 (48: HS384, 64: HS512). Prefer `secret_file`."""
+    secret_file: Path | None = None
+    """File with the shared secret; its content may be `base64:…`."""
+    public_key_file: Path | None = None
+    """A public key, PEM: RSA for RS256, RS384, RS512; P-256 for ES256."""
+    audience: str = ""
+    """If set, a token must have this audience."""
+    role_claim: str = "sub"
+    """The claim that names the role."""
+    leeway_s: float = 0.0
+    """Accepted difference between this clock and that of the tokens' issuer."""
+
+
+@dataclass(frozen=True)
+class Basic:
+    """Names and passwords."""
+
+    users_file: Path | None = None
+    """One `name:hash` a line; `holdfast user set` writes it."""
+
+
+@dataclass(frozen=True)
+class Authentication:
+    """Who is who. Without any method everybody is anonymous."""
+
+    methods: tuple[Method, ...] = ()
+    """Accepted methods: `token`, `basic`, `tls` (the client's certificate names its role)."""
+    anonymous_role: str = ""
+    """The role of clients without credentials, or with a method that is not accepted. Empty: such clients
+    are refused, unless `methods` is empty."""
+    token: Tokens = field(default_factory=Tokens)
+    basic: Basic = field(default_factory=Basic)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What some roles may do, and where."""
+
+    roles: tuple[str, ...]
+    """The roles; `*` in a name matches any text."""
+    on: str
+    """`tenant`, `tenant/namespace` or `tenant/namespace/topic`; `*` matches any text within one part."""
+    allow: tuple[Action, ...]
+    """`produce`, `consume`, `admin`. None of them includes another."""
+
+
+@dataclass(frozen=True)
+class Authorization:
+    """Who may do what."""
+
+    enabled: bool = False
+    """Check grants. Without it every authenticated client may do everything."""
+    superusers: tuple[str, ...] = ()
+    """Roles that may do everything; `*` is not a wildcard here."""
+    grants: tuple[Grant, ...] = ()
+    """Grants of other roles. An action without a grant is refused."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What anybody may cost."""
+
+    message_bytes: int = 5 << 20
+    """The largest message; clients are told. A frame may have 64 KiB more."""
+    connections: int = 10_000
+    """Connections in all, HTTP included."""
+    connections_per_address: int = 5_000
+    """Connections from one address."""
+    unauthenticated_s: float = 10.0
+    """Time for a connection to authenticate, or to renew an expired token."""
+    requests_in_flight: int = 1000
+    """Unanswered requests of one connection. At this number the server stops reading from it."""
+    producers_per_connection: int = 10_000
+    """Producers of one connection at once; further ones are refused."""
+    consumers_per_connection: int = 10_000
+    """Consumers and readers of one connection at once; further ones are refused."""
+    watchers_per_connection: int = 50
+    """Topic lists that one connection may watch at once; further ones are refused, and their clients poll."""
+    topics: int = 100_000
+    """Topics in all."""
+    subscriptions: int = 200_000
+    """Durable subscriptions in all."""
+    subscriptions_per_topic: int = 10_000
+    """Durable subscriptions of one topic."""
+    namespaces: int = 10_000
+    """Tenants and namespaces in all."""
+    schemas_per_topic: int = 100
+    """Schemas of one topic."""
+    schema_bytes: int = 512 << 10
+    """The largest schema."""
+    properties_bytes: int = 8 << 10
+    """Properties of a subscription, a consumer or a producer, and roles of a tenant."""
+    metadata_bytes: int = 256 << 20
+    """Names, properties and schemas of topics and subscriptions in all."""
+    partial_batches: int = 10_000
+    """Partially acknowledged batches of one subscription. Partial acknowledgements of further batches are
+    dropped until the whole batch is acknowledged."""
+    stages: int = 10_000
+    """Stages open at once."""
+    sinks: int = 100_000
+    """Remembered keys of sinks."""
+    held_bytes: int = 512 << 20
+    """Memory of the process for clients, in all: incomplete frames and bodies, unread answers, state of
+    producers, consumers and watched lists. Above it, requests are refused, and the connections that
+    have been slow for longest are closed."""
+    frame_s: float = 30.0
+    """Time for a frame or an HTTP body to arrive, plus a second per 16 KiB of it."""
+    keepalive_s: float = 30.0
+    """Idle time after which a connection gets a PING; it is closed after the same time without an answer."""
+    liveness_s: float = 5.0
+    """Time to answer a PING for a client that holds a producer name or exclusive subscription which
+    another client asks for."""
+    volatile_s: float = 60.0
+    """Time for which the position of a disconnected reader is kept after a seek."""
+    write_bytes: int = 512 << 10
+    """Unsent bytes of one connection. Above it, its consumers get no further messages."""
+    http_body_bytes: int = 1 << 20
+    """The largest body of an HTTP request."""
+    http_requests: int = 200
+    """HTTP requests in progress, of all connections; further ones get status 503."""
+    shutdown_s: float = 10.0
+    """Time for a stopping server to confirm what it has accepted."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """The largest frame."""
+        return self.message_bytes + FRAME_PADDING_BYTES
+
+
+@dataclass(frozen=True)
+class Http:
+    """What HTTP tells without asking who wants to know, and to whom."""
+
+    health_open: bool = True
+    """Answer health and readiness without authentication; both are only yes or no."""
+    metrics_open: bool = False
+    """Answer `/metrics` without authentication; it contains names of topics and subscriptions."""
+    metrics_roles: tuple[str, ...] = ()
+    """Roles other than superusers that may read `/metrics`, if it is not open."""
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """Programs of the same user on this machine publish through shared memory: by no port and no role."""
+
+    enabled: bool = True
+    """Accept local producers through shared memory, in $HOLDFAST_RUNTIME_DIR or else /dev/shm."""
+    queue_bytes: int = 16 << 20
+    """Size of each topic's queue; a message may have half of it."""
+    topics: int = 256
+    """Topics with a queue at once."""
+
+
+@dataclass(frozen=True)
+class Flight:
+    """Reads of whole topics over the network (Arrow Flight), in a process that is started for the first."""
+
+    enabled: bool = True
+    """Serve reads by Arrow Flight; clients learn its address over HTTP. Needs pyarrow (`holdfast[spark]`)."""
+    host: str = ""
+    """Name or address for clients. Empty: the one that the client used for HTTP."""
+    port: int = 0
+    """Port beside `listen.http_port`, on the same address. 0: any free port."""
+    tls_port: int = 0
+    """Port beside `listen.https_port`. 0: any free port."""
+    reads: int = 16
+    """Reads in progress; further ones are told to retry."""
+    idle_s: float = 300.0
+    """Idle time after which the Flight process stops; the next read starts it again."""
+    memory_bytes: int = 4 << 30
+    """Memory limit of the Flight process."""
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What the server says of itself, on the standard error stream."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest level that is written."""
+    format: Literal["text", "json"] = "text"
+    """`text`, or `json`: one object per line."""
+
+
+@dataclass(frozen=True)
+class ServedBroker(BrokerOptions):
+    """The broker itself."""
+
+    require_namespaces: bool = True
+    """Create topics only in existing namespaces, as Pulsar's clients expect."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a server. `Config()` is a server for this machine alone.
+
+    Example:
+        >>> Config().listen.port
+        6650
+        >>> Config(listen=Listen(port=0)).limits.frame_bytes - Config().limits.message_bytes
+        65536
+    """
+
+    data: Path | None = None
+    """The data directory."""
+    listen: Listen = field(default_factory=Listen)
+    advertised: tuple[Advertised, ...] = ()
+    """Addresses for clients behind a proxy or another network. Without any, clients are told the address by
+    which they came."""
+    tls: Tls = field(default_factory=Tls)
+    authentication: Authentication = field(default_factory=Authentication)
+    authorization: Authorization = field(default_factory=Authorization)
+    limits: Limits = field(default_factory=Limits)
+    http: Http = field(default_factory=Http)
+    ingest: Ingest = field(default_factory=Ingest)
+    flight: Flight = field(default_factory=Flight)
+    log: Logs = field(default_factory=Logs)
+    broker: ServedBroker = field(default_factory=ServedBroker)
+
+
+def conflicts(config: Config) -> list[tuple[str, str]]:
+    """What does not fit together: (key, why). Empty for a configuration that can work."""
+    return [
+        *_listen_conflicts(config),
+        *_tls_conflicts(config),
+        *_authentication_conflicts(config.authentication),
+        *_authorization_conflicts(config.authorization),
+        *_limit_conflicts(config.limits),
+        *_ingest_conflicts(config.ingest),
+        *_flight_conflicts(config),
+        *_broker_conflicts(config.broker),
+        *_beyond(config),
+    ]
+
+
+def _beyond(config: Config) -> list[tuple[str, str]]:
+    """Return numbers that no counter of the server reaches: each is a mistake of its writer."""
+    found: list[tuple[str, str]] = []
+    for section in ("listen", "limits", "ingest", "flight"):
+        part = getattr(config, section)
+        for each in fields(part):
+            value = getattr(part, each.name)
+            if isinstance(value, int) and value > COUNT_MOST:
+                found.append((f"{section}.{each.name}", f"{value} is too large; use at most {COUNT_MOST}"))
+            elif isinstance(value, float) and value > SECONDS_MOST:
+                words = f"{value:g} is too long; use at most {SECONDS_MOST:.0f} seconds"
+                found.append((f"{section}.{each.name}", words))
+    return found
+
+
+def _listen_conflicts(config: Config) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    listen = config.listen
+    if not listen.host:  # which the system takes for every network that there is
+        found.append(("listen.host", "which address? 127.0.0.1 is this machine alone, 0.0.0.0 everybody"))
+    taken: dict[int, str] = {}
+    for name in ("port", "tls_port", "http_port", "https_port"):
+        port = getattr(listen, name)
+        if port is None or port == 0:
+            continue
+        if not 0 < port < 65536:
+            found.append((f"listen.{name}", f"{port} is not a port; use 1 to 65535, 0 for any, or off"))
+        elif port in taken:
+            found.append((f"listen.{name}", f"port {port} is taken by listen.{taken[port]}"))
+        taken.setdefault(port, name)
+    if listen.backlog < 1:
+        found.append(("listen.backlog", "at least 1"))
+    seen: set[str] = set()
+    for number, each in enumerate(config.advertised):
+        if not each.name or each.name in seen:
+            found.append((f"advertised[{number}].name", "each needs a name of its own"))
+        seen.add(each.name)
+        if not each.url and not each.tls_url:
+            found.append((f"advertised[{number}].name", f"{each.name!r} has neither url nor tls_url"))
+        for key, url, scheme in (("url", each.url, "pulsar"), ("tls_url", each.tls_url, "pulsar+ssl")):
+            if url and not url.startswith(f"{scheme}://"):
+                found.append((f"advertised[{number}].{key}", f"{url!r} does not begin with {scheme}://"))
+    return found
+
+
+def _tls_conflicts(config: Config) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    tls = config.tls
+    for name in ("tls_port", "https_port"):
+        for key in ("certificate", "key"):
+            if getattr(config.listen, name) is not None and getattr(tls, key) is None:
+                found.append((f"listen.{name}", f"needs tls.{key}"))
+    encrypted = config.listen.tls_port is not None or config.listen.https_port is not None
+    if "tls" in config.authentication.methods:
+        if tls.ca is None:
+            found.append(("authentication.methods", "tls needs tls.ca: who vouches for the clients?"))
+        if not encrypted:
+            found.append(("authentication.methods", "tls needs listen.tls_port or listen.https_port"))
+    if tls.client_certificates == "required" and tls.ca is None:
+        found.append(("tls.client_certificates", "required needs tls.ca: who vouches for the clients?"))
+    return found
+
+
+def _authentication_conflicts(authentication: Authentication) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    token = authentication.token
+    keys = [key for key in ("secret", "secret_file", "public_key_file") if getattr(token, key) is not None]
+    if "token" in authentication.methods and not keys:
+        found.append(
+            (
+                "authentication.methods",
+                "token needs a key: authentication.token.secret_file or authentication.token.public_key_file",
+            )
+        )
+    if len(keys) > 1:
+        found.append((f"authentication.token.{keys[1]}", f"there is authentication.token.{keys[0]} already"))
+    if "basic" in authentication.methods and authentication.basic.users_file is None:
+        found.append(("authentication.methods", "basic needs authentication.basic.users_file"))
+    given = {"token": keys, "basic": ["users_file"] if authentication.basic.users_file else []}
+    for method, named in given.items():
+        if named and method not in authentication.methods:  # whoever set it did not want everybody to come in
+            words = f"it has no effect: authentication.methods does not name {method}"
+            found.append((f"authentication.{method}.{named[0]}", words))
+    if len(set(authentication.methods)) < len(authentication.methods):
+        found.append(("authentication.methods", "each method once"))
+    if not 0 <= token.leeway_s <= 3600:
+        found.append(("authentication.token.leeway_s", "0 to 3600 seconds"))
+    if not token.role_claim:
+        found.append(("authentication.token.role_claim", "a claim has a name"))
+    return found
+
+
+def _authorization_conflicts(authorization: Authorization) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for role in authorization.superusers:
+        if not role or "*" in role:
+            found.append(("authorization.superusers", f"{role!r} is not the name of one role"))
+    for number, grant in enumerate(authorization.grants):
+        key = f"authorization.grants[{number}]"
+        parts = grant.on.split("/", 2)
+        if "://" in grant.on or not all(parts):
+            words = "it looks like tenant, tenant/namespace or tenant/namespace/topic"
+            found.append((f"{key}.on", f"{grant.on!r} names nothing; {words}"))
+        if not grant.roles or not all(grant.roles):
+            found.append((f"{key}.roles", "at least one role, each with a name"))
+        if not grant.allow:
+            found.append((f"{key}.allow", "at least one of produce, consume, admin"))
+    return found
+
+
+def _limit_conflicts(limits: Limits) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for key in (
+        "connections",
+        "connections_per_address",
+        "requests_in_flight",
+        "producers_per_connection",
+        "consumers_per_connection",
+        "watchers_per_connection",
+        "topics",
+        "subscriptions",
+        "subscriptions_per_topic",
+        "namespaces",
+        "schemas_per_topic",
+        "schema_bytes",
+        "properties_bytes",
+        "metadata_bytes",
+        "partial_batches",
+        "stages",
+        "sinks",
+        "write_bytes",
+        "http_body_bytes",
+        "http_requests",
+    ):
+        if getattr(limits, key) < 1:
+            found.append((f"limits.{key}", "at least 1"))
+    for key in ("unauthenticated_s", "frame_s", "keepalive_s", "liveness_s"):
+        if getattr(limits, key) <= 0:
+            found.append((f"limits.{key}", "more than 0 seconds"))
+    for key in ("shutdown_s", "volatile_s"):
+        if getattr(limits, key) < 0:
+            found.append((f"limits.{key}", "0 seconds or more"))
+    if not 1024 <= limits.message_bytes <= 1 << 30:
+        found.append(("limits.message_bytes", "1 KiB to 1 GiB"))
+    if limits.held_bytes < 4 * limits.frame_bytes:
+        found.append(("limits.held_bytes", "at least four frames of the largest size (limits.message_bytes)"))
+    return found
+
+
+def _ingest_conflicts(ingest: Ingest) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if ingest.queue_bytes < 1 << 16:
+        found.append(("ingest.queue_bytes", "at least 64 KiB"))
+    if ingest.topics < 1:
+        found.append(("ingest.topics", "at least 1"))
+    return found
+
+
+def _flight_conflicts(config: Config) -> list[tuple[str, str]]:
+    flight, listen = config.flight, config.listen
+    found: list[tuple[str, str]] = []
+    names = ("port", "tls_port", "http_port", "https_port")
+    taken = {getattr(listen, name): f"listen.{name}" for name in names}
+    for name in ("port", "tls_port"):
+        port = getattr(flight, name)
+        if not 0 <= port < 65536:
+            found.append((f"flight.{name}", f"{port} is not a port; use 1 to 65535, or 0 for any"))
+        elif port and port in taken:
+            found.append((f"flight.{name}", f"port {port} is taken by {taken[port]}"))
+        taken[port] = f"flight.{name}"
+    if "/" in flight.host or "://" in flight.host:
+        found.append(("flight.host", f"{flight.host!r} is not a name or an address alone"))
+    if flight.reads < 1:
+        found.append(("flight.reads", "at least 1"))
+    if flight.idle_s <= 0:
+        found.append(("flight.idle_s", "more than 0 seconds"))
+    if flight.memory_bytes < 2 << 30:
+        found.append(("flight.memory_bytes", "at least 2 GiB: Arrow reserves more than it uses"))
+    return found
+
+
+_POSITIVE = (
+    *("roll_bytes", "roll_entries", "roll_age_s", "snapshot_bytes", "snapshot_s", "journal_bytes"),
+    *("housekeeping_s", "reset_timeout_s", "nack_first_s", "nack_most_s", "stage_age_s", "sink_age_s"),
+)
+
+
+def _broker_conflicts(broker: BrokerOptions) -> list[tuple[str, str]]:
+    found = [(f"broker.{key}", "more than 0") for key in _POSITIVE if getattr(broker, key) <= 0]
+    for key in ("retention_bytes", "retention_s"):
+        if getattr(broker, key) < -1:
+            found.append((f"broker.{key}", "0 or more, or -1 for no limit"))
+    for key in ("reserve_bytes", "unacked_max"):
+        if getattr(broker, key) < 0:
+            found.append((f"broker.{key}", "0 or more"))
+    known = {key for key, _ in found}
+    beyond = ((f"broker.{name}", words) for name, words in broker.conflicts())
+    return [*found, *(each for each in beyond if each[0] not in known)]

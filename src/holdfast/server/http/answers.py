@@ -1,0 +1,360 @@
+"""The JSON that is answered and taken, with the names that Pulsar's tools know.
+
+What this broker does not know is left out, not made up: those tools take a missing field for its default.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from holdfast.ids import EARLIEST, MessageId
+
+LATEST_LEDGER = (1 << 63) - 1
+"""In a position: behind everything."""
+
+
+class _Camel(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=False):
+    """Field names as Java writes them."""
+
+
+# -- positions -----------------------------------------------------------------------------------------
+
+
+class Position(_Camel, kw_only=True):
+    """Where an entry stands. Ledger −1 is before everything, 9223372036854775807 behind everything."""
+
+    ledger_id: int
+    entry_id: int
+    partition_index: int = -1
+
+    @classmethod
+    def of(cls, id: MessageId) -> Position:  # noqa: A002  # as everywhere
+        return cls(ledger_id=id.ledger, entry_id=id.entry)
+
+
+class CursorPosition(_Camel, kw_only=True):
+    """A position to go to."""
+
+    ledger_id: int = EARLIEST.ledger
+    entry_id: int = EARLIEST.entry
+    partition_index: int = -1
+    batch_index: int = -1
+    """Not looked at: a batch is delivered whole."""
+    is_excluded: bool = False
+    """Begin behind it."""
+
+
+Target = CursorPosition | Literal["earliest", "latest"] | None
+"""A position, or a word; null: see the route."""
+
+
+class Partitions(_Camel, kw_only=True):
+    partitions: int = 0
+    deleted: bool = False
+
+
+class FlightAnswer(_Camel, kw_only=True):
+    """Where whole topics are read (Arrow Flight), and where the same broker speaks the binary protocol."""
+
+    url: str
+    """`grpc://host:port`, or `grpc+tls://host:port` for who asks over HTTPS."""
+    broker_url: str
+    broker_url_tls: str
+
+
+# -- stats ---------------------------------------------------------------------------------------------
+
+
+class Rates(_Camel, kw_only=True):
+    """Over the last 30 to 60 seconds."""
+
+    msg_rate_out: float = 0.0
+    msg_throughput_out: float = 0.0
+    bytes_out_counter: int = 0
+    msg_out_counter: int = 0
+
+
+class ConsumerAnswer(Rates, kw_only=True):
+    """A consumer."""
+
+    consumer_name: str = ""
+    available_permits: int = 0
+    unacked_messages: int = 0
+    blocked_consumer_on_unacked_msgs: bool = False
+    priority_level: int = 0
+    address: str | None = None
+    connected_since: str | None = None
+    client_version: str | None = None
+    metadata: dict[str, str] = {}
+
+
+class SubscriptionAnswer(Rates, kw_only=True):
+    """A subscription."""
+
+    msg_backlog: int = 0
+    backlog_size: int = 0
+    msg_backlog_no_delayed: int = 0
+    msg_delayed: int = 0
+    """Entries that wait for their time after a negative acknowledgement."""
+    msg_in_replay: int = 0
+    earliest_msg_publish_time_in_backlog: int = 0
+    """Milliseconds since 1970; 0: nobody asked, or there is none."""
+    unacked_messages: int = 0
+    blocked_subscription_on_unacked_msgs: bool = False
+    type: str = ""
+    """Exclusive, Failover or Shared; empty: nobody is attached."""
+    active_consumer_name: str | None = None
+    consumers: list[ConsumerAnswer] = []
+    is_durable: bool = True
+    durable: bool = True
+    is_replicated: bool = False
+    replicated: bool = False
+    allow_out_of_order_delivery: bool = False
+    non_contiguous_deleted_messages_ranges: int = 0
+    subscription_properties: dict[str, str] = {}
+    diagnosis: str = ""
+    """Why nothing moves, if nothing does. (Ours.)"""
+
+
+class PublisherAnswer(_Camel, kw_only=True):
+    """A producer."""
+
+    access_mode: str = "Shared"
+    msg_rate_in: float = 0.0
+    msg_throughput_in: float = 0.0
+    average_msg_size: float = 0.0
+    producer_id: int = 0
+    producer_name: str = ""
+    address: str | None = None
+    connected_since: str | None = None
+    client_version: str | None = None
+    metadata: dict[str, str] = {}
+
+
+class TopicAnswer(Rates, kw_only=True):
+    """A topic."""
+
+    msg_rate_in: float = 0.0
+    msg_throughput_in: float = 0.0
+    bytes_in_counter: int = 0
+    msg_in_counter: int = 0
+    average_msg_size: float = 0.0
+    storage_size: int = 0
+    backlog_size: int = 0
+    publishers: list[PublisherAnswer] = []
+    waiting_publishers: int = 0
+    subscriptions: dict[str, SubscriptionAnswer] = {}
+    replication: dict[str, str] = {}
+    deduplication_status: Literal["Enabled", "Disabled"] = "Disabled"
+    non_contiguous_deleted_messages_ranges: int = 0
+    topic_creation_time_stamp: int = 0
+    last_publish_time_stamp: int = 0
+
+
+class LedgerAnswer(_Camel, kw_only=True):
+    """A ledger."""
+
+    ledger_id: int
+    entries: int
+    size: int
+    offloaded: bool = False
+    under_replicated: bool = False
+
+
+class CursorAnswer(_Camel, kw_only=True):
+    """A cursor from the inside."""
+
+    mark_delete_position: str
+    read_position: str
+    waiting_read_op: bool
+    pending_read_ops: int
+    messages_consumed_counter: int
+    cursor_ledger: int = -1
+    cursor_ledger_last_entry: int = -1
+    individually_deleted_messages: str
+    state: str = "Open"
+    active: bool = False
+    number_of_entries_since_first_not_acked_message: int
+    total_non_contiguous_deleted_messages_range: int
+    subscription_have_pending_read: bool
+    subscription_have_pending_replay_read: bool
+    properties: dict[str, int] = {}
+    revision_num: int
+    """How often its position was changed by a reset or a rewind."""
+    is_under_revision: int
+    """1 while a reset is under way."""
+    reset_number: int
+    """How many resets there were, over all restarts. (Ours.)"""
+
+
+class InternalAnswer(_Camel, kw_only=True):
+    """A topic from the inside."""
+
+    entries_added_counter: int
+    number_of_entries: int
+    total_size: int
+    current_ledger_entries: int
+    current_ledger_size: int
+    last_ledger_created_timestamp: str | None
+    waiting_cursors_count: int
+    pending_add_entries_count: int
+    last_confirmed_entry: str
+    state: str
+    ledgers: list[LedgerAnswer]
+    cursors: dict[str, CursorAnswer]
+    schema_ledgers: list[LedgerAnswer] = []
+    compacted_ledger: LedgerAnswer
+
+
+class InfoPosition(_Camel, kw_only=True):
+    ledger_id: int
+    entry_id: int
+
+
+class InfoRange(_Camel, kw_only=True):
+    lower_endpoint: InfoPosition
+    upper_endpoint: InfoPosition
+
+
+class InfoLedger(_Camel, kw_only=True):
+    ledger_id: int
+    entries: int | None = None
+    size: int | None = None
+    timestamp: int | None = None
+    is_offloaded: bool = False
+
+
+class InfoCursor(_Camel, kw_only=True):
+    version: int = 0
+    cursors_ledger_id: int = -1
+    mark_delete: InfoPosition
+    individual_deleted_messages: list[InfoRange] = []
+
+
+class InfoAnswer(_Camel, kw_only=True):
+    """What is kept of a topic."""
+
+    version: int = 0
+    creation_date: str
+    modification_date: str
+    ledgers: list[InfoLedger]
+    terminated_position: InfoPosition | None = None
+    cursors: dict[str, InfoCursor]
+
+
+class BacklogLedger(_Camel, kw_only=True):
+    entries: int
+    timestamp: int
+    size: int
+    ledger_id: int
+
+
+class BacklogCursor(_Camel, kw_only=True):
+    cursor_backlog: int
+    cursor_ledger_id: int = -1
+
+
+class BacklogAnswer(_Camel, kw_only=True):
+    """What is stored, and what is left to acknowledge."""
+
+    storage_size: int
+    total_messages: int
+    """Entries, as Pulsar counts them here."""
+    message_backlog: int
+    broker_name: str
+    topic_name: str
+    data_ledger_details: list[BacklogLedger]
+    cursor_details: dict[str, BacklogCursor]
+    stat_generated_at: int
+
+
+class AnalysisAnswer(_Camel, kw_only=True):
+    """What a subscription's backlog is made of, as far as it was looked at."""
+
+    entries: int
+    messages: int
+    filter_rejected_entries: int = 0
+    filter_accepted_entries: int
+    filter_rescheduled_entries: int = 0
+    filter_rejected_messages: int = 0
+    filter_accepted_messages: int
+    filter_rescheduled_messages: int = 0
+    aborted: bool
+    """There is more, that was not looked at."""
+
+
+# -- tenants, namespaces, policies ---------------------------------------------------------------------
+
+Roles = Annotated[list[Annotated[str, msgspec.Meta(max_length=256)]], msgspec.Meta(max_length=1000)]
+
+
+class TenantBody(_Camel, kw_only=True):
+    """A tenant. An empty list of clusters means every one."""
+
+    admin_roles: Roles = []
+    allowed_clusters: Roles = []
+
+
+class Retention(_Camel, kw_only=True):
+    """What is kept of acknowledged messages: as long as both limits hold; −1 is no limit, 0 and 0 nothing."""
+
+    retention_time_in_minutes: Annotated[int, msgspec.Meta(ge=-1, le=10_000_000)]
+    retention_size_in_mb: Annotated[int, msgspec.Meta(ge=-1, le=1 << 40)] = msgspec.field(
+        name="retentionSizeInMB"
+    )
+
+
+Seconds = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+"""0: for ever."""
+
+
+class Bundles(_Camel, kw_only=True):
+    """Pulsar divides a namespace among brokers. Here there is one piece."""
+
+    boundaries: list[str] = msgspec.field(default_factory=lambda: ["0x00000000", "0xffffffff"])
+    num_bundles: int = 1
+
+
+class NamespaceBody(msgspec.Struct, kw_only=True):
+    """The policies of a namespace; null: what the broker's options say."""
+
+    retention_policies: Retention | None = None
+    message_ttl_in_seconds: Seconds | None = None
+    deduplicationEnabled: bool | None = None  # noqa: N815  # Pulsar's own mixture
+
+
+class NamespaceAnswer(NamespaceBody, kw_only=True):
+    """A namespace."""
+
+    replication_clusters: list[str]
+    bundles: Bundles = msgspec.field(default_factory=Bundles)
+    deleted: bool = False
+
+
+# -- the broker ----------------------------------------------------------------------------------------
+
+
+class ClusterAnswer(_Camel, kw_only=True):
+    """Where a cluster is."""
+
+    service_url: str
+    service_url_tls: str
+    broker_service_url: str
+    broker_service_url_tls: str
+
+
+class LeaderAnswer(_Camel, kw_only=True):
+    broker_id: str
+    service_url: str
+
+
+class LookupAnswer(_Camel, kw_only=True):
+    """Which broker has a topic."""
+
+    broker_url: str
+    broker_url_tls: str
+    http_url: str
+    http_url_tls: str
+    native_url: str

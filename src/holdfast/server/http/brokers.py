@@ -1,0 +1,206 @@
+"""The broker itself: is it well, where is it, how is it doing."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from holdfast import __version__
+from holdfast.broker.telemetry.metrics import HELP, Page, Sample, label
+from holdfast.errors import NotFound
+from holdfast.server.http.answers import ClusterAnswer, LeaderAnswer, LookupAnswer
+from holdfast.server.http.refusals import Refusal
+from holdfast.server.http.routing import TEXT, Call, Parameter, Routes
+from holdfast.server.http.scraping import Scrapes
+
+if TYPE_CHECKING:
+    from holdfast.server.http.server import HttpServer
+
+route = Routes("broker", "/admin/v2", "broker")
+health_route = Routes("health", "", "broker", action="health")
+lookup_route = Routes("lookup", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", "topic", "lookup")
+metrics_route = Routes("metrics", "", "broker", action="metrics")
+describe_route = Routes("description", "", "broker", action="describe")
+
+HEALTH_S = 5.0
+"""So long the disk may take to confirm what was asked of it before."""
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+# -- is it well ----------------------------------------------------------------------------------------
+
+
+@health_route("GET", "/admin/v2/brokers/health", answer=str, media=TEXT)
+async def health(call: Call) -> web.Response:
+    """Does the broker confirm what is asked of it? 503 with the reason, if not."""
+    _require_alive(call)
+    try:
+        async with asyncio.timeout(HEALTH_S):
+            await call.broker.engine.settle()
+    except TimeoutError:
+        reason = f"nothing was confirmed for {HEALTH_S:.0f} s; look at the disk"
+        raise Refusal(503, reason) from None
+    _require_alive(call)
+    return web.Response(text="ok")
+
+
+@health_route("GET", "/admin/v2/brokers/ready", answer=str, media=TEXT)
+async def ready(call: Call) -> web.Response:
+    """Can clients be sent here? 503 while it stops."""
+    _require_alive(call)
+    if call.server.stopping:
+        raise Refusal(503, "the server stops; go to another one, or wait")
+    return web.Response(text="ok")
+
+
+@health_route("GET", "/status.html", answer=str, media=TEXT)
+async def status(call: Call) -> web.Response:
+    """The process is there, and its broker has not ended."""
+    _require_alive(call)
+    return web.Response(text="OK")
+
+
+def _require_alive(call: Call) -> None:
+    ended = call.broker.engine.ended
+    if ended is not None:
+        raise Refusal(503, "the broker cannot go on; its log says why")
+
+
+# -- where is it ---------------------------------------------------------------------------------------
+
+
+@route("GET", "/clusters", answer=list[str], action="lookup")
+async def clusters(call: Call) -> list[str]:
+    """The clusters: this one."""
+    return [call.broker.options.cluster]
+
+
+@route("GET", "/clusters/{cluster}", answer=ClusterAnswer, refusals=(404,))
+async def cluster(call: Call) -> ClusterAnswer:
+    """Where a cluster is."""
+    _require_cluster(call)
+    here = call.server.addresses(call.request)
+    return ClusterAnswer(
+        service_url=here.http_url,
+        service_url_tls=here.http_url_tls,
+        broker_service_url=here.broker_url,
+        broker_service_url_tls=here.broker_url_tls,
+    )
+
+
+@route("GET", "/brokers/version", answer=str, media=TEXT, action="describe")
+async def version(call: Call) -> web.Response:
+    """The version of this program."""
+    return web.Response(text=__version__)
+
+
+@route("GET", "/brokers/leaderBroker", answer=LeaderAnswer)
+async def leader(call: Call) -> LeaderAnswer:
+    """The broker that decides: this one."""
+    here = call.server.addresses(call.request)
+    return LeaderAnswer(broker_id=call.server.name, service_url=here.http_url or here.http_url_tls)
+
+
+@route("GET", "/brokers", answer=list[str])
+async def brokers(call: Call) -> list[str]:
+    """The brokers: this one, as host:port."""
+    return [call.server.name]
+
+
+@route("GET", "/brokers/{cluster}", answer=list[str], refusals=(404,))
+async def brokers_of(call: Call) -> list[str]:
+    """The brokers of a cluster, as host:port."""
+    _require_cluster(call)
+    return [call.server.name]
+
+
+def _require_cluster(call: Call) -> None:
+    if call["cluster"] != call.broker.options.cluster:
+        raise NotFound(f"there is no cluster {call['cluster']}; there is: {call.broker.options.cluster}")
+
+
+_LOOKUP = (
+    Parameter("listenerName", "string", "Which of the advertised addresses.", default=""),
+    Parameter("authoritative", "boolean", "There is one broker.", default=False),
+)
+
+
+@lookup_route("GET", "", query=_LOOKUP, answer=LookupAnswer, refusals=(404,))
+async def lookup(call: Call) -> LookupAnswer:
+    """Which broker has a topic: this one, by the address at which clients find it. The topic need not be
+    there yet; its namespace must be."""
+    if call.topic_name not in call.broker.machine.state.names:
+        call.broker.require_namespace(call.topic_name)
+    found = call.server.addresses(call.request, call.query("listenerName"))
+    if not found.broker_url and not found.broker_url_tls:
+        raise Refusal(503, "there is no listener of the binary protocol here; start the server with one")
+    return found
+
+
+# -- how is it doing -----------------------------------------------------------------------------------
+
+_PROCESS = {
+    "pulsar_active_connections": ("gauge", "Connections of the Pulsar protocol."),
+    "process_cpu_seconds_total": ("counter", "Processor time of this process."),
+    "process_resident_memory_bytes": ("gauge", "Memory of this process."),
+    "process_open_fds": ("gauge", "Open files of this process."),
+    "process_max_fds": ("gauge", "How many it may open."),
+    "holdfast_http_requests_total": ("counter", "HTTP requests that were answered."),
+    "holdfast_held_bytes": ("gauge", "Bytes that are held in memory for clients."),
+    "holdfast_held_refused_total": ("counter", "How often something was refused or closed to hold less."),
+    "holdfast_build_info": ("gauge", "The version, as a label."),
+}
+
+
+@metrics_route("GET", "/metrics/", answer=str, media=TEXT)
+async def metrics_with_slash(call: Call) -> web.StreamResponse:
+    """The same as `/metrics`: some scrapers of Pulsar ask so."""
+    return await metrics(call)
+
+
+@metrics_route("GET", "/metrics", answer=str, media=TEXT)
+async def metrics(call: Call) -> web.StreamResponse:
+    """Metrics in the text format of Prometheus, with Pulsar's names."""
+    sheet = await call.server.scrapes.sheet()
+    return await call.send(sheet.chunks, sheet.size, {"Content-Type": METRICS})
+
+
+def scrapes(server: HttpServer) -> Scrapes:
+    """Whoever asks a server for its metrics."""
+
+    def finish(page: Page) -> None:
+        base = label("cluster", server.broker.options.cluster)
+        page.add(base, _process(server))
+        page.add(f"{base},{label('version', __version__)}", [("holdfast_build_info", 1)])
+
+    return Scrapes(server.broker, server.budget, finish, Page({**HELP, **_PROCESS}))
+
+
+def _process(server: HttpServer) -> list[Sample]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    samples: list[Sample] = [
+        ("process_cpu_seconds_total", round(usage.ru_utime + usage.ru_stime, 3)),
+        ("process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        ("holdfast_http_requests_total", server.requests),
+        ("holdfast_held_bytes", server.budget.held),
+        ("holdfast_held_refused_total", server.budget.refused),
+    ]
+    if server.wire is not None:
+        samples.append(("pulsar_active_connections", len(server.wire.connections)))
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        samples.append(("process_resident_memory_bytes", pages * resource.getpagesize()))
+        samples.append(("process_open_fds", sum(1 for _ in Path("/proc/self/fd").iterdir())))
+    except OSError:
+        pass  # no /proc here: they are left out
+    return samples
+
+
+@describe_route("GET", "/openapi.json", answer=dict[str, Any])
+async def openapi(call: Call) -> dict[str, Any]:
+    """This description."""
+    return call.server.description

@@ -1,0 +1,120 @@
+"""Single messages, by their place: payload in the body, everything else in headers."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote
+
+from aiohttp import web
+
+from holdfast._core import EntryInfo, parse_entry
+from holdfast.broker.topic import Topic
+from holdfast.errors import Corrupt, NotFound
+from holdfast.ids import MessageId
+from holdfast.server.http.refusals import Refusal
+from holdfast.server.http.routing import BYTES, Call, Parameter, Routes
+from holdfast.server.http.stats import moment
+from holdfast.server.http.topics import NAMESPACE
+
+route = Routes("messages", NAMESPACE + "/{topic}", "topic", action="consume")
+
+_COMPRESSIONS = {0: "NONE", 1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
+_HEADER_BYTES_MAX = 8000
+"""Of one header: clients refuse larger ones. Properties beyond that are left out."""
+
+_EXAMINE = (
+    Parameter(
+        "initialPosition",
+        "string",
+        "From which end to count.",
+        default="latest",
+        choices=("earliest", "latest"),
+    ),
+    Parameter("messagePosition", "integer", "The first is 1.", default=1, minimum=1),
+)
+
+
+@route("GET", "/examinemessage", query=_EXAMINE, answer=bytes, media=BYTES, refusals=(404,))
+async def examine(call: Call) -> web.Response:
+    """A message by its number from either end, whoever has acknowledged it (412 if the topic is empty)."""
+    topic, number = call.topic, call.query("messagePosition")
+    if topic.visible == topic.first:
+        raise Refusal(412, f"{topic.name} has no messages; publish one")
+    early = call.query("initialPosition") == "earliest"
+    return await _message(topic, topic.first + number - 1 if early else topic.visible - number)
+
+
+@route("GET", "/ledger/{ledger}/entry/{entry}", answer=bytes, media=BYTES, refusals=(404,))
+async def get(call: Call) -> web.Response:
+    """The message at a position."""
+    topic, position = call.topic, MessageId(call["ledger"], call["entry"])
+    info = topic.state.ledgers.find(position.ledger)
+    if info is None or position.entry >= info.entries:
+        raise NotFound(f"{topic.name} has no message {position}; internalStats shows its ledgers")
+    return await _message(topic, info.first + position.entry)
+
+
+@route(
+    "GET",
+    "/subscription/{subscription}/position/{position}",
+    answer=bytes,
+    media=BYTES,
+    refusals=(404,),
+)
+async def peek(call: Call) -> web.Response:
+    """The message that is so many places from the beginning of a subscription's backlog. Changes nothing."""
+    topic, acks, number = call.topic, call.subscription.acks, call["position"]
+    if number > topic.backlog(call.subscription):
+        raise NotFound(f"the backlog of {call['subscription']!r} has no message {number}")
+    ordinal = acks.next_unacked(acks.after_unacked(number - 1, topic.visible))
+    return await _message(topic, max(ordinal, topic.first))
+
+
+async def _message(topic: Topic, ordinal: int) -> web.Response:
+    """The entry as it is stored: a batch is one, and what was compressed stays so."""
+    entry = (await topic.read(ordinal, 1, 1)).entry(0)
+    headers = {"X-Pulsar-Message-ID": str(topic.id_of(ordinal))}
+    try:
+        info = parse_entry(entry)
+    except Corrupt:  # somebody published bytes that are no message: there they are
+        return web.Response(body=entry, content_type=BYTES, headers=headers)
+    return web.Response(body=info.payload, content_type=BYTES, headers=headers | _headers(info))
+
+
+def _headers(info: EntryInfo) -> dict[str, str]:
+    found: dict[str, object] = {
+        "publish-time": moment(info.publish_time_ms * 1_000_000),
+        "producer-name": info.producer,
+        "sequence-id": info.sequence,
+        "compression": _COMPRESSIONS.get(info.compression, str(info.compression)),
+    }
+    if info.event_time_ms:
+        found["event-time"] = moment(info.event_time_ms * 1_000_000)
+    if info.batch:
+        found["num-batch-message"] = info.messages
+        found["batch-size"] = len(info.payload)
+    if info.compression:
+        found["uncompressed-size"] = info.uncompressed_size
+    if isinstance(info.key, bytes):
+        found["partition-key"] = base64.b64encode(info.key).decode()
+        found["partition-key-b64-encoded"] = "true"
+    elif info.key is not None:
+        found["partition-key"] = info.key
+    if info.ordering_key:
+        found["ordering-key"] = base64.b64encode(info.ordering_key).decode()
+    if info.null_value:
+        found["null-value"] = "true"
+    if info.chunks:
+        found |= {"uuid": info.uuid, "chunk-id": info.chunk, "num-chunks-from-msg": info.chunks}
+        found["total-chunk-msg-size"] = info.chunked_size
+    if info.properties:
+        found["PROPERTY"] = json.dumps(info.properties)  # in ASCII: it is to stand in a header
+    named = {f"X-Pulsar-{name}": _plain(value) for name, value in found.items()}
+    return {name: text for name, text in named.items() if len(text) <= _HEADER_BYTES_MAX}
+
+
+def _plain(value: object) -> str:
+    """What may stand in a header: anything but printable ASCII is percent-encoded."""
+    text = str(value)
+    return text if text.isascii() and text.isprintable() else quote(text, safe=" !\"#$&'()*+,/:;<=>?@[]{}|")

@@ -1,0 +1,207 @@
+"""Retention, time to live and deduplication, of namespaces and of topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.broker.state import MOST_S, Policies
+from holdfast.errors import Misuse
+from holdfast.server.http.answers import Retention, Seconds
+from holdfast.server.http.routing import Call, Parameter, Routes
+from holdfast.server.http.topics import NAMESPACE
+
+of_namespace = Routes("policies", "/admin/v2/namespaces/{tenant}/{namespace}", "namespace")
+of_topic = Routes("policies", NAMESPACE + "/{topic}", "topic")
+
+_MB = 1 << 20
+_APPLIED = (Parameter("applied", "boolean", "What holds, not only what the topic says.", default=False),)
+
+
+# -- between Pulsar's units and ours -------------------------------------------------------------------
+
+
+def retention_of(policies: Policies) -> Retention | None:
+    """As Pulsar writes it; None: nothing is said."""
+    if policies.retention_s is None and policies.retention_bytes is None:
+        return None
+    seconds, size = policies.retention_s or 0, policies.retention_bytes or 0
+    return Retention(
+        retention_time_in_minutes=-1 if seconds < 0 else int(seconds // 60),
+        retention_size_in_mb=-1 if size < 0 else size // _MB,
+    )
+
+
+def retention_policies(retention: Retention | None) -> dict[str, Any]:
+    """The policies that it stands for.
+
+    Raises:
+        Misuse: it makes no sense.
+    """
+    if retention is None:
+        return {"retention_s": None, "retention_bytes": None, "retention_both": None}
+    minutes, size = retention.retention_time_in_minutes, retention.retention_size_in_mb
+    if (minutes == 0) != (size == 0):
+        raise Misuse(
+            f"retention of {minutes} minutes and {size} MB: one 0 and one not keeps nothing; "
+            "say -1 where there is no limit, or 0 for both"
+        )
+    return {
+        "retention_s": -1.0 if minutes < 0 else minutes * 60.0,
+        "retention_bytes": -1 if size < 0 else size * _MB,
+        "retention_both": True,
+    }
+
+
+def ttl_of(policies: Policies) -> int | None:
+    """In seconds; 0: for ever, None: nothing is said."""
+    if policies.ttl_s is None:
+        return None
+    return 0 if policies.ttl_s >= MOST_S else int(policies.ttl_s)
+
+
+def ttl_policies(seconds: int | None) -> dict[str, Any]:
+    """The policies that it stands for. 0 is Pulsar's word for never."""
+    return {"ttl_s": None if seconds is None else MOST_S if seconds == 0 else float(seconds)}
+
+
+# -- namespaces ----------------------------------------------------------------------------------------
+
+
+async def _change_namespace(call: Call, policies: dict[str, Any]) -> None:
+    await call.broker.admin.set_namespace_policies(call.namespace, **policies)
+
+
+@of_namespace("GET", "/retention", answer=Retention | None, refusals=(404,))
+async def namespace_retention(call: Call) -> Retention | None:
+    """How much of acknowledged messages is kept; null: what the broker's options say."""
+    return retention_of(call.broker.admin.namespace_policies(call.namespace))
+
+
+@of_namespace("POST", "/retention", body=Retention, refusals=(404,))
+async def set_namespace_retention(call: Call) -> None:
+    """Keep so much of acknowledged messages, in topics that say nothing themselves."""
+    await _change_namespace(call, retention_policies(call.body))
+
+
+@of_namespace("DELETE", "/retention", refusals=(404,))
+async def drop_namespace_retention(call: Call) -> None:
+    """Go back to what the broker's options say."""
+    await _change_namespace(call, retention_policies(None))
+
+
+@of_namespace("GET", "/messageTTL", answer=int | None, refusals=(404,))
+async def namespace_ttl(call: Call) -> int | None:
+    """After how many seconds a message counts as acknowledged; 0: never, null: nothing is said."""
+    return ttl_of(call.broker.admin.namespace_policies(call.namespace))
+
+
+@of_namespace("POST", "/messageTTL", body=Seconds, refusals=(404,))
+async def set_namespace_ttl(call: Call) -> None:
+    """Let messages count as acknowledged after so many seconds, in topics that say nothing themselves."""
+    await _change_namespace(call, ttl_policies(call.body))
+
+
+@of_namespace("DELETE", "/messageTTL", refusals=(404,))
+async def drop_namespace_ttl(call: Call) -> None:
+    """Say nothing of it any more."""
+    await _change_namespace(call, ttl_policies(None))
+
+
+@of_namespace("GET", "/deduplication", answer=bool | None, refusals=(404,))
+async def namespace_deduplication(call: Call) -> bool | None:
+    """Is left out what a producer has published before? null: what the broker's options say."""
+    return call.broker.admin.namespace_policies(call.namespace).deduplication
+
+
+@of_namespace("POST", "/deduplication", body=bool, refusals=(404,))
+async def set_namespace_deduplication(call: Call) -> None:
+    """Leave out what a producer has published before, in topics that say nothing themselves."""
+    await _change_namespace(call, {"deduplication": call.body})
+
+
+@of_namespace("DELETE", "/deduplication", refusals=(404,))
+async def drop_namespace_deduplication(call: Call) -> None:
+    """Say nothing of it any more."""
+    await _change_namespace(call, {"deduplication": None})
+
+
+# -- topics --------------------------------------------------------------------------------------------
+
+
+def _policies(call: Call) -> Policies:
+    topic = call.topic.state
+    if not call.query("applied"):
+        return topic.policies
+    options = call.broker.options
+    least = Policies(
+        retention_bytes=options.retention_bytes,
+        retention_s=options.retention_s,
+        deduplication=options.deduplication,
+    )
+    return topic.policies.over(call.broker.machine.state.inherited(topic).over(least))
+
+
+async def _change_topic(call: Call, policies: dict[str, Any]) -> None:
+    await call.broker.admin.set_policies(call.topic_name, **policies)
+
+
+@of_topic("GET", "/retention", query=_APPLIED, answer=Retention | None, refusals=(404,))
+async def topic_retention(call: Call) -> Retention | None:
+    """How much of acknowledged messages is kept; null: the topic says nothing of it."""
+    return retention_of(_policies(call))
+
+
+@of_topic("POST", "/retention", body=Retention, refusals=(404,))
+async def set_topic_retention(call: Call) -> None:
+    """Keep so much of acknowledged messages."""
+    await _change_topic(call, retention_policies(call.body))
+
+
+@of_topic("DELETE", "/retention", refusals=(404,))
+async def drop_topic_retention(call: Call) -> None:
+    """Go back to what the namespace says."""
+    await _change_topic(call, retention_policies(None))
+
+
+@of_topic("GET", "/messageTTL", query=_APPLIED, answer=int | None, refusals=(404,))
+async def topic_ttl(call: Call) -> int | None:
+    """After how many seconds a message counts as acknowledged; 0: never, null: nothing is said."""
+    return ttl_of(_policies(call))
+
+
+@of_topic(
+    "POST",
+    "/messageTTL",
+    query=(Parameter("messageTTL", "integer", "Seconds; 0: never.", default=0),),
+    refusals=(404,),
+)
+async def set_topic_ttl(call: Call) -> None:
+    """Let messages count as acknowledged after so many seconds (in the query, as Pulsar has it)."""
+    seconds = call.query("messageTTL")
+    if seconds > MOST_S:
+        raise Misuse(f"messageTTL cannot be {seconds}; say 0 for never")
+    await _change_topic(call, ttl_policies(seconds))
+
+
+@of_topic("DELETE", "/messageTTL", refusals=(404,))
+async def drop_topic_ttl(call: Call) -> None:
+    """Go back to what the namespace says."""
+    await _change_topic(call, ttl_policies(None))
+
+
+@of_topic("GET", "/deduplicationEnabled", query=_APPLIED, answer=bool | None, refusals=(404,))
+async def topic_deduplication(call: Call) -> bool | None:
+    """Is left out what a producer has published before? null: the topic says nothing of it."""
+    return _policies(call).deduplication
+
+
+@of_topic("POST", "/deduplicationEnabled", body=bool, refusals=(404,))
+async def set_topic_deduplication(call: Call) -> None:
+    """Leave out what a producer has published before."""
+    await _change_topic(call, {"deduplication": call.body})
+
+
+@of_topic("DELETE", "/deduplicationEnabled", refusals=(404,))
+async def drop_topic_deduplication(call: Call) -> None:
+    """Go back to what the namespace says."""
+    await _change_topic(call, {"deduplication": None})

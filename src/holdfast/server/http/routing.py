@@ -1,0 +1,278 @@
+"""Routes: what there is at which path, and how it is described. The server and the OpenAPI page are both made
+from them, so the page says what is true.
+
+A route is a function under `@route`: it is given a `Call` and answers what its body is made of; None is 204.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from holdfast.broker.state import SubscriptionState
+from holdfast.broker.topic import Topic
+from holdfast.errors import NotFound
+from holdfast.names import TopicName, namespace_name, tenant_name
+from holdfast.server.http.options import Action
+from holdfast.server.http.refusals import Refusal
+from holdfast.server.http.scraping import pieces
+from holdfast.server.pace import SLOWEST_BYTES_S
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.server.http.server import HttpServer
+
+Handle: TypeAlias = Callable[["Call"], Awaitable[Any]]
+Handler = TypeVar("Handler", bound=Handle)
+Of = Literal["broker", "tenant", "namespace", "topic"]
+"""What a route is about: that is what somebody must be allowed to do something to."""
+
+NUMBER_MAX = (1 << 63) - 1
+PIECE_BYTES = 64 << 10
+"""Of a large answer: so much is handed over at once."""
+BODY_BYTES = 16 << 10
+"""What a request takes while its body comes in, about, beside the body."""
+TEXT = "text/plain"
+BYTES = "application/octet-stream"
+JSON = "application/json"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A part of the path, or of the query."""
+
+    name: str
+    type: Literal["string", "integer", "boolean"]
+    text: str
+    default: Any = None
+    minimum: int = 0
+    choices: tuple[str, ...] = ()
+
+    def read(self, value: str) -> Any:
+        """The value.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if self.type == "boolean":
+            if value.lower() not in ("true", "false"):
+                raise ValueError(f"{self.name} is {value!r}; say true or false")
+            return value.lower() == "true"
+        if self.type == "integer":
+            digits = value.removeprefix("-")
+            number = int(value) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+            if number is None or not self.minimum <= number <= NUMBER_MAX:
+                raise ValueError(f"{self.name} is {value!r}; say a whole number from {self.minimum} on")
+            return number
+        if self.choices and value not in self.choices:
+            raise ValueError(f"{self.name} is {value!r}; say {' or '.join(self.choices)}")
+        return value
+
+
+PATH = {
+    each.name: each
+    for each in (
+        Parameter("tenant", "string", "A tenant: public, say."),
+        Parameter("namespace", "string", "A namespace of the tenant: default, say."),
+        Parameter("topic", "string", "A topic of the namespace; a slash in it is %2F."),
+        Parameter("subscription", "string", "A subscription of the topic."),
+        Parameter("cluster", "string", "The name of the cluster."),
+        Parameter("ledger", "integer", "A ledger's id."),
+        Parameter("entry", "integer", "The number of an entry in its ledger, from 0."),
+        Parameter("timestamp", "integer", "Milliseconds since 1970, UTC."),
+        Parameter("seconds", "integer", "An age in seconds."),
+        Parameter("count", "integer", "How many.", minimum=1),
+        Parameter("position", "integer", "The first is 1.", minimum=1),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Route:
+    """One method of one path."""
+
+    method: str
+    path: str
+    handle: Handle
+    tag: str
+    summary: str
+    of: Of
+    action: Action
+    query: tuple[Parameter, ...] = ()
+    body: Any = None
+    """The type of its JSON; None: it has none."""
+    body_optional: bool = False
+    answer: Any = None
+    """The type of what is answered; None: nothing."""
+    media: str = JSON
+    refusals: tuple[int, ...] = ()
+    """Statuses that this route may answer, beside those that every one may."""
+    statuses: Mapping[type[Exception], int] = field(default_factory=dict)
+    """Where an error has another status here than elsewhere."""
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """Those of the path."""
+        return [PATH[name] for name in re.findall(r"{(\w+)}", self.path)]
+
+
+class Routes:
+    """The routes of one subject, in the order in which they are looked at."""
+
+    def __init__(self, tag: str, prefix: str, of: Of, action: Action = "admin") -> None:
+        self.tag = tag
+        self._prefix = prefix
+        self._of: Of = of
+        self._action: Action = action
+        self.all: list[Route] = []
+
+    def __call__(self, method: str, path: str, **more: Any) -> Callable[[Handler], Handler]:
+        """Make a function a route. Its documentation is the route's."""
+
+        def add(handle: Handler) -> Handler:
+            assert handle.__doc__, f"{handle.__name__} has no documentation"
+            settings = {"of": self._of, "action": self._action} | more
+            summary = " ".join(handle.__doc__.split())
+            self.all.append(Route(method, self._prefix + path, handle, self.tag, summary, **settings))
+            return handle
+
+        return add
+
+
+class Call:
+    """One request, as its route sees it."""
+
+    def __init__(self, server: HttpServer, route: Route, request: web.Request) -> None:
+        self.server = server
+        self.broker: Broker = server.broker
+        self.route = route
+        self.request = request
+        self.body: Any = None
+        self._path: dict[str, Any] = {}
+        for parameter in route.parameters:
+            try:
+                self._path[parameter.name] = parameter.read(request.match_info[parameter.name])
+            except ValueError as error:
+                raise Refusal(412, f"{error}") from None
+        self._query = {each.name: self._read_query(each) for each in route.query}
+        self.tenant = str(self._path.get("tenant", ""))
+        self.namespace = ""
+        """`tenant/namespace`."""
+        self.topic_name = ""
+        """In full."""
+        if "topic" in self._path:
+            name = TopicName.parse(f"persistent://{self.tenant}/{self['namespace']}/{self['topic']}")
+            self.topic_name, self.namespace = str(name), f"{name.tenant}/{name.namespace}"
+        elif "namespace" in self._path:
+            self.namespace = namespace_name(f"{self.tenant}/{self['namespace']}")
+        elif "tenant" in self._path:
+            tenant_name(self.tenant)
+
+    def __getitem__(self, name: str) -> Any:
+        """A part of the path."""
+        return self._path[name]
+
+    @property
+    def resource(self) -> str:
+        """What the request is about."""
+        named = {"tenant": self.tenant, "namespace": self.namespace, "topic": self.topic_name}
+        return named.get(self.route.of, "broker")
+
+    @property
+    def topic(self) -> Topic:
+        """The topic that the path names.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return self.broker.topic(self.topic_name)
+
+    @property
+    def subscription(self) -> SubscriptionState:
+        """The subscription that the path names.
+
+        Raises:
+            NotFound: there is none.
+        """
+        topic = self.topic
+        found = topic.state.subscriptions.get(self["subscription"])
+        if found is None:
+            known = ", ".join(sorted(topic.state.subscriptions)) or "none"
+            raise NotFound(f"{topic.name} has no subscription {self['subscription']!r}; it has: {known}")
+        return found
+
+    def query(self, name: str) -> Any:
+        """A parameter of the query, or its default."""
+        return self._query[name]
+
+    def _read_query(self, parameter: Parameter) -> Any:
+        value = self.request.query.get(parameter.name)
+        if value is None:
+            return parameter.default
+        try:
+            return parameter.read(value)
+        except ValueError as error:
+            raise Refusal(400, str(error)) from None
+
+    async def _read(self) -> bytes:
+        """The body: it has its time, and counts for what the process holds."""
+        options, budget = self.server.options, self.server.budget
+        data, loop = bytearray(), asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(None) as limit:
+                while True:
+                    limit.reschedule(began + options.body_s + len(data) / SLOWEST_BYTES_S)
+                    budget.hold(self, BODY_BYTES + len(data))
+                    chunk = await self.request.content.readany()
+                    if not chunk:
+                        return bytes(data)
+                    if len(data) + len(chunk) > options.body_bytes_max:
+                        raise web.HTTPRequestEntityTooLarge(options.body_bytes_max)
+                    budget.admit(len(chunk), "a body")
+                    data += chunk
+        except TimeoutError:
+            why = f"{len(data)} bytes of a body in {loop.time() - began:.0f} s, and no end"
+            raise Refusal(400, f"{why}; send it faster (limits.frame_s)", {"Connection": "close"}) from None
+        finally:
+            budget.hold(self, 0)
+
+    async def send(
+        self, chunks: list[memoryview], size: int, headers: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """An answer that can be large: it leaves as the client reads it, and is not copied."""
+        response = web.StreamResponse(headers=headers)
+        response.content_length = size
+        try:
+            await response.prepare(self.request)
+            for piece in pieces(chunks, PIECE_BYTES):
+                await response.write(piece)  # does not wait while the socket takes it
+                await asyncio.sleep(0)
+            await response.write_eof()
+        except BaseException:  # what has begun cannot be answered otherwise
+            if self.request.transport is not None:
+                self.request.transport.abort()
+            raise
+        return response
+
+    async def read_body(self) -> None:
+        """Read what the route takes."""
+        if self.route.body is None:
+            return
+        data = await self._read()
+        if not data.strip():
+            if not self.route.body_optional:
+                raise Refusal(400, "the request has no body; send JSON, as /openapi.json describes it")
+            return
+        try:
+            self.body = msgspec.json.decode(data, type=self.route.body)
+        except msgspec.MsgspecError as error:
+            raise Refusal(400, f"the body is not the JSON that /openapi.json describes: {error}") from None
+        except RecursionError:
+            raise Refusal(400, "the body is nested too deeply") from None

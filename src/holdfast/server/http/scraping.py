@@ -1,0 +1,113 @@
+"""Pages of metrics: made once for all who ask at about the same time, in small steps.
+
+Promises upward: however many scrapes there are, one page is being made, and others wait for it; at most two
+are in memory; making one holds the loop up for a few milliseconds at a time. Needs from below:
+`metrics.collect`, which pauses after each topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.broker.telemetry.metrics import Page, collect
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.server.budget import Budget
+
+STEP_S = 0.0005
+"""How long a page is worked on before others have the loop."""
+SMALL_S = 0.02
+"""A page that takes less work is made anew for everybody. A larger one is also for those who ask within three
+times what it took: at most a quarter of the loop's time is spent on pages."""
+PAGES_MAX = 2
+"""In memory at once: the newest, and one that slow clients still read."""
+
+
+class Sheet:
+    """A finished page."""
+
+    def __init__(self, chunks: list[memoryview], took_s: float) -> None:
+        self.chunks = chunks
+        self.size = sum(map(len, chunks))
+        self.fresh_s = 0.0 if took_s < SMALL_S else 3 * took_s
+
+
+class Scrapes:
+    """Who asks for the metrics of one broker."""
+
+    def __init__(self, broker: Broker, budget: Budget, finish: Callable[[Page], None], page: Page) -> None:
+        self._broker = broker
+        self._budget = budget
+        self._finish = finish
+        self._empty = page
+        self._fresh: Sheet | None = None
+        self._newest: weakref.ref[Sheet] = weakref.ref(Sheet([], 0.0))
+        """The last one, while somebody reads it."""
+        self._alive: weakref.WeakSet[Sheet] = weakref.WeakSet()
+        self._making: asyncio.Task[Sheet] | None = None
+        self.made = 0
+        """Pages, since the start."""
+
+    async def sheet(self) -> Sheet:
+        """A page that is fresh enough; perhaps somebody else's."""
+        newest = self._newest()
+        if self._fresh is not None:
+            return self._fresh
+        if newest is not None and len(self._alive) >= PAGES_MAX:
+            return newest
+        if self._making is None:
+            self._budget.admit(0 if newest is None else newest.size, "a page of metrics")
+            self._making = asyncio.get_running_loop().create_task(self._make(), name="metrics")
+            self._making.add_done_callback(self._ended)
+        return await asyncio.shield(self._making)
+
+    def _ended(self, task: asyncio.Task[Sheet]) -> None:
+        self._making = None  # with its page
+        if not task.cancelled():
+            task.exception()  # those who wait for it are told
+
+    async def _make(self) -> Sheet:
+        loop = asyncio.get_running_loop()
+        page, worked_s, step = Page(self._empty.help), 0.0, loop.time()
+        for _ in collect(self._broker, page):
+            if loop.time() - step >= STEP_S:
+                worked_s += loop.time() - step
+                await asyncio.sleep(0)
+                step = loop.time()
+        self._finish(page)
+        sheet = Sheet([*page.chunks()], worked_s + loop.time() - step)
+        self.made += 1
+        self._newest = weakref.ref(sheet)
+        self._alive.add(sheet)
+        key = id(sheet)
+        self._budget.hold(("metrics", key), sheet.size)
+        weakref.finalize(sheet, self._budget.hold, ("metrics", key), 0)
+        if sheet.fresh_s:
+            self._fresh = sheet
+            loop.call_later(sheet.fresh_s, self._forget, weakref.ref(sheet))
+        return sheet
+
+    def _forget(self, sheet: weakref.ref[Sheet]) -> None:
+        """It is old: it goes when the last has read it."""
+        if self._fresh is sheet():
+            self._fresh = None
+
+    def stop(self) -> None:
+        if self._making is not None:
+            self._making.cancel()
+
+
+def pieces(chunks: list[memoryview], size: int) -> Iterator[memoryview]:
+    """The chunks in pieces of at most this size.
+
+    Example:
+        >>> [bytes(each) for each in pieces([memoryview(b"abcde")], 2)]
+        [b'ab', b'cd', b'e']
+    """
+    for chunk in chunks:
+        for at in range(0, len(chunk), size):
+            yield chunk[at : at + size]

@@ -1,0 +1,486 @@
+"""The HTTP server: listeners, one guard around every route, and connections that do not stay for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+import logging
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+from aiohttp import web
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.telemetry.traffic import Counts
+from holdfast.errors import HoldfastError, Misuse
+from holdfast.server.budget import Budget
+from holdfast.server.handshakes import after_handshake
+from holdfast.server.http import brokers, flight, messages, namespaces, policies, subscriptions, topics
+from holdfast.server.http.answers import LookupAnswer
+from holdfast.server.http.connection import HttpConnection, Requests
+from holdfast.server.http.openapi import description
+from holdfast.server.http.options import HttpOptions
+from holdfast.server.http.refusals import Refusal, refusal_of
+from holdfast.server.http.routing import JSON, PIECE_BYTES, Call, Route
+from holdfast.server.logs import Log, Refusals
+from holdfast.server.pulsar.listing import Listings
+
+if TYPE_CHECKING:
+    from holdfast.server.pulsar.listener import Server
+
+log = Log("holdfast.http")
+
+PATH_LENGTH_MAX = 200
+"""Characters of a refused path in the log."""
+
+LOOK_S = 1.0
+"""How often connections are looked at: who is silent, who does not say what it wants."""
+
+_SUBJECTS = (
+    brokers.health_route,
+    brokers.metrics_route,
+    brokers.describe_route,
+    brokers.route,
+    brokers.lookup_route,
+    flight.route,
+    namespaces.of_broker,
+    namespaces.of_tenant,
+    namespaces.list_route,
+    namespaces.route,
+    policies.of_namespace,
+    topics.of_namespace,
+    topics.route,
+    policies.of_topic,
+    messages.route,
+    subscriptions.route,
+)
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)?(?::\d{1,5})?", re.ASCII)
+
+ROUTES: list[Route] = [route for subject in _SUBJECTS for route in subject.all]
+"""All there are, in the order in which a path is compared with them."""
+
+
+class HttpServer:
+    """Serves a broker over HTTP; the broker stays its opener's: stop the server, then close the broker.
+
+    `wire` is the server of the binary protocol beside it: where clients find it, and who is connected.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> from urllib.request import urlopen
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker:
+        ...         async with HttpServer(broker, HttpOptions(port=0)) as server:
+        ...             url = f"{server.url}/admin/v2/brokers/health"
+        ...             print(await asyncio.to_thread(lambda: urlopen(url).read()))
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        b'ok'
+    """
+
+    def __init__(
+        self, broker: Broker, options: HttpOptions | None = None, wire: Server | None = None
+    ) -> None:
+        self.broker = broker
+        self.options = options or HttpOptions()
+        self.wire = wire
+        self.routes = ROUTES
+        self.port: int | None = None
+        self.https_port: int | None = None
+        self.connections: dict[web.RequestHandler, HttpConnection] = {}
+        self.requests = 0
+        """How many were answered."""
+        self.stopping = False
+        self.budget = self.options.budget or Budget()
+        """What is held for clients, in bytes."""
+        self.refusals = Refusals(log)
+        """What clients were refused, for the log."""
+        self.listings = Listings(broker) if wire is None else wire.listings
+        self.scrapes = brokers.scrapes(self)
+        self._under_way = 0
+        self._working = 0
+        """Of these: those that wait neither for their body nor for anything but the broker."""
+        self._roles: dict[int, str | None] = {}
+        """Of requests under way, by their identity: for the log."""
+        self.application = self._application()
+        self._runner: web.AppRunner | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._looking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- its life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: an address or a port cannot be had.
+        """
+        options = self.options
+        if options.port is None and options.https_port is None:
+            raise Misuse("an HTTP server without a port; give it one, with TLS or without")
+        if options.https_port is not None and options.tls is None:
+            raise Misuse("a port for HTTPS and no certificate; give both or none")
+        self._runner = web.AppRunner(self.application, access_log=None)
+        await self._runner.setup()
+        try:
+            self.port = await self._listen(options.port, None)
+            self.https_port = await self._listen(options.https_port, options.tls)
+        except BaseException:
+            await self._close()
+            raise
+        if self.wire is None:
+            self.listings.start()
+        else:
+            self.wire.http_ports = (self.port or 0, self.https_port or 0)
+        self.broker.rates.sources.append(self._producers)
+        self._looking = asyncio.get_running_loop().create_task(self._look(), name="http-look")
+
+    async def _listen(self, port: int | None, tls: ssl.SSLContext | None) -> int | None:
+        if port is None:
+            return None
+        options = self.options
+        factory: Callable[[], asyncio.Protocol] = self._connect
+        if tls is not None:
+            factory = after_handshake(self._connect, tls, options.enter, options.leave, options.head_s)
+        listener = await asyncio.get_running_loop().create_server(
+            factory, options.host, port, backlog=options.backlog
+        )
+        self._listeners.append(listener)
+        return int(listener.sockets[0].getsockname()[1])
+
+    def _connect(self) -> HttpConnection:
+        assert self._runner is not None
+        assert self._runner.server is not None
+        requests = Requests(
+            self._runner.server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # there is none; so AppRunner hands it on
+            keepalive_timeout=self.options.keep_alive_s,
+            auto_decompress=False,  # a small body must not become a large one
+            lingering_time=1.0,
+        )
+        return HttpConnection(self, requests)
+
+    async def stop(self, grace_s: float = 10.0) -> None:
+        """Take no more requests, answer those under way, and let the clients go."""
+        if self._looking is None:
+            return
+        self.stopping = True
+        self._looking.cancel()
+        self._looking = None
+        self.broker.rates.sources.remove(self._producers)
+        if self.wire is None:
+            self.listings.stop()
+        for listener in self._listeners:
+            listener.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                while self._under_way:
+                    await asyncio.sleep(0.005)
+        self.scrapes.stop()
+        await self._close()
+
+    async def _close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for connection in list(self.connections.values()):
+            connection.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        """What somebody on this machine connects to."""
+        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
+        return f"http://{host}:{self.port}" if self.port is not None else f"https://{host}:{self.https_port}"
+
+    @property
+    def name(self) -> str:
+        """This broker, as host:port."""
+        return self.url.partition("://")[2]
+
+    @functools.cached_property
+    def description(self) -> dict[str, Any]:
+        """The OpenAPI page, made when somebody asks for it: a start need not wait for it."""
+        return description(self.routes)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for connection in list(self.connections.values()):
+                connection.look()
+
+    def _producers(self) -> Iterable[tuple[tuple[str, int], Counts]]:
+        """What the producers that are connected have sent, for their rates."""
+        if self.wire is not None:
+            for session, producer in self.wire.producers.items():
+                yield ("producer", session), (producer.messages_in, producer.bytes_in)
+
+    # -- where clients find it -------------------------------------------------------------------------
+
+    def addresses(self, request: web.Request, listener: str = "") -> LookupAnswer:
+        """Where whoever asks finds this broker. Where nothing is advertised, at the host by which it came:
+        whatever stands between, that way is known to work.
+
+        Raises:
+            Refusal: there is no such listener, or no binary protocol at all.
+        """
+        host = host_of(request)
+        if not host:
+            own = request.transport and request.transport.get_extra_info("sockname")
+            host = own[0] if own else "127.0.0.1"
+        host = f"[{host}]" if ":" in host else host
+        url, tls_url = self._binary(host, listener)
+        return LookupAnswer(
+            broker_url=url,
+            broker_url_tls=tls_url,
+            http_url="" if self.port is None else f"http://{host}:{self.port}",
+            http_url_tls="" if self.https_port is None else f"https://{host}:{self.https_port}",
+            native_url=url,
+        )
+
+    def _binary(self, host: str, listener: str) -> tuple[str, str]:
+        if self.wire is None:
+            if listener:
+                raise Refusal(404, f"there is no listener {listener!r}; there are: none")
+            return self.options.broker_url, self.options.broker_tls_url
+        options = self.wire.options
+        advertised = options.advertised
+        if listener:
+            advertised = options.listeners.get(listener)
+            if advertised is None:
+                known = ", ".join(sorted(options.listeners)) or "none"
+                raise Refusal(404, f"there is no listener {listener!r}; there are: {known}")
+        if advertised is not None:
+            return advertised.url, advertised.tls_url
+        port, tls_port = self.wire.port, self.wire.tls_port
+        return (
+            "" if port is None else f"pulsar://{host}:{port}",
+            "" if tls_port is None else f"pulsar+ssl://{host}:{tls_port}",
+        )
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def _application(self) -> web.Application:
+        app = web.Application(client_max_size=self.options.body_bytes_max, middlewares=[self._guard])
+        app.on_response_prepare.append(_sign)
+        for route in self.routes:
+            app.router.add_route(route.method, route.path, self._serve(route))
+        return app
+
+    def _serve(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def serve(request: web.Request) -> web.StreamResponse:
+            try:
+                with self._place(route):
+                    call = await self._call(route, request)
+                    role = await self.options.authorize(request, route.action, call.resource)
+                    self._roles[id(request)] = role
+                await call.read_body()  # who sends it slowly takes nobody's place
+                with self._place(route):
+                    return await self._answer(route, call)
+            except (HoldfastError, TimeoutError) as error:
+                refusal = refusal_of(error, route.statuses)
+                if refusal is None:
+                    raise
+                if refusal.status == 401:
+                    refusal.headers["WWW-Authenticate"] = self.options.challenge
+                raise refusal from error
+
+        return serve
+
+    async def _answer(self, route: Route, call: Call) -> web.StreamResponse:
+        answer = await route.handle(call)
+        headers: Mapping[str, str] = {"Content-Type": JSON}
+        if route.answer is None:
+            return web.Response(status=204)
+        if isinstance(answer, web.StreamResponse):
+            body = answer.body if isinstance(answer, web.Response) else None
+            if not isinstance(body, bytes) or len(body) <= PIECE_BYTES:
+                return answer
+            headers = answer.headers
+        else:
+            body = msgspec.json.encode(answer)
+            if len(body) <= PIECE_BYTES:
+                return web.Response(body=body, content_type=JSON)
+        self.budget.admit(len(body), "an answer")
+        self.budget.hold(call, len(body))
+        try:
+            return await call.send([memoryview(body)], len(body), headers)
+        finally:
+            self.budget.hold(call, 0)
+
+    @contextlib.contextmanager
+    def _place(self, route: Route) -> Iterator[None]:
+        """One of the requests that are worked on. Who asks whether the server is well always has a place."""
+        if route.action == "health":
+            yield
+            return
+        if self._working >= self.options.requests_max:
+            raise Refusal(503, f"{self._working} requests are in progress; retry later", {"Retry-After": "1"})
+        self._working += 1
+        try:
+            yield
+        finally:
+            self._working -= 1
+
+    async def _call(self, route: Route, request: web.Request) -> Call:
+        """The request as it is understood. Who is not known is not told what is wrong with it."""
+        try:
+            return Call(self, route, request)
+        except (HoldfastError, Refusal):
+            await self.options.authorize(request, "describe", "broker")
+            raise
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Around every request: limits, time, and refusals as JSON."""
+        connection = self.connections.get(request.protocol)
+        if connection is not None:
+            connection.begins()
+        self._under_way += 1
+        try:
+            if self.stopping:
+                raise Refusal(503, "the server is stopping; retry later", {"Retry-After": "1"})
+            self._require_own_name(request)
+            _require_same_site(request)
+            async with asyncio.timeout(self.options.request_s):
+                response = await handler(request)
+        except Refusal as refusal:
+            response = self._refused(request, refusal)
+        except web.HTTPException as refused:
+            response = self._refused(request, _unmatched(request, refused))
+        except TimeoutError as error:
+            found = refusal_of(error)
+            assert found is not None
+            response = self._refused(request, found)
+        except asyncio.CancelledError:  # the client has gone
+            self._roles.pop(id(request), None)
+            raise
+        except ConnectionError:  # the same, while it was answered; raised, it would be logged as a mistake
+            self._roles.pop(id(request), None)
+            return web.Response(status=503)
+        except Exception as error:
+            words = {"method": request.method, "path": request.path}
+            logging.getLogger("holdfast.http").error(
+                "a request failed", exc_info=error, extra={"fields": words}
+            )
+            reason = "a mistake of this program, or damage; the server's log says more"
+            response = Refusal(500, reason).response()
+        finally:
+            self._under_way -= 1
+            self.requests += 1
+            if connection is not None:
+                connection.ends()
+        self._note(request, response)
+        return response
+
+    def _require_own_name(self, request: web.Request) -> None:
+        """A page of elsewhere can have its own name lead here (DNS rebinding), and is of the same site then.
+        It has no credentials; where nobody needs any, it is known by that name.
+        """
+        name = host_of(request)  # which every browser says
+        if name and self.options.local_names and not is_local(name):
+            why = f"{name!r} is not a name of this machine alone"
+            raise Refusal(403, f"{why}; say localhost, or have authentication.methods")
+
+    def _refused(self, request: web.Request, refusal: Refusal) -> web.Response:
+        self.refusals.say(
+            "request refused",
+            refusal,
+            method=request.method,
+            path=request.path[:PATH_LENGTH_MAX],
+            status=refusal.status,
+            peer=request.remote,
+            role=self._roles.get(id(request)),
+        )
+        response = refusal.response()
+        if refusal.headers.get("Connection") == "close":
+            response.force_close()
+        return response
+
+    def _note(self, request: web.Request, response: web.StreamResponse) -> None:
+        fields: dict[str, Any] = {"method": request.method, "path": request.path, "status": response.status}
+        fields |= {"peer": request.remote, "role": self._roles.pop(id(request), None)}
+        if request.method == "GET" or response.status >= 400:  # refusals were said before
+            log.debug("asked", **fields)
+        else:
+            log.info("administered", **fields)
+
+
+def host_of(request: web.Request) -> str:
+    """The name or the address by which a client calls us; empty: it has not said it.
+
+    Raises:
+        Refusal: what it has said is none.
+    """
+    given = request.headers.get("Host", "")
+    found = _HOST.fullmatch(given)
+    if found is None:
+        raise Refusal(400, "the header Host does not look like name:port")
+    return found[1].strip("[]") if found[1] else ""
+
+
+def is_local(name: str) -> bool:
+    """An address, or a name that leads to this machine wherever it is looked up.
+
+    Example:
+        >>> [is_local(each) for each in ("127.0.0.1", "10.0.0.7", "::1", "localhost", "evil.example", "")]
+        [True, True, True, True, False, False]
+    """
+    name = name.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+    """Whoever scans networks need not know what this is made of."""
+    response.headers["Server"] = "holdfast"
+
+
+def _require_same_site(request: web.Request) -> None:
+    """A page of somewhere else, in the browser of somebody who may, must not change anything."""
+    if request.method == "GET":
+        return
+    origin = request.headers.get("Origin")
+    here = request.headers.get("Host", "").lower()
+    foreign = origin is not None and origin.lower().partition("://")[2] != here
+    if foreign or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        raise Refusal(403, "this comes from a web page of another site; ask without a browser")
+
+
+def _unmatched(request: web.Request, refused: web.HTTPException) -> Refusal:
+    """What the router and the reader of bodies say, in our form."""
+    if isinstance(refused, web.HTTPNotFound):
+        reason = f"there is nothing at {request.path}; /openapi.json says what there is"
+    elif isinstance(refused, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(refused.allowed_methods))
+        reason = f"{request.method} is not possible at {request.path}; possible is: {allowed}"
+        return Refusal(405, reason, {"Allow": allowed})
+    elif isinstance(refused, web.HTTPRequestEntityTooLarge):
+        reason = "the body is too large; send less at once"
+    else:
+        reason = refused.text or refused.reason
+    return Refusal(refused.status, reason)

@@ -1,0 +1,321 @@
+"""Topics and subscriptions as Pulsar's tools want to see them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.broker.dispatch.dispatcher import Dispatcher
+from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats
+from holdfast.broker.state import SubscriptionState
+from holdfast.broker.telemetry import traffic
+from holdfast.broker.topic import Topic
+from holdfast.ids import MessageId
+from holdfast.ledger.ledgers import LedgerInfo
+from holdfast.server.http.answers import (
+    BacklogAnswer,
+    BacklogCursor,
+    BacklogLedger,
+    ConsumerAnswer,
+    CursorAnswer,
+    InfoAnswer,
+    InfoCursor,
+    InfoLedger,
+    InfoPosition,
+    InfoRange,
+    InternalAnswer,
+    LedgerAnswer,
+    PublisherAnswer,
+    SubscriptionAnswer,
+    TopicAnswer,
+)
+from holdfast.server.http.positions import before, count_ranges, holes, next_of
+
+if TYPE_CHECKING:
+    from holdfast.server.http.server import HttpServer
+    from holdfast.server.pulsar.delivery import WireConsumer
+
+_ACCESS = {
+    "shared": "Shared",
+    "exclusive": "Exclusive",
+    "wait-for-exclusive": "WaitForExclusive",
+    "exclusive-with-fencing": "ExclusiveWithFencing",
+}
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_10000_NS = 253_402_300_800 * 1_000_000_000
+
+
+async def pause() -> None:
+    """Between two subscriptions: there can be many, and others have a turn."""
+    await asyncio.sleep(0)
+
+
+def moment(time_ns: int) -> str:
+    """Write a time for people and programs. Beyond the year 9999, which has no such form: in ms.
+
+    Example:
+        >>> moment(0), moment((1 << 64) * 1_000_000)
+        ('1970-01-01T00:00:00.000+00:00', '18446744073709551616')
+    """
+    if time_ns >= _YEAR_10000_NS:
+        return str(milliseconds(time_ns))
+    return (_EPOCH + timedelta(milliseconds=milliseconds(time_ns))).isoformat(timespec="milliseconds")
+
+
+def milliseconds(time_ns: int) -> int:
+    return time_ns // 1_000_000
+
+
+class Looks:
+    """Looks at a broker, and at those who are connected to it."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._broker = server.broker
+
+    # -- stats -----------------------------------------------------------------------------------------
+
+    async def topic(self, topic: Topic, earliest: bool = False) -> TopicAnswer:
+        """With `earliest`, it is looked up when the oldest message of each backlog was published."""
+        counted = traffic.published(self._broker, topic)
+        rates = self._broker.rates.per_second(*traffic.topic_counts(self._broker, topic))
+        handed = traffic.handed(topic)
+        last = topic.state.ledgers.last
+        answer = TopicAnswer(
+            msg_rate_in=rates[0],
+            msg_throughput_in=rates[1],
+            msg_rate_out=rates[3],
+            msg_throughput_out=rates[4],
+            bytes_in_counter=counted.bytes,
+            msg_in_counter=counted.messages,
+            bytes_out_counter=handed.bytes,
+            msg_out_counter=handed.messages,
+            average_msg_size=counted.bytes / counted.messages if counted.messages else 0.0,
+            storage_size=topic.state.ledgers.size,
+            backlog_size=topic.size_behind(topic.state.acked_to),
+            publishers=self._publishers(topic),
+            waiting_publishers=len(topic.state.waiting),
+            deduplication_status=(
+                "Enabled" if self._broker.machine.state.deduplicates(topic.state) else "Disabled"
+            ),
+            topic_creation_time_stamp=milliseconds(topic.state.created),
+            last_publish_time_stamp=0 if last is None else milliseconds(last.last_time),
+        )
+        for name, subscription in sorted(topic.state.subscriptions.items()):
+            found = await self._subscription(topic, subscription, earliest)
+            answer.subscriptions[name] = found
+            answer.non_contiguous_deleted_messages_ranges += found.non_contiguous_deleted_messages_ranges
+            await pause()
+        for name, dispatcher in sorted(topic.volatile.items()):
+            answer.subscriptions.setdefault(name, self._volatile(topic, dispatcher))
+            await pause()
+        return answer
+
+    async def _subscription(
+        self, topic: Topic, subscription: SubscriptionState, earliest: bool
+    ) -> SubscriptionAnswer:
+        acks = subscription.acks
+        dispatcher = topic.dispatchers.get(subscription.id)
+        answer = SubscriptionAnswer()
+        if dispatcher is not None:
+            answer = self._served(topic, dispatcher, subscription.id)
+        answer.msg_backlog = topic.backlog(subscription)
+        answer.msg_backlog_no_delayed = answer.msg_backlog - answer.msg_delayed
+        answer.backlog_size = topic.size_behind(acks.acked_to)
+        answer.non_contiguous_deleted_messages_ranges = await count_ranges(acks)
+        answer.subscription_properties = subscription.properties
+        oldest = max(acks.acked_to, topic.first)
+        if earliest and oldest < topic.visible:
+            answer.earliest_msg_publish_time_in_backlog = milliseconds(await topic.time_at(oldest))
+        return answer
+
+    def _volatile(self, topic: Topic, dispatcher: Dispatcher) -> SubscriptionAnswer:
+        answer = self._served(topic, dispatcher, dispatcher.subscription[0])
+        answer.is_durable = answer.durable = False
+        answer.msg_backlog = answer.msg_backlog_no_delayed = dispatcher.backlog
+        return answer
+
+    def _served(self, topic: Topic, dispatcher: Dispatcher, id: int) -> SubscriptionAnswer:  # noqa: A002
+        stats, handed = dispatcher.stats(), dispatcher.handed
+        rates = self._broker.rates.per_second(("subscription", id), handed)
+        active = next((each.name for each in stats.consumers if each.active), None)
+        limit = self._broker.options.unacked_max
+        attached = {each.ticket: each for each in self._attached(dispatcher)}
+        return SubscriptionAnswer(
+            msg_rate_out=rates[0],
+            msg_throughput_out=rates[1],
+            bytes_out_counter=handed.bytes,
+            msg_out_counter=handed.messages,
+            msg_delayed=stats.delayed_entries,
+            msg_in_replay=stats.replay_entries,
+            unacked_messages=sum(each.pending_messages for each in stats.consumers),
+            blocked_subscription_on_unacked_msgs=False,
+            type=(stats.type or "").capitalize() if stats.consumers else "",
+            active_consumer_name=active if stats.type != "shared" else None,
+            consumers=[self._consumer(id, each, attached.get(each.id), limit) for each in stats.consumers],
+            allow_out_of_order_delivery=stats.type == "shared",
+            diagnosis=f"{stats.diagnosis.reason}: {stats.diagnosis.text}",
+        )
+
+    def _attached(self, dispatcher: Dispatcher) -> list[WireConsumer]:
+        wire = self._server.wire
+        return [] if wire is None else [*wire.attached.get(dispatcher, ())]
+
+    def _consumer(
+        self, subscription: int, stats: ConsumerStats, wire: WireConsumer | None, limit: int
+    ) -> ConsumerAnswer:
+        handed = traffic.Handed(stats.delivered_messages, stats.delivered_bytes)
+        rates = self._broker.rates.per_second(("consumer", subscription, stats.id), handed)
+        answer = ConsumerAnswer(
+            msg_rate_out=rates[0],
+            msg_throughput_out=rates[1],
+            bytes_out_counter=handed.bytes,
+            msg_out_counter=handed.messages,
+            consumer_name=stats.name,
+            available_permits=stats.permits,
+            unacked_messages=stats.pending_messages,
+            blocked_consumer_on_unacked_msgs=0 < limit <= stats.pending_messages,
+            priority_level=stats.priority,
+        )
+        if wire is not None:
+            answer.address = wire.connection.address
+            answer.client_version = wire.connection.client_version
+            answer.connected_since = moment(wire.opened_ns)
+            answer.metadata = wire.metadata
+        return answer
+
+    def _publishers(self, topic: Topic) -> list[PublisherAnswer]:
+        wire = self._server.wire
+        found = []
+        for session, producer in sorted(topic.state.producers.items()):
+            answer = PublisherAnswer(
+                access_mode=_ACCESS[producer.access], producer_id=session, producer_name=producer.name
+            )
+            client = None if wire is None else wire.producers.get(session)
+            if client is not None:
+                counts = (client.messages_in, client.bytes_in)
+                rates = self._broker.rates.per_second(("producer", session), counts)
+                answer.msg_rate_in, answer.msg_throughput_in = rates
+                answer.average_msg_size = counts[1] / counts[0] if counts[0] else 0.0
+                answer.address = client.connection.address
+                answer.client_version = client.connection.client_version
+                answer.connected_since = moment(client.opened_ns)
+                answer.metadata = client.metadata
+            found.append(answer)
+        return found
+
+    # -- from the inside -------------------------------------------------------------------------------
+
+    async def internal(self, topic: Topic) -> InternalAnswer:
+        ledgers = list(topic.state.ledgers)
+        last = ledgers[-1] if ledgers and not ledgers[-1].sealed else None
+        cursors = {}
+        for name, subscription in sorted(topic.state.subscriptions.items()):
+            cursors[name] = await self._cursor(topic, subscription)
+            await pause()
+        return InternalAnswer(
+            entries_added_counter=traffic.published(self._broker, topic).entries,
+            number_of_entries=topic.visible - topic.first,
+            total_size=topic.state.ledgers.size,
+            current_ledger_entries=0 if last is None else _visible(topic, last),
+            current_ledger_size=0 if last is None else last.size,
+            last_ledger_created_timestamp=moment(ledgers[-1].opened_time) if ledgers else None,
+            waiting_cursors_count=sum(each.waiting_read_op for each in cursors.values()),
+            pending_add_entries_count=topic.state.ledgers.end - topic.visible,
+            last_confirmed_entry=str(topic.last_id()),
+            state="Terminated" if topic.state.terminated else "LedgerOpened",
+            ledgers=[
+                LedgerAnswer(ledger_id=each.id, entries=_visible(topic, each), size=each.size)
+                for each in ledgers
+            ],
+            cursors=cursors,
+            compacted_ledger=LedgerAnswer(ledger_id=-1, entries=-1, size=-1),
+        )
+
+    async def _cursor(self, topic: Topic, subscription: SubscriptionState) -> CursorAnswer:
+        acks, dispatcher = subscription.acks, topic.dispatchers.get(subscription.id)
+        stats: DispatcherStats | None = None if dispatcher is None else dispatcher.stats()
+        read = acks.next_unacked(max(acks.acked_to, topic.first)) if stats is None else stats.read_position
+        shown = ",".join(f"({lower}..{upper}]" for lower, upper in holes(topic, subscription))
+        return CursorAnswer(
+            mark_delete_position=str(before(topic, acks.acked_to)),
+            read_position=str(next_of(topic, read)),
+            waiting_read_op=stats is not None and stats.waiting,
+            pending_read_ops=0 if stats is None else len(stats.reading),
+            messages_consumed_counter=acks.acked_to + acks.holes_count,
+            individually_deleted_messages=f"[{shown}]",
+            active=dispatcher is not None and dispatcher.consumers > 0,
+            number_of_entries_since_first_not_acked_message=topic.visible - min(acks.acked_to, topic.visible),
+            total_non_contiguous_deleted_messages_range=await count_ranges(acks),
+            subscription_have_pending_read=(
+                stats is not None and (stats.waiting or "sequential" in stats.reading)
+            ),
+            subscription_have_pending_replay_read=stats is not None and "replay" in stats.reading,
+            revision_num=subscription.reset_number + (0 if dispatcher is None else dispatcher.rewinds),
+            is_under_revision=int(dispatcher is not None and dispatcher.revision.under_revision),
+            reset_number=subscription.reset_number,
+        )
+
+    async def info(self, topic: Topic) -> InfoAnswer:
+        state = topic.state
+        ledgers = list(state.ledgers)
+        cursors = {}
+        for name, each in sorted(state.subscriptions.items()):
+            cursors[name] = InfoCursor(
+                mark_delete=_info(before(topic, each.acks.acked_to)),
+                individual_deleted_messages=[
+                    InfoRange(lower_endpoint=_info(lower), upper_endpoint=_info(upper))
+                    for lower, upper in holes(topic, each)
+                ],
+            )
+            await pause()
+        changed = ledgers[-1].last_time if ledgers else state.created
+        return InfoAnswer(
+            creation_date=moment(state.created),
+            modification_date=moment(changed),
+            ledgers=[
+                InfoLedger(
+                    ledger_id=each.id,
+                    entries=each.entries if each.sealed else None,
+                    size=each.size if each.sealed else None,
+                    timestamp=milliseconds(each.last_time) if each.sealed else None,
+                )
+                for each in ledgers
+            ],
+            terminated_position=_info(topic.last_id()) if state.terminated else None,
+            cursors=cursors,
+        )
+
+    def backlog(self, topic: Topic) -> BacklogAnswer:
+        subscriptions = topic.state.subscriptions
+        left = {name: topic.backlog(each) for name, each in sorted(subscriptions.items())}
+        return BacklogAnswer(
+            storage_size=topic.state.ledgers.size,
+            total_messages=topic.visible - topic.first,
+            message_backlog=sum(left.values()),
+            broker_name=self._server.name,
+            topic_name=topic.name,
+            data_ledger_details=[
+                BacklogLedger(
+                    entries=_visible(topic, each),
+                    timestamp=milliseconds(each.last_time),
+                    size=each.size,
+                    ledger_id=each.id,
+                )
+                for each in topic.state.ledgers
+            ],
+            cursor_details={name: BacklogCursor(cursor_backlog=count) for name, count in left.items()},
+            stat_generated_at=milliseconds(self._broker.clock.now_ns()),
+        )
+
+
+def _visible(topic: Topic, ledger: LedgerInfo) -> int:
+    """Its entries that may be seen (I63)."""
+    return max(0, min(ledger.end, topic.visible) - ledger.first)
+
+
+def _info(id: MessageId) -> InfoPosition:  # noqa: A002
+    return InfoPosition(ledger_id=id.ledger, entry_id=id.entry)

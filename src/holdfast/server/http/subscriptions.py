@@ -1,0 +1,118 @@
+"""Subscriptions: making, moving and ending them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from holdfast.broker.events import SubscriptionCreate
+from holdfast.errors import Busy, Misuse
+from holdfast.server.http.answers import LATEST_LEDGER, AnalysisAnswer, CursorPosition, Target
+from holdfast.server.http.positions import ordinal_of
+from holdfast.server.http.routing import Call, Parameter, Routes
+from holdfast.server.http.topics import FORCE, NAMESPACE
+
+route = Routes("subscriptions", NAMESPACE + "/{topic}/subscription/{subscription}", "topic", action="consume")
+
+ANALYSED_MAX = 10_000
+"""Entries that an analysis reads: it is a look, not a job."""
+READ_BYTES = 4 << 20
+
+
+@route(
+    "PUT",
+    "",
+    query=(Parameter("replicated", "boolean", "There is no replication: false.", default=False),),
+    body=Target,
+    body_optional=True,
+    refusals=(404, 409),
+)
+async def create(call: Call) -> None:
+    """Make a subscription that begins at a position (412 if there is none); without one, at the end. The
+    topic is made if that is allowed."""
+    if call.query("replicated"):
+        raise Misuse("there is no replication yet; make the subscription without it")
+    topic = await call.broker.ensure_topic(call.topic_name)
+    start = ordinal_of(topic, call.body)
+    await call.broker.engine.submit(SubscriptionCreate(topic.state.id, call["subscription"], start))
+
+
+@route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412})
+async def delete(call: Call) -> None:
+    """Delete a subscription. Without force only if it has no consumer (412)."""
+    await call.broker.admin.delete_subscription(call.topic_name, call.subscription.name, call.query("force"))
+
+
+@route("POST", "/resetcursor", body=CursorPosition, refusals=(404, 409))
+async def reset_to_position(call: Call) -> None:
+    """Go on from a position (412 if there is none). When it is answered it is durable, nothing read before is
+    delivered any more, and no acknowledgement of before has an effect. Consumers connect again."""
+    topic, subscription = call.topic, call.subscription
+    target = ordinal_of(topic, call.body)
+    dispatcher = call.broker.dispatcher(topic, subscription)
+    await dispatcher.reset(target, call.broker.options.reset_timeout_s)
+
+
+@route("POST", "/resetcursor/{timestamp}", refusals=(404, 409))
+async def reset_to_time(call: Call) -> None:
+    """Go on from the first message of that time or later; at the end, if there is none."""
+    name = call.subscription.name
+    await call.broker.admin.reset(call.topic_name, name, call["timestamp"] * 1_000_000)
+
+
+@route("POST", "/skip/{count}", refusals=(404, 409))
+async def skip(call: Call) -> None:
+    """Acknowledge the next entries of the backlog."""
+    await call.broker.admin.skip(call.topic_name, call.subscription.name, call["count"])
+
+
+@route("POST", "/skip_all", refusals=(404, 409))
+async def skip_all(call: Call) -> None:
+    """Acknowledge the whole backlog."""
+    await call.broker.admin.clear(call.topic_name, call.subscription.name)
+
+
+@route("POST", "/expireMessages/{seconds}", refusals=(404, 409))
+async def expire_by_age(call: Call) -> None:
+    """Acknowledge what was published longer ago than that."""
+    await call.broker.admin.expire(call.topic_name, call.subscription.name, call["seconds"])
+
+
+@route("POST", "/expireMessages", body=CursorPosition, refusals=(404, 409))
+async def expire_to_position(call: Call) -> None:
+    """Acknowledge everything up to a position (412 if there is none), and with it, unless it is excluded."""
+    topic, subscription = call.topic, call.subscription
+    body: CursorPosition = call.body
+    to = ordinal_of(topic, msgspec.structs.replace(body, is_excluded=False))
+    if body.entry_id >= 0 and 0 <= body.ledger_id < LATEST_LEDGER and not body.is_excluded:
+        to += 1
+    if to > subscription.acks.acked_to:
+        await call.broker.dispatcher(topic, subscription).advance(to=to)
+
+
+@route("POST", "/analyzeBacklog", body=Target, body_optional=True, answer=AnalysisAnswer, refusals=(404,))
+async def analyze_backlog(call: Call) -> AnalysisAnswer:
+    """Count entries and messages of the backlog, from its beginning or a position on; at most 10,000 entries
+    are read."""
+    topic, acks = call.topic, call.subscription.acks
+    at = acks.acked_to if call.body is None else ordinal_of(topic, call.body)
+    entries = messages = read = 0
+    while (at := acks.next_unacked(max(at, topic.first))) < topic.visible and read < ANALYSED_MAX:
+        run = await topic.read_on(at, min(1000, ANALYSED_MAX - read), READ_BYTES)
+        if run is None:
+            break
+        at = run.first_ordinal
+        open_ = [number for number in range(len(run)) if not acks.is_acked(at + number)]
+        entries += len(open_)
+        messages += sum(run.messages(number) for number in open_)
+        read += len(run)
+        at += len(run)
+        await asyncio.sleep(0)
+    return AnalysisAnswer(
+        entries=entries,
+        messages=messages,
+        filter_accepted_entries=entries,
+        filter_accepted_messages=messages,
+        aborted=at < topic.visible,
+    )

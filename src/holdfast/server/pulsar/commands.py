@@ -1,0 +1,335 @@
+"""Answers, as the frames that carry them; and what an error is called in the protocol."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+from holdfast._core import frame_command
+from holdfast.errors import (
+    Busy,
+    Closed,
+    Corrupt,
+    CursorModifying,
+    Denied,
+    Exists,
+    Fenced,
+    LimitReached,
+    Misuse,
+    NoQuorum,
+    NoSpace,
+    NotFound,
+    Terminated,
+    Timeout,
+    TooManyConnections,
+    Unsupported,
+)
+from holdfast.ids import MessageId
+from holdfast.protocol import pulsar_pb2 as pb
+
+if TYPE_CHECKING:
+    from holdfast.server.pulsar.connection import Connection
+
+NO_REQUEST = (1 << 64) - 1
+"""In the place of a request's number where nobody has asked."""
+
+COMMAND_BYTES_MAX = 128 << 10
+"""Of most commands."""
+
+_PAIR = pb.KeyValue.DESCRIPTOR.full_name
+
+REPEATED_MAX = 1000
+"""Properties, and whatever else with text in it, in one command."""
+
+_WORD = 1 << 64
+
+
+REASON_LENGTH_MAX = 1000
+"""Characters of a reason that a client is told: a client can choose what stands in it."""
+
+
+class Refused(Exception):
+    """A request is answered with this error."""
+
+    def __init__(self, code: pb.ServerError, text: str) -> None:
+        super().__init__(text if len(text) <= REASON_LENGTH_MAX else f"{text[:REASON_LENGTH_MAX]}…")
+        self.code = code
+
+
+_CODES: dict[type[Exception], pb.ServerError] = {
+    Busy: pb.ConsumerBusy,
+    Closed: pb.ServiceNotReady,
+    Corrupt: pb.ChecksumError,  # not PersistenceError, which clients take for a passing trouble
+    CursorModifying: pb.ServiceNotReady,
+    Denied: pb.AuthorizationError,
+    Exists: pb.MetadataError,
+    Fenced: pb.ProducerFenced,
+    LimitReached: pb.NotAllowedError,
+    Misuse: pb.NotAllowedError,
+    NoQuorum: pb.ServiceNotReady,
+    NoSpace: pb.ProducerBlockedQuotaExceededException,
+    NotFound: pb.TopicNotFound,
+    Terminated: pb.TopicTerminatedError,
+    Timeout: pb.ServiceNotReady,
+    TooManyConnections: pb.TooManyRequests,
+    Unsupported: pb.NotAllowedError,
+}
+
+
+def refusal(error: Exception, codes: Mapping[type[Exception], pb.ServerError] | None = None) -> Refused:
+    """What a client is told of an error; `codes` are those that mean something else to its request.
+
+    Example:
+        >>> refusal(Busy("somebody has it"), {Busy: pb.ProducerBusy}).code == pb.ProducerBusy
+        True
+    """
+    if isinstance(error, Refused):
+        return error
+    code = (codes or {}).get(type(error), _CODES.get(type(error), pb.UnknownError))
+    return Refused(code, str(error) or type(error).__name__)
+
+
+def frame(command: pb.BaseCommand) -> bytes:
+    """A command as it travels."""
+    return frame_command(command.SerializeToString())
+
+
+def with_body(kind: pb.BaseCommand.Type, body: bytes) -> bytes:
+    """A command of this type around a body that is encoded already.
+
+    Example:
+        >>> body = pb.CommandSuccess(request_id=7).SerializeToString()
+        >>> pb.BaseCommand.FromString(with_body(pb.BaseCommand.SUCCESS, body)).success.request_id
+        7
+    """
+    head = pb.BaseCommand(type=kind).SerializeToString()
+    return head + _varint(kind << 3 | 2) + _varint(len(body)) + body  # a command's type is its field's number
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+_LARGE = {
+    pb.BaseCommand.PRODUCER,
+    pb.BaseCommand.SUBSCRIBE,
+    pb.BaseCommand.GET_OR_CREATE_SCHEMA,
+    pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+    pb.BaseCommand.SEEK,
+}
+"""Commands with a schema or a list of ids in them: these, and our own, may be larger."""
+
+
+def require_size(kind: int, size: int) -> None:
+    """Raises Refused for a command that is larger than any that a client has reason to send."""
+    if size > COMMAND_BYTES_MAX and kind not in _LARGE and kind < pb.BaseCommand.STAGE_OPEN:
+        raise Refused(
+            pb.NotAllowedError,
+            f"a command of type {kind} of {size} bytes; at most {COMMAND_BYTES_MAX} are possible",
+        )
+
+
+def require_text(message: Message) -> None:
+    """Protobuf hands text that is none over as bytes, where everybody expects text.
+
+    Raises:
+        UnicodeDecodeError: there is such a field, at any depth.
+        Refused: there are too many of something that has text in it.
+    """
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            for each in value if field.is_repeated else (value,):
+                if isinstance(each, bytes):
+                    each.decode()
+        elif field.message_type is not None and has_text(field.message_type):
+            if field.is_repeated and len(value) > REPEATED_MAX:
+                reason = (
+                    f"{len(value)} times {field.name} in one command; at most {REPEATED_MAX} are possible"
+                )
+                raise Refused(pb.NotAllowedError, reason)
+            if field.message_type.full_name == _PAIR:  # there can be many of these
+                pairs = value if field.is_repeated else (value,)
+                wrong = [text for each in pairs for text in (each.key, each.value) if isinstance(text, bytes)]
+                for each in wrong:
+                    each.decode()
+                continue
+            for each in value if field.is_repeated else (value,):
+                require_text(each)
+
+
+@functools.cache
+def has_text(message: Descriptor) -> bool:
+    """Is there a text in messages of this kind, at any depth?
+
+    Example:
+        >>> has_text(pb.KeyValue.DESCRIPTOR), has_text(pb.MessageIdData.DESCRIPTOR)
+        (True, False)
+    """
+    seen, ahead = {message.full_name}, [message]
+    for each in ahead:  # which grows: messages can have their own kind in them
+        for field in each.fields:
+            if field.type == field.TYPE_STRING:
+                return True
+            inner = field.message_type
+            if inner is not None and inner.full_name not in seen:
+                seen.add(inner.full_name)
+                ahead.append(inner)
+    return False
+
+
+def require_properties(connection: Connection, given: Sequence[pb.KeyValue], of: str) -> int:
+    """The bytes of names and values that a client gives to a session or a subscription.
+
+    Raises:
+        LimitReached: too many.
+    """
+    size = sum(each.ByteSize() for each in given)
+    most = connection.options.properties_bytes_max
+    if size > most:
+        raise LimitReached(
+            f"properties of {of}: {size} bytes; at most {most} are possible (limits.properties_bytes)"
+        )
+    return size
+
+
+# -- positions ----------------------------------------------------------------------------------------
+
+
+def id_of(data: pb.MessageIdData) -> MessageId:
+    """Clients write −1 as a number without a sign, and the latest entry with fewer bits than the ledger.
+
+    Example:
+        >>> id_of(pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1))
+        MessageId(ledger=-1, entry=-1, batch=-1)
+    """
+    return MessageId(signed(data.ledgerId), signed(data.entryId), data.batch_index)
+
+
+def id_data(id: MessageId, batch_index: int = -1) -> pb.MessageIdData:  # noqa: A002  # as everywhere
+    """The id of an entry, or of a message in its batch."""
+    data = pb.MessageIdData(ledgerId=id.ledger % _WORD, entryId=id.entry % _WORD)
+    if batch_index >= 0:
+        data.batch_index = batch_index
+    return data
+
+
+def signed(number: int) -> int:
+    """A 64-bit number as it was meant."""
+    return number - _WORD if number >= _WORD >> 1 else number
+
+
+def bits_of(words: Iterable[int]) -> int:
+    """An ack set as one number: bit 0 is the first message of the batch.
+
+    Example:
+        >>> bin(bits_of([5, -1 << 63])).count("1")
+        3
+    """
+    return int.from_bytes(b"".join((word % _WORD).to_bytes(8, "little") for word in words), "little")
+
+
+# -- answers ------------------------------------------------------------------------------------------
+
+
+def connected(server_version: str, protocol_version: int, message_bytes_max: int) -> bytes:
+    flags = pb.FeatureFlags(
+        supports_auth_refresh=True,
+        supports_topic_watchers=True,
+        supports_get_partitioned_metadata_without_auto_creation=True,
+    )
+    answer = pb.CommandConnected(
+        server_version=server_version,
+        protocol_version=protocol_version,
+        max_message_size=message_bytes_max,
+        feature_flags=flags,
+    )
+    return frame(pb.BaseCommand(type=pb.BaseCommand.CONNECTED, connected=answer))
+
+
+def auth_challenge(server_version: str, protocol_version: int, method: str) -> bytes:
+    """The client is asked to show who it is once more."""
+    challenge = pb.CommandAuthChallenge(
+        server_version=server_version,
+        protocol_version=protocol_version,
+        challenge=pb.AuthData(auth_method_name=method, auth_data=b"PulsarAuthRefresh"),
+    )
+    return frame(pb.BaseCommand(type=pb.BaseCommand.AUTH_CHALLENGE, authChallenge=challenge))
+
+
+def success(request: int) -> bytes:
+    answer = pb.CommandSuccess(request_id=request)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=answer))
+
+
+def error(request: int, refused: Refused) -> bytes:
+    answer = pb.CommandError(request_id=request, error=refused.code, message=str(refused))
+    return frame(pb.BaseCommand(type=pb.BaseCommand.ERROR, error=answer))
+
+
+def producer_success(
+    request: int, name: str, last_sequence: int, epoch: int | None, ready: bool, schema_version: bytes = b""
+) -> bytes:
+    answer = pb.CommandProducerSuccess(
+        request_id=request,
+        producer_name=name,
+        last_sequence_id=last_sequence,
+        schema_version=schema_version,
+        producer_ready=ready,
+    )
+    if epoch is not None:
+        answer.topic_epoch = epoch
+    return frame(pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=answer))
+
+
+def send_error(producer: int, sequence: int, refused: Refused) -> bytes:
+    answer = pb.CommandSendError(
+        producer_id=producer, sequence_id=sequence % _WORD, error=refused.code, message=str(refused)
+    )
+    return frame(pb.BaseCommand(type=pb.BaseCommand.SEND_ERROR, send_error=answer))
+
+
+def close_producer(producer: int) -> bytes:
+    """The broker has ended it: the client opens it again."""
+    answer = pb.CommandCloseProducer(producer_id=producer, request_id=NO_REQUEST)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=answer))
+
+
+def close_consumer(consumer: int) -> bytes:
+    """The broker has ended it: the client drops what it has not given out, and subscribes again."""
+    answer = pb.CommandCloseConsumer(consumer_id=consumer, request_id=NO_REQUEST)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=answer))
+
+
+def active_consumer_change(consumer: int, active: bool) -> bytes:
+    answer = pb.CommandActiveConsumerChange(consumer_id=consumer, is_active=active)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, active_consumer_change=answer))
+
+
+def reached_end_of_topic(consumer: int) -> bytes:
+    answer = pb.CommandReachedEndOfTopic(consumer_id=consumer)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.REACHED_END_OF_TOPIC, reachedEndOfTopic=answer))
+
+
+def ack_response(consumer: int, request: int, refused: Refused | None) -> bytes:
+    answer = pb.CommandAckResponse(consumer_id=consumer, request_id=request)
+    if refused is not None:
+        answer.error = refused.code
+        answer.message = str(refused)
+    return frame(pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=answer))
+
+
+def last_message_id(request: int, last: pb.MessageIdData, mark_delete: pb.MessageIdData) -> bytes:
+    answer = pb.CommandGetLastMessageIdResponse(
+        request_id=request, last_message_id=last, consumer_mark_delete_position=mark_delete
+    )
+    kind = pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE
+    return frame(pb.BaseCommand(type=kind, getLastMessageIdResponse=answer))

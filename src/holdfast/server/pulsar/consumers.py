@@ -1,0 +1,359 @@
+"""The consumers of a connection: how they join a subscription, and how they leave it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core import AckIds
+from holdfast.broker.api.consumer import Start
+from holdfast.broker.dispatch.dispatcher import Dispatcher, SubscriptionType
+from holdfast.broker.events import ConsumerJoin, ConsumerLeave, SubscriptionCreate, SubscriptionDelete
+from holdfast.broker.state import SubscriptionState
+from holdfast.broker.topic import Topic
+from holdfast.errors import Busy, Exists, HoldfastError, Misuse, NotFound, Unsupported
+from holdfast.ids import MessageId
+from holdfast.names import checked_name
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar import commands, lookup, schemas
+from holdfast.server.pulsar.commands import Refused, id_of
+from holdfast.server.pulsar.delivery import WireConsumer
+
+if TYPE_CHECKING:
+    from holdfast.server.pulsar.connection import Connection
+
+_TYPES: dict[int, SubscriptionType] = {
+    pb.CommandSubscribe.Exclusive: "exclusive",
+    pb.CommandSubscribe.Shared: "shared",
+    pb.CommandSubscribe.Failover: "failover",
+}
+_SUB_TYPES = {"exclusive": "Exclusive", "shared": "Shared", "failover": "Failover"}
+
+PRIORITY_MAX = 1000
+"""The last to be served."""
+
+LATEST_LEDGER = (1 << 63) - 1
+"""In a start position: the end of the topic. Some clients have fewer bits for the entry beside it."""
+
+
+class Consumers:
+    """Those of one connection, by the ids that its client gives them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._on = connection
+        self._joined: dict[int, WireConsumer] = {}
+        self._joining: dict[int, asyncio.Task[Any]] = {}
+        self._later: dict[int, list[bytes]] = {}
+        """Answers that the client must not see before that to its SUBSCRIBE."""
+
+    def __len__(self) -> int:
+        return len(self._joined)
+
+    def require(self, id: int) -> WireConsumer:  # noqa: A002  # as in the protocol
+        """The consumer of this id.
+
+        Raises:
+            Refused: there is none.
+        """
+        consumer = self._joined.get(id)
+        if consumer is None:
+            raise Refused(pb.MetadataError, f"there is no consumer {id} on this connection (any more)")
+        return consumer
+
+    # -- joining ---------------------------------------------------------------------------------------
+
+    async def subscribe(self, command: pb.CommandSubscribe) -> bytes | None:
+        """SUBSCRIBE: join a subscription, which is made if it is new."""
+        id = command.consumer_id  # noqa: A001
+        known = self._joined.get(id)
+        if known is not None:  # the client did not hear the answer
+            if (known.topic.name, known.subscription) != (
+                lookup.full_name(command.topic),
+                command.subscription,
+            ):
+                raise Refused(
+                    pb.NotAllowedError,
+                    f"consumer {id} of this connection has {known.subscription!r} of {known.topic.name}; "
+                    "close it first",
+                )
+            return commands.success(command.request_id)
+        if id in self._joining:
+            raise Refused(pb.ServiceNotReady, f"consumer {id} is joining already")
+        most = self._on.options.consumers_max
+        if len(self._joined) + len(self._joining) >= most:
+            raise Refused(
+                pb.NotAllowedError,
+                f"this connection has {most} consumers, and no more are possible: close some, or use another "
+                "connection (limits.consumers_per_connection)",
+            )
+        task = asyncio.current_task()
+        assert task is not None
+        self._joining[id] = task
+        try:
+            consumer = await self._join(command)
+        except BaseException:
+            self._on.loop.call_soon(self._send_later, id)
+            raise
+        finally:
+            if self._joining.get(id) is task:
+                del self._joining[id]
+        self._joined[id] = consumer
+        self._on.send(commands.success(command.request_id))
+        self._send_later(id)
+        consumer.answered()
+        return None
+
+    def answer(self, id: int, answer: bytes) -> None:  # noqa: A002
+        """Tell the client; if its SUBSCRIBE of this id waits for an answer, after that one."""
+        if id in self._joining:
+            self._later.setdefault(id, []).append(answer)
+        else:
+            self._on.send(answer)
+
+    def _send_later(self, id: int) -> None:  # noqa: A002
+        for answer in self._later.pop(id, ()):
+            self._on.send(answer)
+
+    async def _join(self, command: pb.CommandSubscribe) -> WireConsumer:
+        type_ = _TYPES.get(command.subType)
+        if type_ is None:
+            raise Unsupported("subscriptions are Exclusive, Shared or Failover; there is no Key_Shared yet")
+        checked_name(command.subscription, "a subscription")
+        if not command.consumer_name:
+            command.consumer_name = f"consumer-{self._on.broker.random.token(4).hex()}"
+        checked_name(command.consumer_name, "a consumer")
+        topic = await lookup.topic_for(
+            self._on, command.topic, "consume", command.subscription, create=command.force_topic_creation
+        )
+        if command.HasField("schema"):
+            await schemas.store(self._on, topic, command.schema)
+        commands.require_properties(self._on, command.metadata, "a consumer")
+        commands.require_properties(self._on, command.subscription_properties, "a subscription")
+        if command.durable:
+            return await self._join_durable(command, topic, type_)
+        return await self._join_volatile(command, topic, type_)
+
+    async def _join_durable(
+        self, command: pb.CommandSubscribe, topic: Topic, type_: SubscriptionType
+    ) -> WireConsumer:
+        broker = self._on.broker
+        subscription = await self._subscription(command, topic)
+        dispatcher = broker.dispatcher(topic, subscription)
+        await dispatcher.revision.closed()
+        await self._require_whole(topic, dispatcher)
+        event = ConsumerJoin(
+            subscription.id, command.consumer_name, type_, _priority(command), broker.group.member
+        )
+        joined = await self._enter(event, dispatcher)
+        consumer: WireConsumer | None = None
+        try:
+            # Whoever joins while a reset is under way would be closed at its end, having seen nothing.
+            await dispatcher.revision.closed()
+            consumer = WireConsumer(
+                self._on, command, topic, dispatcher, type_, _priority(command), joined.session
+            )
+            consumer.attach()
+        except BaseException:
+            if broker.engine.ended is None:
+                broker.engine.submit(ConsumerLeave(joined.session))
+            raise
+        return consumer
+
+    async def _enter(self, event: ConsumerJoin, dispatcher: Dispatcher) -> Any:
+        """Join. Whoever is in the way has to show that it lives."""
+        broker = self._on.broker
+        try:
+            return await broker.enter(event, ConsumerLeave)
+        except (Busy, Misuse) as error:
+            holders = self._on.server.attached.get(dispatcher, {})
+            if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
+                raise Busy(str(error)) if holders else error from None
+        return await broker.enter(event, ConsumerLeave)
+
+    async def _join_volatile(
+        self, command: pb.CommandSubscribe, topic: Topic, type_: SubscriptionType
+    ) -> WireConsumer:
+        if command.subscription in topic.state.subscriptions:
+            raise Misuse(
+                f"{topic.name} has a durable subscription {command.subscription!r}: take another name"
+            )
+        dispatcher = self._on.server.taken_back(topic, command.subscription)
+        kept = dispatcher is not None
+        if dispatcher is None:
+            start = self._start(command)
+            place = await self._on.broker.place(topic, start)
+            # A reader names what it had last: what comes behind that is next.
+            for each in {place, place + isinstance(start, MessageId)} & topic.damaged:
+                await topic.require_whole(each)
+            dispatcher = await self._on.broker.volatile_dispatcher(topic, command.subscription, start)
+        try:
+            await dispatcher.revision.closed()
+            consumer = WireConsumer(
+                self._on, command, topic, dispatcher, type_, _priority(command), session=0
+            )
+            consumer.attach()
+        except asyncio.CancelledError:
+            self._on.server.let_go(topic, dispatcher, keep=True)  # nobody may be left who does
+            raise
+        except (Busy, Misuse) as error:
+            holders = self._on.server.attached.get(dispatcher, {})
+            if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
+                raise Busy(str(error)) from error
+            raise Refused(pb.ServiceNotReady, "who had it has just gone; try again") from error
+        except BaseException:  # no memory for it, say: a subscription without a consumer would stay for ever
+            self._on.server.let_go(topic, dispatcher, keep=kept)
+            raise
+        return consumer
+
+    async def _require_whole(self, topic: Topic, dispatcher: Dispatcher) -> None:
+        """Raises Corrupt: what the subscription has to read next is damaged. Its consumers were closed for
+        that, and whoever comes would wait for ever."""
+        found = dispatcher.damage
+        next_ = dispatcher.read_position if found is None else found[0]
+        if found is not None or next_ in topic.damaged:
+            await topic.require_whole(next_)
+
+    async def _subscription(self, command: pb.CommandSubscribe, topic: Topic) -> SubscriptionState:
+        """The durable subscription, made if it is new."""
+        known = topic.state.subscriptions.get(command.subscription)
+        if known is not None:
+            return known
+        broker = self._on.broker
+        place = await broker.place(topic, self._start(command))
+        properties = {each.key: each.value for each in command.subscription_properties}
+        with contextlib.suppress(Exists):  # somebody was quicker
+            await broker.engine.submit(
+                SubscriptionCreate(topic.state.id, command.subscription, place, properties)
+            )
+        found = topic.state.subscriptions.get(command.subscription)
+        if found is None:
+            raise Refused(pb.ServiceNotReady, f"{command.subscription!r} was deleted meanwhile; try again")
+        return found
+
+    def _start(self, command: pb.CommandSubscribe) -> Start:
+        """Where a new subscription begins."""
+        if command.start_message_rollback_duration_sec:
+            # Log time, as in the entries: the wall clock may be a year from it.
+            now_ns = self._on.broker.engine.log_time_now()
+            return max(0, now_ns - command.start_message_rollback_duration_sec * 1_000_000_000)
+        if command.HasField("start_message_id") and not command.durable:
+            start = id_of(command.start_message_id)
+            if start.ledger != LATEST_LEDGER:
+                # At the entry itself, although readers mean "after it": of a batch they may have a part
+                # yet to come, and they leave out what they know.
+                return "earliest" if start.ledger < 0 else start._replace(batch=-1)
+        earliest = command.initialPosition == pb.CommandSubscribe.Earliest
+        return "earliest" if earliest else "latest"
+
+    # -- leaving ---------------------------------------------------------------------------------------
+
+    async def close(self, command: pb.CommandCloseConsumer) -> bytes:
+        """CLOSE_CONSUMER."""
+        joining = self._joining.pop(command.consumer_id, None)
+        if joining is not None:
+            joining.cancel()
+        consumer = self._joined.pop(command.consumer_id, None)
+        if consumer is not None:
+            consumer.detach()
+        return commands.success(command.request_id)
+
+    async def unsubscribe(self, command: pb.CommandUnsubscribe) -> bytes:
+        """UNSUBSCRIBE: the subscription goes, with the last of its consumers or by force."""
+        consumer = self.require(command.consumer_id)
+        if consumer.session == 0:
+            consumer.detach()
+            self.drop(consumer)
+            return commands.success(command.request_id)
+        subscription = consumer.topic.state.subscriptions.get(consumer.subscription)
+        if subscription is None:
+            raise NotFound(f"there is no subscription {consumer.subscription!r} (any more)")
+        others = [each for each in subscription.consumers if each != consumer.session]
+        if others and not command.force:
+            raise Refused(
+                pb.MetadataError,
+                f"the subscription {subscription.name!r} has {len(others)} other consumers; close them first",
+            )
+        self.drop(consumer)
+        consumer.detach()
+        try:
+            await self._on.broker.engine.submit(SubscriptionDelete(subscription.id, force=command.force))
+        except HoldfastError:  # somebody joined meanwhile: this one has left, and must come back
+            self._on.send(commands.close_consumer(consumer.id))
+            raise
+        return commands.success(command.request_id)
+
+    def drop(self, consumer: WireConsumer) -> None:
+        """Forget a consumer that has left."""
+        if self._joined.get(consumer.id) is consumer:
+            del self._joined[consumer.id]
+
+    def gone(self) -> None:
+        """The connection is gone, and they with it."""
+        joined, self._joined = self._joined, {}
+        for consumer in joined.values():
+            consumer.detach()
+
+    def shut(self) -> None:
+        """The server stops."""
+        for consumer in list(self._joined.values()):
+            consumer.expel()
+
+    # -- what clients say without a request ------------------------------------------------------------
+
+    def flow(self, id: int, permits: int) -> None:  # noqa: A002
+        consumer = self._joined.get(id)
+        if consumer is not None:
+            consumer.flow(permits)
+
+    def acked(self, id: int, cumulative: int, ids: AckIds, request: int, transaction: bool) -> None:  # noqa: A002
+        consumer = self._joined.get(id)
+        reason: Refused | None = None
+        if transaction:
+            reason = Refused(pb.NotAllowedError, "there are no transactions yet; nothing was acknowledged")
+        elif consumer is None:
+            reason = Refused(pb.ConsumerNotFound, f"consumer {id} was closed; nothing was acknowledged")
+        else:
+            consumer.acked(bool(cumulative), ids, request)
+        if reason is not None and request >= 0:
+            self._on.send(commands.ack_response(id, request, reason))
+
+    def redeliver(self, command: pb.CommandRedeliverUnacknowledgedMessages) -> None:
+        consumer = self._joined.get(command.consumer_id)
+        if consumer is not None:
+            consumer.redeliver(command)
+
+    def hold(self) -> None:
+        """The client is slow to read."""
+        for consumer in self._joined.values():
+            consumer.hold()
+
+    def release(self) -> None:
+        """It has caught up."""
+        for consumer in list(self._joined.values()):
+            consumer.release()
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    async def stats(self, command: pb.CommandConsumerStats) -> bytes:
+        """CONSUMER_STATS."""
+        consumer = self.require(command.consumer_id)
+        stats = consumer.stats()
+        answer = pb.CommandConsumerStatsResponse(
+            request_id=command.request_id,
+            consumerName=consumer.name,
+            availablePermits=max(0, consumer.permits),
+            unackedMessages=0 if stats is None else stats.pending_messages,
+            blockedConsumerOnUnackedMsgs=False,
+            address=self._on.address,
+            connectedSince=datetime.fromtimestamp(consumer.opened_ns / 1e9, UTC).isoformat(),
+            type=_SUB_TYPES[consumer.type],
+            msgBacklog=consumer.dispatcher.backlog,
+        )
+        kind = pb.BaseCommand.CONSUMER_STATS_RESPONSE
+        return commands.frame(pb.BaseCommand(type=kind, consumerStatsResponse=answer))
+
+
+def _priority(command: pb.CommandSubscribe) -> int:
+    return min(max(0, command.priority_level), PRIORITY_MAX)

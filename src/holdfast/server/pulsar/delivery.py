@@ -1,0 +1,396 @@
+"""A consumer at the other end of a connection, as its dispatcher sees it.
+
+The client has a queue of its own, which the broker can empty in one way only: by closing the consumer. So
+after a reset that its client did not ask for, the client is closed, and subscribes again under the new reset
+number; what it had is then gone on both sides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast._core import AckIds, Batch, encode_deliveries
+from holdfast.broker.dispatch.dispatcher import ConsumerStats, Dispatcher, SubscriptionType
+from holdfast.broker.events import ConsumerLeave
+from holdfast.broker.topic import Topic
+from holdfast.errors import HoldfastError, Misuse, Outdated
+from holdfast.ids import MessageId
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar import commands
+from holdfast.server.pulsar.commands import refusal
+from holdfast.server.quota import properties_size
+
+if TYPE_CHECKING:
+    from holdfast.server.pulsar.connection import Connection
+
+SESSION_BYTES = 4096
+"""What a producer or a consumer takes, about, beside its properties."""
+
+SLICE_IDS = 2000
+"""Ids of one command that are carried out before others have a turn."""
+
+_PAUSE = "ids"
+
+MASK_BITS = 1024
+"""A mask of so many messages is kept unseen: batches have that many by default."""
+
+CHECKS_MAX = 4
+"""Longer masks of one consumer that are compared with their batches at once; each is in memory."""
+
+DAMAGE_S = 60.0
+"""How long a consumer may hold messages while what comes next is damaged; then it is closed all the same."""
+
+PERMITS_MAX = (1 << 31) - 1
+"""Nobody can mean more."""
+
+LOG = logging.getLogger("holdfast.server")
+_SHORT = (1 << MASK_BITS) - 1
+_Part = tuple[int, int, int, int]
+_Places = dict[int, tuple[int, int]]
+_Ranges = list[tuple[int, int]]
+
+
+class WireConsumer:
+    """A consumer that has joined a subscription: the sink of its dispatcher."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        command: pb.CommandSubscribe,
+        topic: Topic,
+        dispatcher: Dispatcher,
+        type: SubscriptionType,  # noqa: A002  # the word that users know
+        priority: int,
+        session: int,
+    ) -> None:
+        self.connection = connection
+        self.id = command.consumer_id
+        self.topic = topic
+        self.dispatcher = dispatcher
+        self.subscription = command.subscription
+        self.name = command.consumer_name
+        self.type: SubscriptionType = type
+        self.priority = priority
+        self.metadata = {each.key: each.value for each in command.metadata}
+        self.session = session
+        """0: the subscription is not durable, and nobody else knows of this consumer."""
+        self.opened_ns = connection.broker.clock.now_ns()
+        self.reset_number = dispatcher.revision.reset_number
+        """Under which everything is delivered to it, and acknowledged by it."""
+        self.permits = 0
+        """What the client has asked for and was not sent."""
+        self.messages_out = 0
+        self._epoch: int | None = command.consumer_epoch if command.HasField("consumer_epoch") else None
+        """Of a client that counts its own rewinds: it drops what was sent before the last one."""
+        self.ticket = 0
+        """Its number at the dispatcher."""
+        self._attached = False
+        self._told_of_end = False
+        self._told_of_damage = ""
+        self._damaged_since = 0.0
+        self._answered = False
+        self._is_active: bool | None = None
+        self._checking = 0
+        """Masks of acknowledgements that are being compared with their batches."""
+
+    # -- joining and leaving ---------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Take its place at the dispatcher.
+
+        Raises:
+            Busy: the subscription is exclusive, and somebody has it.
+            TooManyConnections: there is no memory for another consumer.
+            Misuse: it has consumers of another type.
+        """
+        budget, size = self.connection.server.budget, SESSION_BYTES + properties_size(self.metadata)
+        budget.admit(size, "a consumer")
+        self.ticket = self.dispatcher.add_consumer(self, self.name, self.priority, self.type)
+        self._attached = True
+        budget.hold(self, size)
+        self.connection.server.attached.setdefault(self.dispatcher, {})[self] = None
+
+    def answered(self) -> None:
+        """The client knows that it has joined: it can be told more."""
+        self._answered = True
+        if self._is_active is not None:
+            self.connection.send(commands.active_consumer_change(self.id, self._is_active))
+        self.look_for_end()
+
+    def detach(self, keep: bool = False) -> None:
+        """Leave; what it held goes to others. With `keep` a volatile subscription stays for a while."""
+        if not self._attached:
+            return
+        self._attached = False
+        server, broker = self.connection.server, self.connection.broker
+        server.budget.hold(self, 0)
+        self.dispatcher.remove_consumer(self.ticket)
+        if self.session and broker.engine.ended is None:
+            broker.engine.submit(ConsumerLeave(self.session))
+        others = server.attached.get(self.dispatcher, {})
+        others.pop(self, None)
+        if not others:
+            server.attached.pop(self.dispatcher, None)
+        if self.session == 0:
+            server.let_go(self.topic, self.dispatcher, keep)
+
+    def expel(self, keep: bool = False) -> None:
+        """Leave, and not by its own wish: the client is told, and subscribes again."""
+        if self._attached:
+            self.detach(keep)
+            self.connection.consumers.drop(self)
+            self.connection.send(commands.close_consumer(self.id))
+
+    # -- what the dispatcher calls ---------------------------------------------------------------------
+
+    def deliver(self, batch: Batch) -> None:
+        self.permits -= batch.permits
+        self.messages_out += batch.permits
+        self.connection.send(encode_deliveries(self.id, batch, self._epoch))
+
+    def cleared(self, reset_number: int) -> None:
+        if reset_number != self.reset_number:
+            self.expel()
+            return
+        # It is rewound: what it has comes again, and it may be sent as much as before.
+        self.permits = max(0, self.permits)
+        if self.permits and not self.connection.stalled:
+            self.dispatcher.flow(self.ticket, self.permits)
+
+    def active(self, active: bool) -> None:
+        if self.type == "failover":
+            self._is_active = active
+            if self._answered:
+                self.connection.send(commands.active_consumer_change(self.id, active))
+
+    def failed(self, error: Exception) -> None:
+        """The protocol has no word for it but to close the consumer: its client subscribes again, which is
+        refused with the error. What it holds it may acknowledge first."""
+        now = self.connection.loop.time()
+        if str(error) != self._told_of_damage:
+            self._told_of_damage, self._damaged_since = str(error), now
+            LOG.error("consumer %s of %s cannot go on: %s", self.name, self.subscription, error)
+        stats, found = self.stats(), self.dispatcher.damage
+        if found is not None:
+            self.topic.note_damage(found[0])
+        if stats is None or not stats.pending_messages or now - self._damaged_since > DAMAGE_S:
+            self.expel()
+
+    def closed(self, reason: Exception) -> None:
+        self.expel()
+
+    # -- flow ------------------------------------------------------------------------------------------
+
+    def flow(self, permits: int) -> None:
+        """The client can take that many more messages."""
+        permits = min(permits, PERMITS_MAX - self.permits)
+        self.permits += permits
+        if permits and not self.connection.stalled:
+            self.dispatcher.flow(self.ticket, permits)
+
+    def hold(self) -> None:
+        """The client is slow to read: it gets nothing until what was sent has left."""
+        self.permits = max(0, self.permits)
+        self.dispatcher.hold(self.ticket)
+
+    def release(self) -> None:
+        if self.permits:
+            self.dispatcher.flow(self.ticket, self.permits)
+
+    # -- acknowledgements ------------------------------------------------------------------------------
+
+    def acked(self, cumulative: bool, ids: AckIds, request: int) -> None:
+        """ACK: by whole entries, parts of batches, or up to one."""
+        receipt = request >= 0 or self.topic.state.terminated
+        futures: list[asyncio.Future[None] | None] = []
+        refused: HoldfastError | None = None
+        try:
+            futures = self._ack_up_to(ids, receipt) if cumulative else self._ack_each(ids, receipt)
+        except HoldfastError as error:
+            refused = error
+        if receipt:
+            waiting = [each for each in futures if each is not None]
+            if waiting:
+                asyncio.gather(*waiting, return_exceptions=True).add_done_callback(
+                    lambda done: self._acknowledged(request, refused, done.result())
+                )
+            else:
+                self._acknowledged(request, refused, [])
+
+    def _ack_each(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
+        places = self._places(ids.ledgers)
+        futures = list[asyncio.Future[None] | None]()
+        ranges, parts = ids.ordinals(places), ids.parts
+        futures += self._ack_slice(0, ranges, parts, places, receipt)
+        if max(len(ranges), len(parts)) > SLICE_IDS:
+            self.connection.pause(_PAUSE)
+            rest = self.connection.spawn(self._ack_rest(ranges, parts, places, receipt))
+            rest.add_done_callback(lambda _: self.connection.go_on(_PAUSE))
+            futures.append(rest)
+        return futures
+
+    async def _ack_rest(
+        self, ranges: _Ranges, parts: Sequence[_Part], places: _Places, receipt: bool
+    ) -> None:
+        """The others have a turn between slices; the client is not read meanwhile."""
+        for at in range(SLICE_IDS, max(len(ranges), len(parts)), SLICE_IDS):
+            await asyncio.sleep(0)
+            waiting = self._ack_slice(at, ranges, parts, places, receipt)
+            await asyncio.gather(*(each for each in waiting if each is not None), return_exceptions=True)
+
+    def _ack_slice(
+        self, at: int, ranges: _Ranges, parts: Sequence[_Part], places: _Places, receipt: bool
+    ) -> list[asyncio.Future[None] | None]:
+        some, futures = ranges[at : at + SLICE_IDS], list[asyncio.Future[None] | None]()
+        if some:
+            futures.append(self.dispatcher.ack_ranges(some, self.reset_number, receipt))
+        return futures + self._ack_parts(parts[at : at + SLICE_IDS], places, receipt)
+
+    def _ack_parts(
+        self, parts: Sequence[_Part], places: _Places, receipt: bool
+    ) -> list[asyncio.Future[None] | None]:
+        futures = list[asyncio.Future[None] | None]()
+        short = list[tuple[int, int]]()
+        for ledger, entry, _, still_open in parts:
+            place = places.get(ledger)
+            if place is not None and entry < place[1]:
+                if still_open <= _SHORT:
+                    short.append((place[0] + entry, still_open))
+                else:
+                    futures.append(self._ack_part(place[0] + entry, still_open, receipt))
+        room = self.connection.options.partial_batches_max - self.dispatcher.partial_batches
+        if short and room > 0:
+            kept = short[:room]
+            futures.append(self.dispatcher.ack_all_but_many(kept, self.reset_number, receipt))
+        return futures
+
+    def _ack_up_to(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
+        """Up to the last id: an entry, or some messages of it and everything before."""
+        if self.type == "shared":
+            raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
+        still_open = 0
+        if ids.parts:
+            ledger, end, _, still_open = ids.parts[-1]
+        elif ids.ranges:
+            ledger, _, end = ids.ranges[-1]
+        else:
+            return []
+        place = self._places([ledger]).get(ledger)
+        if place is None or end + bool(still_open) > place[1]:
+            return []
+        ordinal, futures = place[0] + end, list[asyncio.Future[None] | None]()
+        if ordinal > 0:
+            futures.append(self.dispatcher.ack_up_to(ordinal - 1, self.reset_number, receipt))
+        if still_open:
+            futures.append(self._ack_part(ordinal, still_open, receipt))
+        return futures
+
+    def _ack_part(self, ordinal: int, still_open: int, receipt: bool) -> asyncio.Future[None] | None:
+        """Of a batch, these messages stay open. Its size is not known here: clients do not tell, or lie.
+
+        So a long mask is compared with the batch before it becomes durable. What is not kept has no effect:
+        the batch comes again as a whole.
+        """
+        if self.dispatcher.partial_batches >= self.connection.options.partial_batches_max:
+            return None
+        if still_open.bit_length() <= MASK_BITS:
+            return self.dispatcher.ack_all_but(ordinal, still_open, self.reset_number, receipt)
+        if self._checking >= CHECKS_MAX:
+            return None
+        self._checking += 1
+        task = self.connection.loop.create_task(self._ack_checked(ordinal, still_open, receipt))
+        task.add_done_callback(self._checked)
+        return task
+
+    async def _ack_checked(self, ordinal: int, still_open: int, receipt: bool) -> None:
+        size = await self.topic.messages_at(ordinal)
+        known = still_open & ((1 << size) - 1)
+        done = self.dispatcher.ack_all_but(ordinal, known, self.reset_number, receipt)
+        if done is not None:
+            await done
+
+    def _checked(self, task: asyncio.Task[None]) -> None:
+        self._checking -= 1
+        if not task.cancelled():
+            task.exception()  # who does not wait for it is not warned of it
+
+    def _acknowledged(
+        self, request: int, refused: HoldfastError | None, outcomes: Sequence[BaseException | None]
+    ) -> None:
+        for outcome in outcomes:
+            # What a reset has made void is no failure of whoever acknowledges: it is as the reset says.
+            if isinstance(outcome, HoldfastError) and not isinstance(outcome, Outdated):
+                refused = outcome
+        if request >= 0:
+            reason = None if refused is None else refusal(refused)
+            self.connection.send(commands.ack_response(self.id, request, reason))
+        self.look_for_end()
+
+    def _places(self, ledgers: Iterable[int]) -> _Places:
+        """Of ledgers: their first ordinal, and how many of their entries can have been delivered."""
+        table, visible, places = self.topic.state.ledgers, self.topic.visible, {}
+        for ledger in ledgers:
+            info = table.find(ledger)
+            if info is not None:
+                places[ledger] = (info.first, max(0, min(info.end, visible) - info.first))
+        return places
+
+    def redeliver(self, command: pb.CommandRedeliverUnacknowledgedMessages) -> None:
+        """REDELIVER_UNACKNOWLEDGED_MESSAGES: where one consumer is served, all of it, in order."""
+        if command.HasField("consumer_epoch"):
+            self._epoch = max(self._epoch or 0, command.consumer_epoch)
+        if self.type != "shared" or not command.message_ids:
+            self.dispatcher.redeliver(self.ticket, None)
+            return
+        self._redeliver(command.message_ids[:SLICE_IDS])
+        if len(command.message_ids) > SLICE_IDS:
+            self.connection.pause(_PAUSE)
+            self.connection.spawn(self._redeliver_rest(command.message_ids)).add_done_callback(
+                lambda _: self.connection.go_on(_PAUSE)
+            )
+
+    async def _redeliver_rest(self, ids: Sequence[pb.MessageIdData]) -> None:
+        """The others have a turn between slices; the client is not read meanwhile."""
+        for at in range(SLICE_IDS, len(ids), SLICE_IDS):
+            await asyncio.sleep(0)
+            self._redeliver(ids[at : at + SLICE_IDS])
+
+    def _redeliver(self, ids: Sequence[pb.MessageIdData]) -> None:
+        places = self._places({each.ledgerId for each in ids})
+        ordinals = []
+        for each in ids:
+            first, count = places.get(each.ledgerId, (0, 0))
+            if each.entryId < count:
+                ordinals.append(first + each.entryId)
+        self.dispatcher.redeliver(self.ticket, ordinals)
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def look_for_end(self) -> None:
+        """If the topic was terminated and everything is acknowledged, the client is told, once."""
+        topic = self.topic
+        if (
+            topic.state.terminated
+            and self._attached
+            and self._answered
+            and not self._told_of_end
+            and topic.visible >= topic.state.ledgers.end
+            and self.dispatcher.backlog == 0
+        ):
+            self._told_of_end = True
+            self.connection.send(commands.reached_end_of_topic(self.id))
+
+    def stats(self) -> ConsumerStats | None:
+        """As its dispatcher sees it."""
+        return self.dispatcher.consumer_stats(self.ticket)
+
+    def mark_delete(self) -> MessageId:
+        """The last message below which everything is acknowledged; entry −1: none of its ledger."""
+        topic, acked_to = self.topic, self.dispatcher.acked_to
+        if acked_to > topic.first:
+            return topic.id_of(acked_to - 1)
+        front = next(iter(topic.state.ledgers), None)
+        return MessageId(-1, -1) if front is None else MessageId(front.id, -1)

@@ -1,0 +1,221 @@
+"""Our own commands on the binary port: stages, `sink.commit`, progress of a subscription, ports of HTTP.
+
+Whoever does not know what became of a request sends it again: each is harmless when it comes twice. Refusals
+begin with the name of the error, so that `holdfast.client` can raise the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from holdfast._core import parse_entry
+from holdfast.broker.events import Advance, SinkCommit, StageAppend, StageDrop, StageOpen
+from holdfast.broker.events.stage_append import require_stage
+from holdfast.broker.state import SubscriptionState
+from holdfast.broker.topic import Topic
+from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
+from holdfast.names import shown
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.sizes import ENTRY_PADDING_BYTES
+from holdfast.server.pulsar import commands, lookup
+from holdfast.server.pulsar.commands import Refused, refusal
+from holdfast.server.pulsar.requests import Request
+
+if TYPE_CHECKING:
+    from holdfast.server.pulsar.connection import Connection
+
+UNDER_WAY_BYTES = 8 << 20
+"""What one connection may have under way of these; beyond that it is not read."""
+
+PARTS_MAX = 20_000
+"""Of one commit: stages times topics."""
+
+_PAUSE = "stages"
+_under_way: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
+_Handle = Callable[["Connection", Any], Awaitable[bytes]]
+
+
+def _named(handle: _Handle) -> _Handle:
+    """Count what is under way, and refuse with the name of the error in front."""
+
+    async def carry_out(connection: Connection, command: Any) -> bytes:
+        size = command.ByteSize()
+        took(connection, size)
+        try:
+            return await handle(connection, command)
+        except HoldfastError as error:
+            refused = refusal(error)
+            raise Refused(refused.code, f"{type(error).__name__}: {refused}") from error
+        finally:
+            took(connection, -size)
+
+    return carry_out
+
+
+def took(connection: Connection, size: int) -> None:
+    """So much more is under way, or less: too much, and the connection is not read until it is less."""
+    before = _under_way.get(connection, 0)
+    _under_way[connection] = after = before + size
+    if after > UNDER_WAY_BYTES:
+        connection.pause(_PAUSE)
+    elif before > UNDER_WAY_BYTES:
+        connection.go_on(_PAUSE)
+
+
+# -- stages -------------------------------------------------------------------------------------------
+
+
+async def stage_open(connection: Connection, command: pb.CommandStageOpen) -> bytes:
+    """STAGE_OPEN: make a stage."""
+    connection.authorize("stage", "")
+    await connection.broker.admit(0)
+    await connection.broker.engine.submit(StageOpen(command.stage))
+    return commands.success(command.request_id)
+
+
+async def stage_append(connection: Connection, command: pb.CommandStageAppend) -> bytes:
+    """STAGE_APPEND: entries for a topic; answered when they are durable."""
+    topic = await lookup.topic_for(connection, command.topic, "produce")
+    entries = list(command.entries)
+    most = connection.options.message_bytes_max + ENTRY_PADDING_BYTES
+    for entry in entries:
+        if len(entry) > most:
+            raise Misuse(f"an entry of {len(entry)} bytes; the largest is {most}")
+        parse_entry(entry)
+    await connection.broker.admit(command.ByteSize())
+    event = StageAppend(command.stage, topic.state.id, command.at, entries)
+    staged = await connection.broker.engine.submit(event)
+    answer = pb.CommandStageAppended(
+        request_id=command.request_id, topic_id=topic.state.id, count=staged.count, digest=staged.digest
+    )
+    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.STAGE_APPENDED, stage_appended=answer))
+
+
+async def stage_close(connection: Connection, command: pb.CommandStageClose) -> bytes:
+    """STAGE_CLOSE: what the stage holds. Changes nothing: a commit refuses one that was appended to since."""
+    connection.authorize("stage", "")
+    stage = require_stage(connection.broker.machine.state, command.stage)
+    answer = pb.CommandStageReceipt(request_id=command.request_id)
+    for topic, part in sorted(stage.topics.items()):
+        answer.parts.add(stage=command.stage, topic_id=topic, count=part.count, digest=part.digest)
+    await connection.broker.engine.settle()  # what is told is durable
+    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.STAGE_RECEIPT, stage_receipt=answer))
+
+
+async def stage_drop(connection: Connection, command: pb.CommandStageDrop) -> bytes:
+    """STAGE_DROP: give it up."""
+    connection.authorize("stage", "")
+    await connection.broker.engine.submit(StageDrop(command.stage))
+    return commands.success(command.request_id)
+
+
+async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> bytes:
+    """SINK_COMMIT: publish stages, in all their topics at once, once."""
+    broker = connection.broker
+    connection.authorize("stage", "")
+    if len(command.parts) > PARTS_MAX:
+        raise Misuse(f"a commit of {len(command.parts)} parts; at most {PARTS_MAX} are possible")
+    for topic_id in {part.topic_id for part in command.parts}:
+        state = broker.machine.state.topics.get(topic_id)
+        if state is not None:  # else the event refuses it
+            connection.authorize("produce", state.name)
+    if not command.key:
+        raise Misuse("a sink has a key that is not empty")
+    # Keys are a role's own: nobody can make another's batches look as if they were committed.
+    role = connection.role.replace("%", "%25").replace(":", "%3A")
+    key = f"{role}:{command.key}" if role else command.key
+    await broker.admit(0)
+    parts = [(part.stage, part.topic_id, part.count, part.digest) for part in command.parts]
+    done = await broker.engine.submit(SinkCommit(key, command.batch, parts))
+    answer = pb.CommandSinkCommitted(
+        request_id=command.request_id, committed=done.committed, batch=done.batch
+    )
+    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.SINK_COMMITTED, sink_committed=answer))
+
+
+# -- progress -----------------------------------------------------------------------------------------
+
+
+async def progress(connection: Connection, command: pb.CommandProgress) -> bytes:
+    """PROGRESS: how far a subscription is; it can be made."""
+    make = command.create and not command.incarnation  # who knows the topic wants it, and no new one
+    topic = await lookup.topic_for(connection, command.topic, "consume", command.subscription, create=make)
+    _require_incarnation(topic, command.incarnation)
+    if command.create:
+        start: Any = "earliest" if command.earliest else "latest"
+        await connection.broker.ensure_subscription(topic, command.subscription, start)
+    subscription = _subscription(topic, command.subscription)
+    number, acked_to = subscription.reset_number, subscription.acks.acked_to
+    await connection.broker.engine.settle()  # what is told is durable
+    return _response(connection, command.request_id, topic, number, acked_to)
+
+
+async def progress_advance(connection: Connection, command: pb.CommandProgressAdvance) -> bytes:
+    """PROGRESS_ADVANCE: acknowledge all below a position, unless the subscription was reset meanwhile."""
+    topic = await lookup.topic_for(connection, command.topic, "consume", command.subscription, create=False)
+    _require_incarnation(topic, command.incarnation)
+    subscription = _subscription(topic, command.subscription)
+    if command.to > topic.visible:
+        raise Misuse(f"{topic.name} is visible up to {topic.visible}; {command.to} lies behind that")
+    event = Advance(subscription.id, command.reset_number, to=command.to)
+    revised = await connection.broker.engine.submit(event)
+    return _response(connection, command.request_id, topic, revised.reset_number, revised.target)
+
+
+def _require_incarnation(topic: Topic, wanted: bytes) -> None:
+    """Positions of one topic are none of another that was made under its name."""
+    if wanted and wanted != topic.state.incarnation:
+        raise NotFound(
+            f"{topic.name} was deleted and made again: positions in the old one mean nothing in the new one; "
+            "ask for its progress anew"
+        )
+
+
+def _subscription(topic: Topic, name: str) -> SubscriptionState:
+    found = topic.state.subscriptions.get(name)
+    if found is None:
+        raise NotFound(f"{topic.name} has no subscription {shown(name)}; create it first")
+    return found
+
+
+def _response(connection: Connection, request: int, topic: Topic, reset_number: int, acked_to: int) -> bytes:
+    answer = pb.CommandProgressResponse(
+        request_id=request,
+        incarnation=topic.state.incarnation,
+        reset_number=reset_number,
+        acked_to=acked_to,
+        first=topic.first,
+        visible=topic.visible,
+        log_time=connection.broker.engine.log_time_now(),
+    )
+    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.PROGRESS_RESPONSE, progress_response=answer))
+
+
+# -- HTTP ---------------------------------------------------------------------------------------------
+
+
+async def http_ports(connection: Connection, command: pb.CommandHttpPorts) -> bytes:
+    """HTTP_PORTS: for clients that know the binary address alone and read over Flight."""
+    connection.authorize("read", "")
+    ports = connection.server.http_ports
+    if ports is None:
+        raise Closed("HTTP is not open yet; ask again")
+    answer = pb.CommandHttpPortsResponse(
+        request_id=command.request_id, http_port=ports[0], https_port=ports[1]
+    )
+    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.HTTP_PORTS_RESPONSE, http_ports_response=answer))
+
+
+HANDLERS: dict[int, Request] = {
+    pb.BaseCommand.STAGE_OPEN: Request("stage_open", _named(stage_open)),
+    pb.BaseCommand.STAGE_APPEND: Request("stage_append", _named(stage_append)),
+    pb.BaseCommand.STAGE_CLOSE: Request("stage_close", _named(stage_close)),
+    pb.BaseCommand.STAGE_DROP: Request("stage_drop", _named(stage_drop)),
+    pb.BaseCommand.SINK_COMMIT: Request("sink_commit", _named(sink_commit)),
+    pb.BaseCommand.PROGRESS: Request("progress", _named(progress)),
+    pb.BaseCommand.PROGRESS_ADVANCE: Request("progress_advance", _named(progress_advance)),
+    pb.BaseCommand.HTTP_PORTS: Request("http_ports", _named(http_ports)),
+}
+"""For `Server(broker, options, HANDLERS)`."""

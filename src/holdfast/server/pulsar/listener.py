@@ -1,0 +1,269 @@
+"""The broker on the network: Pulsar's binary protocol, on one port and with TLS on another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from holdfast.broker.broker import Broker
+from holdfast.broker.dispatch.dispatcher import Dispatcher
+from holdfast.broker.events import ProducerGone, TopicTerminate
+from holdfast.broker.machine import Applied
+from holdfast.broker.topic import Topic
+from holdfast.errors import HoldfastError, Misuse
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.budget import Budget
+from holdfast.server.handshakes import after_handshake
+from holdfast.server.logs import Log, Refusals
+from holdfast.server.pulsar.commands import Refused
+from holdfast.server.pulsar.connection import Connection
+from holdfast.server.pulsar.delivery import WireConsumer
+from holdfast.server.pulsar.extensions import HANDLERS
+from holdfast.server.pulsar.listing import Listings
+from holdfast.server.pulsar.options import ServerOptions
+from holdfast.server.pulsar.producers import WireProducer
+from holdfast.server.pulsar.requests import Request
+from holdfast.server.pulsar.turns import Turns
+from holdfast.server.pulsar.watching import Watching
+
+LOG = Log("holdfast.wire")
+
+READ_BYTES = 256 << 10
+"""The most that is read from a connection at once."""
+
+LOOK_S = 1.0
+"""How often connections are looked at: who is silent, who has not connected."""
+
+
+class Server:
+    """Serves a broker, which stays its opener's: stop the server, then close the broker.
+
+    `handlers` serve commands beside those of the protocol and our own (see `private`), by their type.
+
+    Example:
+        >>> import asyncio, holdfast, tempfile
+        >>> async def main(path: str) -> None:
+        ...     async with holdfast.Broker.open(path) as broker:
+        ...         async with Server(broker, ServerOptions(port=0)) as server:
+        ...             print(server.url.rpartition(":")[0])
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     asyncio.run(main(path))
+        pulsar://127.0.0.1
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        options: ServerOptions | None = None,
+        handlers: Mapping[int, Request] | None = None,
+    ) -> None:
+        self.broker = broker
+        self.options = options or ServerOptions()
+        self.handlers = {**HANDLERS, **(handlers or {})}
+        self.connections: set[Connection] = set()
+        self.producers: dict[int, WireProducer] = {}
+        """By session."""
+        self.attached: dict[Dispatcher, dict[WireConsumer, None]] = {}
+        """The consumers of each subscription, in the order in which they came."""
+        self.listings = Listings(broker)
+        """The topics of each namespace."""
+        self.turns = Turns()
+        """Which requests begin when."""
+        self.budget = self.options.budget or Budget()
+        """What is held for clients, in bytes."""
+        self.watching = Watching(broker, self.budget, self.listings)
+        """Who is told of the topics that come and go."""
+        self.refusals = Refusals(LOG)
+        """What clients were refused, for the log."""
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        """What was read last, of whichever connection."""
+        self.port: int | None = None
+        self.tls_port: int | None = None
+        self.http_ports: tuple[int, int] | None = (0, 0)
+        """Where the same broker speaks HTTP, without TLS and with it; 0: nowhere; None: not known yet."""
+        self._listeners: list[asyncio.Server] = []
+        self._kept: dict[Dispatcher, asyncio.TimerHandle] = {}
+        """Volatile subscriptions that wait for their client to come back."""
+        self._room: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- its life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: an address or a port cannot be had.
+        """
+        options = self.options
+        if options.port is None and options.tls_port is None:
+            raise Misuse("a server without a port; give it one, with TLS or without")
+        if options.tls_port is not None and options.tls is None:
+            raise Misuse("a port for TLS and no certificate; give both or none")
+        loop = asyncio.get_running_loop()
+        try:
+            if options.port is not None:
+                plain = await loop.create_server(
+                    lambda: Connection(self), options.host, options.port, backlog=options.backlog
+                )
+                self._listeners.append(plain)
+                self.port = plain.sockets[0].getsockname()[1]
+            if options.tls_port is not None:
+                assert options.tls is not None
+                secure = await loop.create_server(
+                    after_handshake(
+                        lambda: Connection(self),
+                        options.tls,
+                        options.enter,
+                        options.leave,
+                        options.handshake_s,
+                    ),
+                    options.host,
+                    options.tls_port,
+                    backlog=options.backlog,
+                )
+                self._listeners.append(secure)
+                self.tls_port = secure.sockets[0].getsockname()[1]
+        except BaseException:
+            self._unlisten()
+            raise
+        self.listings.start()
+        self.broker.watchers.append(self._settled)
+        self._looking = loop.create_task(self._look(), name="keep-alive")
+
+    async def stop(self, grace_s: float = 10.0) -> None:
+        """Take nothing more, confirm what was taken, tell the clients, and let them go."""
+        if self._looking is None:
+            return
+        self._unlisten()
+        self._looking.cancel()
+        self._looking = None
+        deadline = asyncio.get_running_loop().time() + grace_s
+        for connection in self.connections:
+            connection.pause("stopping")
+        with contextlib.suppress(TimeoutError, HoldfastError):
+            async with asyncio.timeout_at(deadline):
+                await self.broker.engine.settle()
+                while any(connection.producers.under_way for connection in self.connections):
+                    await asyncio.sleep(0.001)
+        reason = Refused(pb.ServiceNotReady, "the broker stops; connect again")
+        leaving = list(self.connections)
+        if leaving:  # not gather, which waits for whoever does not heed its cancellation
+            loop = asyncio.get_running_loop()
+            shutting = [loop.create_task(connection.shut(reason)) for connection in leaving]
+            await asyncio.wait(shutting, timeout=max(0.0, deadline - loop.time()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await asyncio.gather(*(connection.lost for connection in leaving))
+        for connection in list(self.connections):
+            connection.abort()
+        for timer in self._kept.values():
+            timer.cancel()
+        if self._room is not None:
+            self._room.cancel()
+        self.watching.stop()
+        self.broker.watchers.remove(self._settled)
+        self.listings.stop()
+
+    def _unlisten(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    @property
+    def url(self) -> str:
+        """What a client on this machine connects to."""
+        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
+        if self.port is not None:
+            return f"pulsar://{host}:{self.port}"
+        return f"pulsar+ssl://{host}:{self.tls_port}"
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(LOOK_S, self.options.keep_alive_s / 4))
+            now = loop.time()
+            for connection in list(self.connections):
+                connection.look(now)
+
+    # -- for connections -------------------------------------------------------------------------------
+
+    def wait_for_room(self) -> None:
+        """The disk is behind: whoever publishes is not read until it has caught up."""
+        for connection in self.connections:
+            if len(connection.producers):
+                connection.pause("disk")
+        if self._room is None:
+            self._room = asyncio.get_running_loop().create_task(self._wait_for_room(), name="room")
+
+    async def _wait_for_room(self) -> None:
+        with contextlib.suppress(HoldfastError):  # it has ended: they find out when they are read
+            await self.broker.engine.room()
+        self._room = None
+        for connection in list(self.connections):
+            connection.go_on("disk")
+
+    async def all_live(self, connections: Iterable[Connection]) -> bool:
+        """Does every one of these clients still answer? Those that do not are closed."""
+        return all(await asyncio.gather(*(connection.lives() for connection in connections)))
+
+    def let_go(self, topic: Topic, dispatcher: Dispatcher, keep: bool) -> None:
+        """A volatile subscription has lost a consumer. It goes with the last, or with `keep` later."""
+        if not keep:
+            self.broker.abandoned(topic, dispatcher)
+        elif dispatcher not in self._kept:
+            self._kept[dispatcher] = asyncio.get_running_loop().call_later(
+                self.options.volatile_s, self._not_taken_back, topic, dispatcher
+            )
+
+    def _not_taken_back(self, topic: Topic, dispatcher: Dispatcher) -> None:
+        self._kept.pop(dispatcher, None)
+        self.broker.abandoned(topic, dispatcher)
+
+    def taken_back(self, topic: Topic, name: str) -> Dispatcher | None:
+        """The volatile subscription of this name, if it is there: who has sought finds its position."""
+        dispatcher = topic.volatile.get(name)
+        if dispatcher is not None:
+            timer = self._kept.pop(dispatcher, None)
+            if timer is not None:
+                timer.cancel()
+        return dispatcher
+
+    def unload(self, topic: Topic) -> int:
+        """Close everybody who is attached to a topic: the clients come back. How many there were."""
+        sessions = self.producers
+        producers = [sessions[session] for session in topic.state.producers if session in sessions]
+        served = topic.dispatchers.values()
+        consumers = [each for dispatcher in served for each in self.attached.get(dispatcher, ())]
+        for producer in producers:
+            producer.connection.producers.expel(producer, ended=False)
+        for consumer in consumers:
+            consumer.expel(keep=True)
+        return len(producers) + len(consumers)
+
+    # -- what the broker tells -------------------------------------------------------------------------
+
+    def _settled(self, applied: Applied) -> None:
+        self.watching.settled(applied)
+        for notice in applied.notices:
+            if isinstance(notice, ProducerGone):
+                producer = self.producers.get(notice.session)
+                if producer is not None:
+                    producer.connection.producers.expel(producer)
+        for event in applied.events:
+            if isinstance(event, TopicTerminate) and event.topic in self.broker.topics:
+                for dispatcher in self.broker.topics[event.topic].dispatchers.values():
+                    for consumer in [*self.attached.get(dispatcher, ())]:
+                        consumer.look_for_end()

@@ -1,0 +1,111 @@
+"""The topics of each namespace: sorted, hashed and encoded once for all who ask.
+
+Whoever lists a namespace again and again costs the copying of the answer, not another look at every name.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from holdfast.broker.events import TopicGone
+from holdfast.broker.machine import Applied
+from holdfast.names import namespace_of
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar.patterns import Shown, hash_of, shown_of
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+
+
+class Listing:
+    """The topics of a namespace at one moment."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        """Sorted."""
+
+    @functools.cached_property
+    def hash(self) -> str:
+        return hash_of(self.names)
+
+    @functools.cached_property
+    def encoded(self) -> bytes:
+        """What GET_TOPICS_OF_NAMESPACE_RESPONSE has beside the number of the request."""
+        answer = pb.CommandGetTopicsOfNamespaceResponse(
+            topics=self.names, topics_hash=self.hash, changed=True, filtered=False
+        )
+        return answer.SerializePartialToString()
+
+    @functools.cached_property
+    def whole(self) -> Shown:
+        """As patterns with `://` see the names."""
+        return shown_of(self.names, whole=True)
+
+    @functools.cached_property
+    def short(self) -> Shown:
+        """As other patterns see the names."""
+        return shown_of(self.names, whole=False)
+
+
+EMPTY = Listing(())
+
+
+class Listings:
+    """Those of all namespaces, kept up with what is created and deleted."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._names: dict[int, str] = {}
+        """By the topics' ids: a topic that is gone cannot be asked for its name."""
+        self.there: dict[str, int] = {}
+        """The topics that there are, by their names."""
+        self.gone: dict[int, str] = {}
+        """The names of those that went with what was settled last."""
+        self._sorted: dict[str, list[str]] = {}
+        self._made: dict[str, Listing] = {}
+
+    def start(self) -> None:
+        """Look at all topics, and hear of every later one."""
+        for topic in self._broker.machine.state.topics.values():
+            self._names[topic.id], self.there[topic.name] = topic.name, topic.id
+            self._sorted.setdefault(namespace_of(topic.name), []).append(topic.name)
+        for names in self._sorted.values():
+            names.sort()
+        self._broker.watchers.append(self._settled)
+
+    def stop(self) -> None:
+        self._broker.watchers.remove(self._settled)
+
+    def of(self, namespace: str) -> Listing:
+        """The topics of a namespace; none, if there is no such namespace."""
+        found = self._made.get(namespace)
+        if found is None and namespace in self._sorted:
+            found = self._made[namespace] = Listing(self._sorted[namespace])
+        return found or EMPTY
+
+    def _settled(self, applied: Applied) -> None:
+        self.gone = {}
+        for created in applied.created:
+            topic = self._broker.machine.state.topics.get(created)
+            if topic is not None and created not in self._names:
+                self._names[created], self.there[topic.name] = topic.name, created
+                namespace = namespace_of(topic.name)
+                insort(self._sorted.setdefault(namespace, []), topic.name)
+                self._made.pop(namespace, None)
+        for notice in applied.notices:
+            if isinstance(notice, TopicGone) and notice.topic in self._names:
+                self._forget(notice.topic, self._names.pop(notice.topic))
+
+    def _forget(self, id: int, name: str) -> None:  # noqa: A002
+        self.gone[id] = name
+        if self.there.get(name) == id:
+            del self.there[name]
+        namespace = namespace_of(name)
+        names = self._sorted[namespace]
+        del names[bisect_left(names, name)]
+        if not names:
+            del self._sorted[namespace]
+        self._made.pop(namespace, None)

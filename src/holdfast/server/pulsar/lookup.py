@@ -1,0 +1,166 @@
+"""Finding topics: how many partitions, which broker, which topics of a namespace."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from holdfast._core import frame_command
+from holdfast.broker.topic import Topic
+from holdfast.errors import Misuse, NotFound, Unsupported
+from holdfast.names import FULL_NAME_BYTES_MAX, TopicName, namespace_name, require_length, shown
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar import commands
+from holdfast.server.pulsar.commands import Refused
+from holdfast.server.pulsar.listing import EMPTY, Listing
+from holdfast.server.pulsar.patterns import TopicPattern
+
+if TYPE_CHECKING:
+    from holdfast.server.pulsar.connection import Connection
+    from holdfast.server.pulsar.options import Action
+
+_Metadata = pb.CommandPartitionedTopicMetadataResponse
+_Lookup = pb.CommandLookupTopicResponse
+
+
+def full_name(name: str) -> str:
+    """The full name of a topic that a client names.
+
+    Raises:
+        Refused: that is none.
+    """
+    try:
+        require_length(name, "a topic", FULL_NAME_BYTES_MAX)
+        return str(TopicName.parse(name))
+    except Misuse as error:
+        raise Refused(pb.InvalidTopicName, str(error)) from error
+
+
+def require_namespace_name(name: str) -> None:
+    """Raises Refused where a client names no namespace."""
+    try:
+        namespace_name(name)
+    except Misuse as error:
+        raise Refused(pb.InvalidTopicName, str(error)) from error
+
+
+async def topic_for(
+    connection: Connection, name: str, action: Action, subscription: str = "", create: bool = True
+) -> Topic:
+    """The topic that a client names, made if it is not there and may be.
+
+    Raises:
+        Refused: that is no topic's name.
+        Denied: this client may not.
+        NotFound: there is none, and none is made.
+    """
+    full = full_name(name)
+    connection.authorize(action, full, subscription)
+    if create:
+        return await connection.broker.ensure_topic(full)
+    return connection.broker.topic(full)
+
+
+# -- partitions ---------------------------------------------------------------------------------------
+
+
+async def partitions(connection: Connection, command: pb.CommandPartitionedTopicMetadata) -> bytes:
+    """PARTITIONED_METADATA: no topic has any yet. It makes none, either: who publishes or subscribes does."""
+    full = full_name(command.topic)
+    connection.authorize("lookup", full, behind=command.original_principal)
+    broker = connection.broker
+    broker.require_namespace(full)
+    wanted = broker.options.create_topics and command.metadata_auto_creation_enabled
+    if not wanted and full not in broker.machine.state.names:
+        raise NotFound(f"there is no topic {full}")
+    answer = _Metadata(request_id=command.request_id, response=_Metadata.Success, partitions=0)
+    kind = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, partitionMetadataResponse=answer))
+
+
+def no_partitions(request: int, refused: Refused) -> bytes:
+    answer = _Metadata(
+        request_id=request, response=_Metadata.Failed, error=refused.code, message=str(refused)
+    )
+    kind = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, partitionMetadataResponse=answer))
+
+
+# -- which broker -------------------------------------------------------------------------------------
+
+
+async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> bytes:
+    """LOOKUP: this one.
+
+    Where nothing is advertised, the client is told to come by the way that it came: whatever stands between
+    (a container's port, a tunnel), that way is known to work.
+    """
+    full = full_name(command.topic)
+    connection.authorize("lookup", full, behind=command.original_principal)
+    connection.broker.require_namespace(full)
+    options = connection.options
+    advertised = options.advertised
+    if command.advertised_listener_name:
+        advertised = options.listeners.get(command.advertised_listener_name)
+        if advertised is None:
+            known = ", ".join(sorted(options.listeners)) or "none"
+            raise Refused(
+                pb.ServiceNotReady,
+                f"there is no listener {shown(command.advertised_listener_name)}; there are: {known}",
+            )
+    answer = _Lookup(request_id=command.request_id, response=_Lookup.Connect, authoritative=True)
+    if advertised is None:
+        url = connection.url
+        answer.proxy_through_service_url = True
+        if url.startswith("pulsar+ssl:"):
+            answer.brokerServiceUrlTls = url
+        else:
+            answer.brokerServiceUrl = url
+    else:
+        answer.brokerServiceUrl = advertised.url
+        answer.brokerServiceUrlTls = advertised.tls_url
+    kind = pb.BaseCommand.LOOKUP_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, lookupTopicResponse=answer))
+
+
+def no_broker(request: int, refused: Refused) -> bytes:
+    answer = _Lookup(request_id=request, response=_Lookup.Failed, error=refused.code, message=str(refused))
+    kind = pb.BaseCommand.LOOKUP_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, lookupTopicResponse=answer))
+
+
+# -- which topics -------------------------------------------------------------------------------------
+
+
+async def topics(connection: Connection, command: pb.CommandGetTopicsOfNamespace) -> bytes:
+    """GET_TOPICS_OF_NAMESPACE. A pattern that cannot be matched here is the client's to match."""
+    require_namespace_name(command.namespace)
+    connection.authorize("lookup", command.namespace)
+    listing = EMPTY
+    if command.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
+        listing = connection.server.listings.of(command.namespace)
+    answer = pb.CommandGetTopicsOfNamespaceResponse(request_id=command.request_id)
+    if command.HasField("topics_pattern"):
+        with contextlib.suppress(Misuse, Unsupported):
+            pattern = TopicPattern(command.topics_pattern)
+            shown = listing.whole if pattern.whole else listing.short
+            listing = Listing(sorted(await connection.server.watching.apart(pattern.select_shown, shown)))
+            answer.filtered = True
+    if command.topics_hash == listing.hash:
+        answer.topics_hash, answer.changed = listing.hash, False
+        return _topics_frame(answer.SerializeToString())
+    return _topics_frame(listing.encoded + answer.SerializeToString())  # later fields win
+
+
+def _topics_frame(body: bytes) -> bytes:
+    """The frame of an answer that is encoded already: the list can be long."""
+    kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+    return frame_command(commands.with_body(kind, body))
+
+
+def no_stats(request: int, refused: Refused) -> bytes:
+    answer = pb.CommandConsumerStatsResponse(
+        request_id=request, error_code=refused.code, error_message=str(refused)
+    )
+    kind = pb.BaseCommand.CONSUMER_STATS_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, consumerStatsResponse=answer))

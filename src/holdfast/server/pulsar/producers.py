@@ -1,0 +1,343 @@
+"""The producers of a connection: their sessions with topics, and the receipts of what they publish.
+
+What a producer sends does not pass through here: the core puts it into the turn's frame of events, one event
+per run of SENDs. Here its outcome is told: receipts in the order of the SENDs, because outcomes come in the
+order of their events (I61).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core import encode_receipts
+from holdfast.broker.events import ProducerClose, ProducerOpen, Published
+from holdfast.broker.topic import Topic
+from holdfast.errors import Busy, Closed, Fenced, HoldfastError, NoSpace, Terminated
+from holdfast.ids import MessageId
+from holdfast.local.place import NAME as INGEST
+from holdfast.names import checked_name
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar import commands, lookup, schemas
+from holdfast.server.pulsar.commands import Refused, refusal
+from holdfast.server.pulsar.delivery import SESSION_BYTES
+
+if TYPE_CHECKING:
+    from holdfast.broker.api.producer import Access
+    from holdfast.server.pulsar.connection import Connection
+
+_ACCESS: dict[int, Access] = {
+    pb.Shared: "shared",
+    pb.Exclusive: "exclusive",
+    pb.WaitForExclusive: "wait-for-exclusive",
+    pb.ExclusiveWithFencing: "exclusive-with-fencing",
+}
+
+NOWHERE = MessageId(0, 0)
+"""Where nothing of a run is new: the receipts say so by themselves."""
+
+CHECKSUM = 1
+_REFUSALS = {
+    CHECKSUM: Refused(pb.ChecksumError, "the checksum is not that of these bytes"),
+    3: Refused(
+        pb.NotAllowedError,
+        "the message's metadata cannot be read, or its sequence numbers are above 2^63-2; nothing was "
+        "published",
+    ),
+    4: Refused(pb.NotAllowedError, "there are no transactions yet; nothing was published"),
+}
+_NO_SPACE = Refused(pb.PersistenceError, "the disk is full; nothing was published")
+
+
+class WireProducer:
+    """A producer that may publish."""
+
+    __slots__ = (
+        "access",
+        "bytes_in",
+        "connection",
+        "epoch",
+        "failed",
+        "id",
+        "last",
+        "last_sequence",
+        "messages_in",
+        "metadata",
+        "name",
+        "opened_ns",
+        "session",
+        "topic",
+        "under_way",
+    )
+
+    def __init__(
+        self, connection: Connection, command: pb.CommandProducer, topic: Topic, name: str, session: int
+    ) -> None:
+        self.connection = connection
+        self.id = command.producer_id
+        self.topic = topic
+        self.name = name
+        self.session = session
+        self.epoch = -1
+        self.last_sequence = -1
+        """Of what was stored under this name before: its client numbers on from there."""
+        self.access: Access = _ACCESS[command.producer_access_mode]
+        self.metadata = {each.key: each.value for each in command.metadata}
+        self.opened_ns = connection.broker.clock.now_ns()
+        self.under_way = 0
+        """Runs that were taken and not yet answered."""
+        self.last: asyncio.Future[Published] | None = None
+        """Of these, the last."""
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.failed = False
+        """Something of it was refused: nothing that it sent afterwards may be taken, or the order is lost."""
+
+
+class Producers:
+    """Those of one connection, by the ids that its client gives them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._on = connection
+        self._open: dict[int, WireProducer] = {}
+        self._opening: dict[int, asyncio.Task[Any]] = {}
+        self._blocked = False
+        """There was no room on the disk: the reader takes nothing of them."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def under_way(self) -> int:
+        """Runs that were taken and not yet answered."""
+        return sum(each.under_way for each in self._open.values())
+
+    # -- opening and closing ---------------------------------------------------------------------------
+
+    async def open(self, command: pb.CommandProducer) -> bytes | None:
+        """PRODUCER: begin a session."""
+        known = self._open.get(command.producer_id)
+        if known is not None:  # the client did not hear the answer
+            if known.topic.name != lookup.full_name(command.topic):
+                raise Refused(
+                    pb.NotAllowedError,
+                    f"producer {known.id} of this connection is open for {known.topic.name}; close it first",
+                )
+            return self._success(command, known, known.last_sequence)
+        if command.producer_id in self._opening:
+            raise Refused(pb.ServiceNotReady, f"producer {command.producer_id} is being opened already")
+        most = self._on.options.producers_max
+        if len(self._open) + len(self._opening) >= most:
+            raise Refused(
+                pb.NotAllowedError,
+                f"this connection has {most} producers, and no more are possible: close some, or use another "
+                "connection (limits.producers_per_connection)",
+            )
+        task = asyncio.current_task()
+        assert task is not None
+        self._opening[command.producer_id] = task
+        try:
+            return await self._opened(command)
+        finally:
+            if self._opening.get(command.producer_id) is task:
+                del self._opening[command.producer_id]
+
+    async def _opened(self, command: pb.CommandProducer) -> bytes | None:
+        broker = self._on.broker
+        if command.producer_name.startswith(INGEST):
+            raise Refused(
+                pb.NotAllowedError, f"names that begin with {INGEST} are those of local ingest; take another"
+            )
+        if command.producer_name:
+            checked_name(command.producer_name, "a producer")
+        if command.initial_subscription_name:  # it keeps what is published: that is a consumer's to decide
+            full = lookup.full_name(command.topic)
+            checked_name(command.initial_subscription_name, "a subscription")
+            self._on.authorize("consume", full, command.initial_subscription_name)
+        size = SESSION_BYTES + commands.require_properties(self._on, command.metadata, "a producer")
+        self._on.server.budget.admit(size, "a producer")
+        topic = await lookup.topic_for(self._on, command.topic, "produce")
+        broker.store.admit(0)  # who cannot publish is told so at once
+        if command.initial_subscription_name:
+            await broker.ensure_subscription(topic, command.initial_subscription_name, "earliest")
+        schema_version = b""
+        if command.HasField("schema"):
+            schema_version = await schemas.store(self._on, topic, command.schema)
+        name = command.producer_name or f"{broker.options.cluster}-{broker.random.token(6).hex()}"
+        opened = await self._enter(command, topic, name)
+        producer = WireProducer(self._on, command, topic, name, opened.session)
+        if opened.waiting:
+            self._on.send(commands.producer_success(command.request_id, name, -1, None, ready=False))
+            opened = await broker.admitted(opened)
+        if opened.session not in broker.machine.state.sessions:
+            raise Fenced(f"another producer has taken {topic.name} over meanwhile")
+        producer.epoch, producer.last_sequence = opened.epoch, opened.last_sequence
+        self._open[producer.id] = producer
+        self._on.server.producers[producer.session] = producer
+        self._on.server.budget.hold(producer, size)
+        self._take(producer)
+        return self._success(command, producer, opened.last_sequence, schema_version)
+
+    def _success(
+        self, command: pb.CommandProducer, producer: WireProducer, last: int, schema_version: bytes = b""
+    ) -> bytes:
+        epoch = None if producer.access == "shared" else producer.epoch
+        return commands.producer_success(
+            command.request_id, producer.name, last, epoch, ready=True, schema_version=schema_version
+        )
+
+    async def _enter(self, command: pb.CommandProducer, topic: Topic, name: str) -> Any:
+        """Open the session. Whoever has the name, or the topic to itself, has to show that it lives."""
+        broker = self._on.broker
+        event = ProducerOpen(
+            topic.state.id,
+            name,
+            _ACCESS[command.producer_access_mode],
+            broker.group.member,
+            # A name that the broker made up is its client's own: a later attempt takes the earlier one's
+            # place. A name that a user chose may be two programs' by mistake.
+            attempt=0 if command.user_provided_producer_name else command.epoch,
+            epoch=command.topic_epoch if command.HasField("topic_epoch") else -1,
+        )
+        try:
+            return await broker.enter(event, ProducerClose)
+        except Busy:
+            exclusive = event.access != "shared"
+            sessions = self._on.server.producers
+            there = [sessions[session] for session in topic.state.producers if session in sessions]
+            holders = [each for each in there if exclusive or each.name == name or each.access != "shared"]
+            if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
+                taken = any(each.name == name for each in topic.state.producers.values())
+                if event.access == "exclusive" and not taken:
+                    # As in Pulsar: whoever wants a topic to itself is not to try again and again.
+                    raise Fenced(f"{topic.name} has other producers") from None
+                raise
+        return await broker.enter(event, ProducerClose)
+
+    async def close(self, command: pb.CommandCloseProducer) -> bytes:
+        """CLOSE_PRODUCER: what it has sent is answered first."""
+        opening = self._opening.pop(command.producer_id, None)
+        if opening is not None:
+            opening.cancel()
+        producer = self._open.get(command.producer_id)
+        if producer is not None:
+            await self._on.broker.engine.submit(self._ended(producer))
+        return commands.success(command.request_id)
+
+    def _ended(self, producer: WireProducer) -> ProducerClose:
+        if self._open.get(producer.id) is producer:
+            del self._open[producer.id]
+            self._on.reader.drop_producer(producer.id)
+        self._on.server.producers.pop(producer.session, None)
+        self._on.server.budget.hold(producer, 0)
+        return ProducerClose(producer.session)
+
+    def expel(self, producer: WireProducer, ended: bool = True) -> None:
+        """Not by its own wish: the client may open it again. Its session has `ended`, or ends now."""
+        if self._open.get(producer.id) is producer:
+            event = self._ended(producer)
+            if not ended and self._on.broker.engine.ended is None:
+                self._on.broker.engine.submit(event)
+            same = any(each.name == producer.name for each in producer.topic.state.producers.values())
+            if not (ended and same):  # else its own client has come back by another way
+                self._on.send(commands.close_producer(producer.id))
+
+    def gone(self) -> None:
+        """The connection is gone, and they with it."""
+        for producer in list(self._open.values()):
+            event = self._ended(producer)
+            if self._on.broker.engine.ended is None:
+                self._on.broker.engine.submit(event)
+
+    def shut(self) -> None:
+        """The server stops."""
+        for producer in list(self._open.values()):
+            self._on.send(commands.close_producer(producer.id))
+        self.gone()
+
+    # -- publishing ------------------------------------------------------------------------------------
+
+    def admit(self, size: int) -> None:
+        """Before so many bytes are taken in: is there room for them? If not, nobody here may publish."""
+        if not self._open:
+            return
+        try:
+            self._on.broker.store.admit(size)
+        except NoSpace:
+            self._blocked = True
+            for producer in self._open.values():
+                self._on.reader.drop_producer(producer.id)
+        except Closed as error:
+            self._on.close(refusal(error))
+        else:
+            if self._blocked:
+                self._blocked = False
+                for producer in self._open.values():
+                    if not producer.failed:
+                        self._take(producer)
+
+    def _take(self, producer: WireProducer) -> None:
+        """From now on its SENDs are taken."""
+        self._on.reader.set_producer(
+            producer.id, producer.topic.state.id, producer.session, producer.epoch, producer.name
+        )
+
+    def published(
+        self,
+        future: asyncio.Future[Published],
+        producer_id: int,
+        entries: int,
+        messages: int,
+        size: int,
+        sequences: bytes,
+    ) -> None:
+        """A run of SENDs is under way."""
+        producer = self._open[producer_id]
+        producer.under_way += 1
+        producer.last = future
+        producer.messages_in += messages
+        producer.bytes_in += size
+        future.add_done_callback(functools.partial(self._settled, producer, messages, sequences))
+
+    def _settled(
+        self, producer: WireProducer, messages: int, sequences: bytes, future: asyncio.Future[Published]
+    ) -> None:
+        producer.under_way -= 1
+        error = future.exception()
+        if error is None:
+            published = future.result()
+            if not published.duplicates:
+                producer.topic.traffic.batched += messages - published.count
+            ledger, entry, _ = published.first if published.count else NOWHERE
+            self._on.send(encode_receipts(producer.id, sequences, ledger, entry, published.duplicates))
+        elif not isinstance(error, Fenced):  # of that the client is told when its session ends
+            self._fail(producer, int.from_bytes(sequences[:8], "little"), error)
+
+    def refused(self, producer_id: int, sequence: int, code: int) -> None:
+        """A SEND that was not taken."""
+        producer = self._open.get(producer_id)
+        if producer is None or producer.failed:
+            return  # it was closed, and its client knows or will learn
+        reason = _REFUSALS.get(code, _NO_SPACE)
+        if code != CHECKSUM:  # such a message is left out by its client, which goes on with the next
+            producer.failed = True
+            self._on.reader.drop_producer(producer.id)
+        answer = commands.send_error(producer_id, sequence, reason)
+        if producer.under_way and producer.last is not None:  # receipts of what was sent before come first
+            producer.last.add_done_callback(lambda _: self._on.send(answer))
+        else:
+            self._on.send(answer)
+
+    def _fail(self, producer: WireProducer, sequence: int, error: BaseException) -> None:
+        if producer.failed:
+            return
+        producer.failed = True
+        self._on.reader.drop_producer(producer.id)
+        if isinstance(error, Terminated):
+            reason = Refused(pb.TopicTerminatedError, str(error))
+        elif isinstance(error, HoldfastError):
+            reason = Refused(pb.PersistenceError, str(error))
+        else:
+            reason = Refused(pb.UnknownError, repr(error))
+        self._on.send(commands.send_error(producer.id, sequence, reason))

@@ -1,0 +1,80 @@
+"""Schemas: kept per topic, so that consumers can read what producers wrote. Nothing is compared yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.broker.events import SchemaAdd, SchemaAdded
+from holdfast.broker.topic import Topic
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar import commands, lookup
+from holdfast.server.pulsar.commands import Refused
+
+if TYPE_CHECKING:
+    from holdfast.server.pulsar.connection import Connection
+
+VERSION_BYTES = 8
+
+
+async def store(connection: Connection, topic: Topic, schema: pb.Schema) -> bytes:
+    """Keep a topic's schema; its version, which messages carry. Bytes have none."""
+    if schema.type in (pb.Schema.Bytes, pb.Schema.AutoConsume):
+        return b""
+    packed = schema.SerializeToString(deterministic=True)
+    added: SchemaAdded = await connection.broker.engine.submit(SchemaAdd(topic.state.id, packed))
+    return added.version.to_bytes(VERSION_BYTES, "big")
+
+
+async def get(connection: Connection, command: pb.CommandGetSchema) -> bytes:
+    """GET_SCHEMA: of a version, or the newest."""
+    topic = await lookup.topic_for(connection, command.topic, "lookup", create=False)
+    known = topic.state.schemas
+    version = len(known) - 1
+    if command.HasField("schema_version") and command.schema_version:
+        version = int.from_bytes(command.schema_version[:VERSION_BYTES], "big")
+        if len(command.schema_version) != VERSION_BYTES:
+            raise Refused(
+                pb.MetadataError,
+                f"a schema's version has {VERSION_BYTES} bytes, not {len(command.schema_version)}",
+            )
+    if not 0 <= version < len(known):
+        raise Refused(pb.TopicNotFound, f"{topic.name} has no schema of version {max(version, 0)}")
+    answer = pb.CommandGetSchemaResponse(
+        request_id=command.request_id,
+        schema=pb.Schema.FromString(known[version]),
+        schema_version=version.to_bytes(VERSION_BYTES, "big"),
+    )
+    return _frame_of_get(answer)
+
+
+def not_got(request: int, refused: Refused) -> bytes:
+    return _frame_of_get(
+        pb.CommandGetSchemaResponse(request_id=request, error_code=refused.code, error_message=str(refused))
+    )
+
+
+def _frame_of_get(answer: pb.CommandGetSchemaResponse) -> bytes:
+    kind = pb.BaseCommand.GET_SCHEMA_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, getSchemaResponse=answer))
+
+
+async def get_or_create(connection: Connection, command: pb.CommandGetOrCreateSchema) -> bytes:
+    """GET_OR_CREATE_SCHEMA: the version of a schema, which is kept if it is new."""
+    topic = await lookup.topic_for(connection, command.topic, "produce")
+    version = await store(connection, topic, command.schema)
+    return _frame_of_created(
+        pb.CommandGetOrCreateSchemaResponse(request_id=command.request_id, schema_version=version)
+    )
+
+
+def not_created(request: int, refused: Refused) -> bytes:
+    return _frame_of_created(
+        pb.CommandGetOrCreateSchemaResponse(
+            request_id=request, error_code=refused.code, error_message=str(refused)
+        )
+    )
+
+
+def _frame_of_created(answer: pb.CommandGetOrCreateSchemaResponse) -> bytes:
+    kind = pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE
+    return commands.frame(pb.BaseCommand(type=kind, getOrCreateSchemaResponse=answer))

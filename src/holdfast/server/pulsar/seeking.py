@@ -1,0 +1,75 @@
+"""SEEK and GET_LAST_MESSAGE_ID: another position for a subscription, and how far its topic goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast._core import parse_entry
+from holdfast.broker.api.consumer import Start
+from holdfast.ids import MessageId
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar import commands
+from holdfast.server.pulsar.commands import Refused, id_data, id_of
+from holdfast.server.pulsar.consumers import LATEST_LEDGER
+
+if TYPE_CHECKING:
+    from holdfast.server.pulsar.connection import Connection
+
+READ_BYTES = 1 << 20
+
+BATCH_WORDS_MAX = (1 << 24) // 64
+"""Of an ack set: as many as the largest batch has messages."""
+
+
+async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
+    """SEEK: every consumer of the subscription is closed, then it is reset, then the client is told.
+
+    A client whose answer takes long subscribes again before it has it, and then must have the answer to that
+    first: it would wait for the end of its seek for ever.
+    """
+    consumer = connection.consumers.require(command.consumer_id)
+    dispatcher, topic, broker = consumer.dispatcher, consumer.topic, connection.broker
+    if len(command.message_id.ack_set) > BATCH_WORDS_MAX:
+        raise Refused(
+            pb.MetadataError, f"an ack set of more than {BATCH_WORDS_MAX} words: no batch is so large"
+        )
+    open_ = commands.bits_of(command.message_id.ack_set)
+    target = await broker.place(topic, _target(command))
+    if target in topic.damaged:
+        await topic.require_whole(target)
+    for each in list(connection.server.attached.get(dispatcher, ())):
+        each.expel(keep=True)
+    await dispatcher.reset(target, broker.options.reset_timeout_s)
+    if open_ and target < topic.visible:  # into a batch: what stands before is not wanted
+        open_ &= (1 << await topic.messages_at(target)) - 1  # the client's mask may be longer than the batch
+        if open_:
+            await dispatcher.narrow(target, open_)
+    connection.consumers.answer(command.consumer_id, commands.success(command.request_id))
+    return None
+
+
+def _target(command: pb.CommandSeek) -> Start:
+    if command.HasField("message_publish_time"):
+        return command.message_publish_time * 1_000_000
+    if not command.HasField("message_id"):
+        raise Refused(pb.MetadataError, "a SEEK names a message or a time")
+    to = id_of(command.message_id)
+    if to.ledger == LATEST_LEDGER:
+        return "latest"
+    return "earliest" if to.ledger < 0 else MessageId(to.ledger, to.entry)
+
+
+async def last_message_id(connection: Connection, command: pb.CommandGetLastMessageId) -> bytes:
+    """GET_LAST_MESSAGE_ID: of the last message, in its batch if it is in one."""
+    consumer = connection.consumers.require(command.consumer_id)
+    topic, found = consumer.topic, consumer.dispatcher.damage
+    if found is not None:
+        await topic.require_whole(found[0])
+    last = id_data(topic.last_id())
+    if topic.visible > topic.first:
+        ordinal = topic.visible - 1
+        if topic.last_index[0] != ordinal:  # read once, not for each who asks: it can be large
+            info = parse_entry((await topic.read(ordinal, 1, READ_BYTES)).entry(0))
+            topic.last_index = (ordinal, info.messages - 1 if info.batch else -1)
+        last = id_data(topic.id_of(ordinal), topic.last_index[1])
+    return commands.last_message_id(command.request_id, last, id_data(consumer.mark_delete()))

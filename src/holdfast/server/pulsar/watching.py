@@ -1,0 +1,328 @@
+"""WATCH_TOPIC_LIST: clients that are told which topics of a namespace match a pattern, and of every change.
+
+Promises upward (I88): whoever watches knows the topics of one moment, and of every later change in its order,
+each once; who reads slowly is told of all that it missed at once, when it reads again, so that nothing
+collects for it. Needs from below: patterns whose time grows with the names alone (`patterns`), which are
+matched in one thread for the whole server, and not on the loop.
+
+Watches of the same pattern share what is known: each of them has a reference to the names that it was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.events import TopicGone
+from holdfast.broker.machine import Applied
+from holdfast.errors import HoldfastError
+from holdfast.names import namespace_of
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.pulsar import commands, lookup
+from holdfast.server.pulsar.commands import Refused
+from holdfast.server.pulsar.patterns import Shown, TopicPattern, hash_of
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.server.budget import Budget
+    from holdfast.server.pulsar.connection import Connection
+    from holdfast.server.pulsar.listing import Listings
+
+_NONE: frozenset[str] = frozenset()
+
+NAME_BYTES = 64
+"""What a name in a watched list takes, about: the text itself is the broker's."""
+SUBJECT_BYTES = 4096
+"""What a watched list takes, about, beside its names."""
+
+
+class Subject:
+    """What one pattern matches in one namespace, for all who watch it."""
+
+    def __init__(self, namespace: str, pattern: TopicPattern) -> None:
+        self.namespace = namespace
+        self.pattern = pattern
+        self.topics = _NONE
+        self.hash = ""
+        self.watches: set[Watch] = set()
+        self._sorted: tuple[frozenset[str], list[str]] = (_NONE, [])
+        self._since: tuple[frozenset[str], frozenset[str], list[str], list[str]] = (_NONE, _NONE, [], [])
+
+    def names(self) -> list[str]:
+        """The topics, sorted: once for all who ask."""
+        if self._sorted[0] is not self.topics:
+            self._sorted = (self.topics, sorted(self.topics))
+        return self._sorted[1]
+
+    def since(self, before: frozenset[str]) -> tuple[list[str], list[str]]:
+        """What came and what went since a client was told: mostly the same for all."""
+        now = self.topics
+        if self._since[0] is not before or self._since[1] is not now:
+            self._since = (before, now, sorted(now - before), sorted(before - now))
+        return self._since[2], self._since[3]
+
+    def begin(self, shown: Shown) -> tuple[frozenset[str], str]:
+        """What it is at first, of all names of its namespace: in a thread."""
+        topics = frozenset(self.pattern.select_shown(shown))
+        return topics, hash_of(topics)
+
+    def become(self, changed: frozenset[str], present: list[str]) -> tuple[frozenset[str], str]:
+        """What it is when these have changed, of which those are there: in a thread."""
+        topics = (self.topics - changed) | frozenset(self.pattern.select(present))
+        return topics, self.hash if topics == self.topics and self.hash else hash_of(topics)
+
+
+class Watch:
+    """One client that watches."""
+
+    def __init__(self, connection: Connection, id: int, namespace: str, pattern: str) -> None:  # noqa: A002
+        self.connection = connection
+        self.id = id
+        self.namespace = namespace
+        self.pattern = pattern
+        self.told: frozenset[str] | None = None
+        """What its client knows; None: it was not answered yet."""
+
+    def tell(self, subject: Subject) -> None:
+        """Tell the client what has become different, unless it is slow to read: then later."""
+        before, now = self.told, subject.topics
+        if before is None or before is now or self.connection.stalled:
+            return
+        self.told = now
+        came, went = subject.since(before)
+        update = pb.CommandWatchTopicUpdate(
+            watcher_id=self.id, new_topics=came, deleted_topics=went, topics_hash=subject.hash
+        )
+        if update.new_topics or update.deleted_topics:
+            kind = pb.BaseCommand.WATCH_TOPIC_UPDATE
+            self.connection.send(commands.frame(pb.BaseCommand(type=kind, watchTopicUpdate=update)))
+
+
+class Watching:
+    """All watches of a server."""
+
+    def __init__(self, broker: Broker, budget: Budget, listings: Listings) -> None:
+        self._broker = broker
+        self._budget = budget
+        self._listings = listings
+        self.subjects: dict[str, dict[str, Subject]] = {}
+        """By namespace and pattern."""
+        self._changed: dict[str, set[str]] = {}
+        """Names, by namespace: of topics that came or went, and of which nobody was told yet."""
+        self._telling: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self._thread: ThreadPoolExecutor | None = None
+
+    async def apart(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Do it in the thread for patterns: they wait for each other, and nobody else for them."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "holdfast-patterns")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    def subject(self, watch: Watch) -> Subject | None:
+        return self.subjects.get(watch.namespace, {}).get(watch.pattern)
+
+    # -- coming and going ------------------------------------------------------------------------------
+
+    async def join(self, watch: Watch) -> Subject:
+        """Begin to watch; the subject as it is now.
+
+        Raises:
+            Misuse, Unsupported: the pattern is none, or none that can be matched here.
+        """
+        pattern = TopicPattern(watch.pattern)
+        async with self._turn:
+            try:
+                subject = self.subject(watch) or await self._begin(watch, pattern)
+                subject.watches.add(watch)
+            finally:
+                self._sweep()
+        return subject
+
+    async def _begin(self, watch: Watch, pattern: TopicPattern) -> Subject:
+        subject = Subject(watch.namespace, pattern)
+        self.subjects.setdefault(watch.namespace, {})[watch.pattern] = subject  # what changes now is noted
+        listing = self._listings.of(watch.namespace)
+        self._budget.admit(NAME_BYTES * len(listing.names), "a watched topic list")
+        shown = listing.whole if pattern.whole else listing.short  # prepared once for all patterns
+        subject.topics, subject.hash = await self.apart(subject.begin, shown)
+        self._hold(subject)
+        return subject
+
+    def _hold(self, subject: Subject) -> None:
+        """Each name that a pattern matches counts for what the process holds."""
+        self._budget.hold(subject, SUBJECT_BYTES + NAME_BYTES * len(subject.topics))
+
+    def leave(self, watch: Watch) -> None:
+        """It watches no more, if it did."""
+        subject = self.subject(watch)
+        if subject is not None:
+            subject.watches.discard(watch)
+            if not self._turn.locked():  # else whoever has the turn does it
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """What nobody watches is forgotten."""
+        for namespace, patterns in list(self.subjects.items()):
+            for pattern in [pattern for pattern, subject in patterns.items() if not subject.watches]:
+                self._budget.hold(patterns.pop(pattern), 0)
+            if not patterns:
+                del self.subjects[namespace]
+                self._changed.pop(namespace, None)
+
+    def stop(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    def settled(self, applied: Applied) -> None:
+        """What became of topics, as the listings know it by now. Costs nothing while nobody watches."""
+        if not self.subjects:
+            return
+        for created in applied.created:
+            topic = self._broker.topics.get(created)
+            if topic is not None:
+                self._note(topic.name)
+        for notice in applied.notices:
+            if isinstance(notice, TopicGone) and notice.topic in self._listings.gone:
+                self._note(self._listings.gone[notice.topic])
+
+    def _note(self, name: str) -> None:
+        namespace = namespace_of(name)
+        if namespace in self.subjects:
+            self._changed.setdefault(namespace, set()).add(name)
+            if self._telling is None:
+                self._telling = asyncio.get_running_loop().create_task(self._tell(), name="topic watches")
+
+    async def _tell(self) -> None:
+        """Tell everybody, until nothing more has changed."""
+        try:
+            while self._changed:
+                async with self._turn:
+                    changed, self._changed = self._changed, {}
+                    try:
+                        await self._tell_of(changed)
+                    finally:
+                        self._sweep()
+        finally:
+            self._telling = None
+
+    async def _tell_of(self, changed: dict[str, set[str]]) -> None:
+        work = [
+            (subject, frozenset(names), sorted(name for name in names if name in self._listings.there))
+            for namespace, names in changed.items()
+            for subject in self.subjects.get(namespace, {}).values()
+        ]
+        for subject, outcome in await self.apart(_become, work):
+            if isinstance(outcome, HoldfastError):
+                # Its pattern is too costly for a name that has come, and its clients must not miss that.
+                for watch in list(subject.watches):
+                    watch.connection.close(Refused(pb.NotAllowedError, f"a topic watch: {outcome}"))
+            elif outcome[0] != subject.topics:
+                subject.topics, subject.hash = outcome
+                self._hold(subject)
+                for watch in subject.watches:
+                    watch.tell(subject)
+
+
+_Work = list[tuple[Subject, frozenset[str], list[str]]]
+
+
+def _become(work: _Work) -> list[tuple[Subject, Any]]:
+    """In a thread: each subject with what it is now, or why that cannot be told."""
+    outcomes: list[tuple[Subject, Any]] = []
+    for subject, changed, present in work:
+        try:
+            outcomes.append((subject, subject.become(changed, present)))
+        except HoldfastError as error:
+            outcomes.append((subject, error))
+    return outcomes
+
+
+class Watches:
+    """Those of one connection, by the ids that its client gives them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._on = connection
+        self._watches: dict[int, Watch] = {}
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    async def open(self, command: pb.CommandWatchTopicList) -> bytes:
+        """WATCH_TOPIC_LIST: answered with the topics of now; to who knows them, with their hash alone."""
+        on, id = self._on, command.watcher_id  # noqa: A001
+        known = self._watches.get(id)
+        if known is not None:
+            return self._answer(command, self._answered_before(command, known))
+        if len(self._watches) >= on.options.watchers_max:
+            raise Refused(
+                pb.NotAllowedError,
+                f"this connection watches {len(self._watches)} topic lists, and no more are possible "
+                "(limits.watchers_per_connection)",
+            )
+        lookup.require_namespace_name(command.namespace)
+        on.authorize("lookup", command.namespace)
+        watch = self._watches[id] = Watch(on, id, command.namespace, command.topics_pattern)
+        try:
+            subject = await on.server.watching.join(watch)
+        except BaseException:
+            self._drop(watch)
+            raise
+        if self._watches.get(id) is not watch:  # it was closed meanwhile
+            on.server.watching.leave(watch)
+            raise Refused(pb.NotAllowedError, f"watcher {id} was closed before it was answered")
+        watch.told = subject.topics
+        return self._answer(command, subject)
+
+    def _answered_before(self, command: pb.CommandWatchTopicList, known: Watch) -> Subject:
+        """What it watches, if the client did not hear the answer and asks for the same again."""
+        if (known.namespace, known.pattern) != (command.namespace, command.topics_pattern):
+            raise Refused(
+                pb.NotAllowedError,
+                f"watcher {known.id} of this connection has {known.pattern!r}; close it first",
+            )
+        subject = self._on.server.watching.subject(known)
+        if known.told is None or subject is None:
+            raise Refused(pb.ServiceNotReady, f"watcher {known.id} is being opened already")
+        known.told = subject.topics
+        return subject
+
+    @staticmethod
+    def _answer(command: pb.CommandWatchTopicList, subject: Subject) -> bytes:
+        answer = pb.CommandWatchTopicListSuccess(
+            request_id=command.request_id, watcher_id=command.watcher_id, topics_hash=subject.hash
+        )
+        if command.topics_hash != subject.hash:
+            answer.topic.extend(subject.names())
+        kind = pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS
+        return commands.frame(pb.BaseCommand(type=kind, watchTopicListSuccess=answer))
+
+    async def close(self, command: pb.CommandWatchTopicListClose) -> bytes:
+        """WATCH_TOPIC_LIST_CLOSE."""
+        watch = self._watches.get(command.watcher_id)
+        if watch is not None:
+            self._drop(watch)
+        return commands.success(command.request_id)
+
+    def _drop(self, watch: Watch) -> None:
+        if self._watches.get(watch.id) is watch:
+            del self._watches[watch.id]
+        self._on.server.watching.leave(watch)
+
+    def release(self) -> None:
+        """The client has caught up with what it was sent."""
+        for watch in list(self._watches.values()):
+            subject = self._on.server.watching.subject(watch)
+            if subject is not None:
+                watch.tell(subject)
+
+    def gone(self) -> None:
+        """The connection is gone, and they with it."""
+        for watch in list(self._watches.values()):
+            self._drop(watch)

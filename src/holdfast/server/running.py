@@ -1,0 +1,300 @@
+"""A server from its start to its end: directory, ports, signals, and the line that says that it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast.broker.broker import Broker
+from holdfast.errors import BadConfiguration, HoldfastError
+from holdfast.local.intake import Ingest
+from holdfast.server.auth.access import Access, http_options, is_loopback, server_options
+from holdfast.server.config import Config
+from holdfast.server.flight.link import Setup
+from holdfast.server.flight.process import FlightProcess
+from holdfast.server.limits import raise_descriptor_limit
+from holdfast.server.logs import log, logging_to
+from holdfast.server.pulsar.extensions import HANDLERS
+from holdfast.server.pulsar.listener import Server
+from holdfast.server.quota import Quota
+from holdfast.server.settings import Settings
+
+_CREDENTIAL_KEYS = (
+    *("tls.key", "authentication.token.secret_file", "authentication.basic.users_file"),
+)  # files that only the server should read
+
+
+def run(settings: Settings, read: Callable[[], Settings], *, json_ready: bool = False) -> int:
+    """Serve until somebody ends it; answers the exit status. `read` reads the settings anew.
+
+    Raises:
+        BadConfiguration: a file that the settings name is not what it should be.
+        HoldfastError: the directory cannot be served.
+        OSError: a port cannot be had.
+    """
+    began = time.monotonic()
+    logs = settings.config.log
+    with logging_to(sys.stderr, logs.level, logs.format):
+        return asyncio.run(_Running(settings, read, began, json_ready).serve())
+
+
+def keep_for_good() -> None:
+    """Leave what is there now out of later garbage collections: it stays as long as the process.
+
+    A full collection looks at every object, and holds everybody up for 20 to 40 ms for the program alone.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+class _Running:
+    """One life of a server."""
+
+    def __init__(
+        self, settings: Settings, read: Callable[[], Settings], began: float, json_ready: bool
+    ) -> None:
+        self._settings = settings
+        self._config = settings.config
+        self._read = read
+        self._began = began
+        self._json_ready = json_ready
+        self._stop = asyncio.Event()
+        self._reason = ""
+        self._flight: FlightProcess | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def serve(self) -> int:
+        config = self._config
+        assert config.data is not None
+        self._catch_signals()
+        log.info("starting", version=holdfast.__version__, pid=os.getpid(), data=config.data)
+        self._files = raise_descriptor_limit()
+        access = Access(config)
+        self._access = access
+        self._warn(self._settings)
+        broker = await Broker.start(config.data, config.broker)
+        access.authorizer.admins = lambda tenant: _admins(broker, tenant)
+        access.authorizer.tenants = lambda: broker.machine.state.namespaces.tenants
+        ended = asyncio.get_running_loop().create_task(self._watch(broker))
+        try:
+            async with contextlib.AsyncExitStack() as parts:
+                urls = await self._start(parts, broker, access)
+                keep_for_good()
+                self._ready(urls)
+                await self._stop.wait()
+                _notify("STOPPING=1")
+                log.info("stopping", reason=self._reason, within_s=config.limits.shutdown_s)
+        finally:
+            ended.cancel()
+            failed = broker.engine.ended
+            await broker.close()
+            access.close()
+        if failed is not None:
+            raise failed
+        log.info("stopped", seconds=round(time.monotonic() - self._began, 3))
+        return 0
+
+    async def _start(
+        self, parts: contextlib.AsyncExitStack, broker: Broker, access: Access
+    ) -> dict[str, tuple[str, int]]:
+        """Open the ports; `parts` closes them, the last first. Answers scheme and port of each."""
+        config, grace_s = self._config, self._config.limits.shutdown_s
+        quota = Quota(broker, config.limits)
+        quota.start()
+        parts.callback(quota.stop)
+        listen = config.listen
+        urls: dict[str, tuple[str, int | None]] = {}
+        server: Server | None = None
+        if listen.port is not None or listen.tls_port is not None:
+            server = Server(broker, server_options(config, access), HANDLERS)
+            if listen.http_port is not None or listen.https_port is not None:
+                server.http_ports = None
+            await server.start()
+            parts.push_async_callback(server.stop, grace_s)
+            urls |= {"port": ("pulsar", server.port), "tls_port": ("pulsar+ssl", server.tls_port)}
+        if listen.http_port is not None or listen.https_port is not None:
+            from holdfast.server.http import (
+                HttpServer,  # a fifth of the start: who wants no HTTP need not wait
+            )
+
+            self._flight = _flight(config, access)
+            http = HttpServer(broker, http_options(config, access, self._flight), server)
+            await http.start()
+            parts.push_async_callback(http.stop, grace_s)
+            if self._flight is not None:  # first: requests may wait for its start
+                parts.push_async_callback(self._flight.stop)
+            urls |= {"http_port": ("http", http.port), "https_port": ("https", http.https_port)}
+        if config.ingest.enabled:
+            await self._start_ingest(parts, broker)
+        return {name: (scheme, port) for name, (scheme, port) in urls.items() if port is not None}
+
+    async def _start_ingest(self, parts: contextlib.AsyncExitStack, broker: Broker) -> None:
+        """Programs of this machine publish without a port. What is in the way of that stops nobody else."""
+        config = self._config
+        assert config.data is not None
+        size, topics = config.ingest.queue_bytes, config.ingest.topics
+        try:
+            ingest = Ingest(
+                broker,
+                config.data,
+                capacity=size,
+                topics_max=topics,
+                message_bytes_max=config.limits.message_bytes,
+            )
+            await ingest.start()
+        except (HoldfastError, OSError) as error:
+            log.warning("local publishing through shared memory is off", why=error)
+            return
+        parts.push_async_callback(ingest.stop)
+
+    # -- what it says ----------------------------------------------------------------------------------
+
+    def _ready(self, urls: dict[str, tuple[str, int]]) -> None:
+        """One line on the standard output, and a word to the service manager."""
+        host = (
+            f"[{self._config.listen.host}]" if ":" in self._config.listen.host else self._config.listen.host
+        )
+        shown = {name: f"{scheme}://{host}:{port}" for name, (scheme, port) in urls.items()}
+        seconds = round(time.monotonic() - self._began, 3)
+        if self._json_ready:
+            ports = {name: port for name, (_, port) in urls.items()}
+            ready: dict[str, Any] = {"ready": True, "pid": os.getpid(), **ports, "urls": list(shown.values())}
+            print(json.dumps(ready), flush=True)
+        else:
+            print(f"holdfast is ready: {' '.join(shown.values())}", flush=True)
+        log.info("ready", seconds=seconds, **shown)
+        _notify("READY=1")
+
+    def _warn(self, settings: Settings) -> None:
+        """Things that work, and that somebody may not have meant."""
+        config, files = settings.config, self._files
+        if not is_loopback(config.listen.host):
+            if not config.authentication.methods:
+                log.warning("everybody who reaches this address is let in", host=config.listen.host)
+            elif config.listen.port is not None or config.listen.http_port is not None:
+                log.warning("credentials cross the network unencrypted", host=config.listen.host)
+        if config.authentication.methods and not config.authorization.enabled:
+            log.warning("everybody who is let in may do everything", key="authorization.enabled")
+        if files < config.limits.connections + 1024:
+            log.warning("few open files are allowed", limit=files, connections=config.limits.connections)
+        if config.authorization.grants and not config.authorization.enabled:
+            log.warning("grants have no effect", key="authorization.enabled")
+        for key, path in _credential_files(settings):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mode & 0o007:
+                    log.warning("everybody on this machine can read a secret", key=key, file=path)
+
+    # -- what it hears ---------------------------------------------------------------------------------
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if self._stop.is_set():
+            # Nothing confirmed is lost: the next start recovers as after a crash.
+            os._exit(128 + number)
+        self._reason = number.name
+        self._stop.set()
+
+    def _reload(self) -> None:
+        try:
+            fresh = self._read()
+            self._access.use(fresh.config)
+        except BadConfiguration as error:
+            log.error("the settings were not read anew", why=error)
+            return
+        used = ("tls", "authentication", "authorization")
+        others = [
+            field.name
+            for field in dataclasses.fields(Config)
+            if field.name not in used
+            and getattr(fresh.config, field.name) != getattr(self._config, field.name)
+        ]
+        if self._flight is not None and self._config.listen.https_port is not None:
+            # It holds the certificate of its start; its readers come again.
+            again = self._flight.stop(for_good=False)
+            self._renewing = asyncio.get_running_loop().create_task(again, name="flight-renew")
+        log.info("read anew: certificates, keys, users, grants")
+        self._warn(fresh)
+        if others:
+            log.warning("other settings changed, and need a restart", sections=", ".join(others))
+
+    async def _watch(self, broker: Broker) -> None:
+        """A broker that cannot go on ends the server: somebody must look at its disk."""
+        while broker.engine.ended is None:
+            await asyncio.sleep(1.0)
+        log.error("the broker cannot go on", why=broker.engine.ended)
+        self._reason = "the broker cannot go on"
+        self._stop.set()
+
+
+def _flight(config: Config, access: Access) -> FlightProcess | None:
+    """Nothing runs until somebody reads."""
+    flight, listen, tls = config.flight, config.listen, config.tls
+    if not flight.enabled:
+        return None
+    assert config.data is not None
+    vouch = tls.ca if tls.client_certificates == "required" else None
+    setup = Setup(
+        directory=str(config.data.absolute()),
+        host=listen.host,
+        port=None if listen.http_port is None else flight.port,
+        tls_port=None if listen.https_port is None else flight.tls_port,
+        certificate=_path(tls.certificate),
+        key=_path(tls.key),
+        ca=_path(vouch),
+        reads=flight.reads,
+        idle_s=flight.idle_s,
+        memory_bytes=flight.memory_bytes,
+        log_level=config.log.level,
+        log_format=config.log.format,
+    )
+    return FlightProcess(setup, access.readable, flight.host)
+
+
+def _path(path: Path | None) -> str:
+    return "" if path is None else str(path.absolute())
+
+
+def _admins(broker: Broker, tenant: str) -> Collection[str]:
+    found = broker.machine.state.namespaces.tenants.get(tenant)
+    return () if found is None else found.admin_roles
+
+
+def _credential_files(settings: Settings) -> list[tuple[str, Path]]:
+    found = []
+    key = "authentication.token.secret"
+    if settings.file is not None and settings.origin(key).startswith(f"{settings.file}:"):
+        found.append((key, settings.file))
+    for key in _CREDENTIAL_KEYS:
+        value: Any = settings.config
+        for part in key.split("."):
+            value = getattr(value, part)
+        if value is not None:
+            found.append((key, value))
+    return found
+
+
+def _notify(state: str) -> None:
+    """Tell systemd, if it wants to know."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect("\0" + address[1:] if address.startswith("@") else address)
+        sender.sendall(state.encode())

@@ -1,0 +1,30 @@
+"""The `sim` engine: a whole cluster in one thread, in virtual time, the same for the same seed.
+
+Promises upward: what `Group`, `Clock`, `Randomness` and `Disk` promise, and no more: what Corosync and a disk
+may lose is lost here, often.
+"""
+
+from tests.kit.sim.disk import Platter, SimDisk, SimFile
+from tests.kit.sim.faults import Trouble, storm
+from tests.kit.sim.group import SimGroup
+from tests.kit.sim.loop import SimLoop
+from tests.kit.sim.network import Delivered, Weather
+from tests.kit.sim.trace import Trace
+from tests.kit.sim.world import Program, Sim, SimClock, SimNode
+
+__all__ = [
+    "Delivered",
+    "Platter",
+    "Program",
+    "Sim",
+    "SimClock",
+    "SimDisk",
+    "SimFile",
+    "SimGroup",
+    "SimLoop",
+    "SimNode",
+    "Trace",
+    "Trouble",
+    "Weather",
+    "storm",
+]

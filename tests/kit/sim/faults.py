@@ -1,0 +1,75 @@
+"""Random trouble for a simulation, from its seed: splits, crashes, pauses, slow disks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.system.randomness import SeededRandomness
+from tests.kit.sim.world import Sim
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """How often each kind befalls the world, as shares of all faults."""
+
+    split: float = 3.0
+    heal: float = 3.0
+    crash: float = 3.0
+    pause: float = 1.0
+    slow_disk: float = 0.5
+
+
+def storm(
+    sim: Sim, seconds: float, every_s: tuple[float, float] = (0.05, 2.0), trouble: Trouble | None = None
+) -> None:
+    """Run for that long with faults at random moments; then heal, restart all, and let it settle.
+
+    Crashed nodes come back after up to five seconds. Run it with programs that join again when they are lost.
+
+    Example:
+        >>> async def idle(node: object) -> None: ...
+        >>> with Sim(seed=1, nodes=3) as sim:
+        ...     sim.boot(idle)
+        ...     storm(sim, 20)
+        ...     print(sorted(sim.running), sim.now_s > 20)
+        [1, 2, 3] True
+    """
+    chance = SeededRandomness(sim.seed, "storm")
+    shares = trouble or Trouble()
+    kinds = ("split", "heal", "crash", "pause", "slow_disk")
+    end = sim.now_s + seconds
+    back: dict[int, float] = {}
+    while sim.now_s < end:
+        sim.run(chance.between(*every_s))
+        for number in [number for number in sorted(back) if back[number] <= sim.now_s]:
+            del back[number]
+            sim.restart(number)
+        at = chance.between(0, sum(getattr(shares, kind) for kind in kinds))
+        for kind in kinds:
+            at -= getattr(shares, kind)
+            if at < 0:
+                _strike(sim, kind, chance, back)
+                break
+    sim.heal()
+    for number in sorted(back):
+        sim.restart(number)
+    sim.run(5)
+
+
+def _strike(sim: Sim, kind: str, chance: SeededRandomness, back: dict[int, float]) -> None:
+    running = sorted(sim.running)
+    if kind == "split":
+        sides: dict[int, list[int]] = {}
+        for number in sim.nodes:
+            sides.setdefault(chance.integer(2 if chance.happens(0.7) else 3), []).append(number)
+        sim.split(*(sides[key] for key in sorted(sides)))
+    elif kind == "heal":
+        sim.heal()
+    elif kind == "crash" and running:
+        number = running[chance.integer(len(running))]
+        sim.crash(number)
+        back[number] = sim.now_s + chance.between(0, 5)
+    elif kind == "pause" and running:
+        sim.pause(running[chance.integer(len(running))], chance.between(0.01, 2))
+    elif kind == "slow_disk":
+        sim.platter(sim.nodes[chance.integer(len(sim.nodes))]).slow(chance.between(0.3, 3))

@@ -1,0 +1,208 @@
+"""The simulation as a whole: nodes with clocks, chance and disks, a network, and what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from types import TracebackType
+from typing import Self
+
+from holdfast.errors import Misuse
+from holdfast.group.interface import WINDOW_BYTES, Member, Position, View
+from holdfast.system.randomness import SeededRandomness
+from tests.kit.sim.disk import Platter, SimDisk
+from tests.kit.sim.group import SimGroup
+from tests.kit.sim.loop import CURRENT, Life, SimLoop
+from tests.kit.sim.network import Delivered, Network
+from tests.kit.sim.trace import Trace
+
+EPOCH_NS = 1_700_000_000_000_000_000
+
+
+class SimClock:
+    """A node's clocks: each wall clock is off by some seconds, so that nobody relies on their being equal."""
+
+    def __init__(self, loop: SimLoop, offset_ns: int) -> None:
+        self._loop = loop
+        self._offset_ns = offset_ns
+        self._booted_ns = loop.now_ns
+
+    def now_ns(self) -> int:
+        return EPOCH_NS + self._offset_ns + self._loop.now_ns
+
+    def monotonic_ns(self) -> int:
+        return self._loop.now_ns - self._booted_ns
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class SimNode:
+    """What a node's program is given: one life's clock, chance, disk, and its way into the group."""
+
+    def __init__(self, sim: Sim, number: int, life: Life) -> None:
+        self.number = number
+        self.life = life
+        self.random = SeededRandomness(sim.seed, life.name)
+        self.clock = SimClock(sim.loop, SeededRandomness(sim.seed, f"clock {number}").integer(20) * 10**9)
+        self.disk = SimDisk(sim.platter(number))
+        self._sim = sim
+        self._group: SimGroup | None = None
+
+    def group(self, explicit_holds: bool = False, window_bytes: int = WINDOW_BYTES) -> SimGroup:
+        """A new member, of a new incarnation. The one before must have left or been lost."""
+        if self._group is not None and self._group.endpoint.up and not self._group.endpoint.leaving:
+            raise Misuse(f"node {self.number} is still in the group as {self._group.member}")
+        member = self._sim.new_member(self.number)
+        chance = SeededRandomness(self._sim.seed, f"group {member}")
+        context = copy_context()
+        context.run(CURRENT.set, self.life)
+        self._group = SimGroup(
+            member, self._sim.network, chance, self._sim.trace, context, explicit_holds, window_bytes
+        )
+        return self._group
+
+    def trace(self, *what: object) -> None:
+        self._sim.trace.add(self.life.name, *what)
+
+    def cut_off(self) -> None:
+        """The others hear no more of this life."""
+        if self._group is not None and self._group.endpoint.up:
+            self._sim.network.kill(self._group.endpoint)
+
+
+Program = Callable[[SimNode], Awaitable[None]]
+
+
+class Sim:
+    """A deterministic world of `nodes` nodes, each with one vote. The same seed gives the same run.
+
+    Example:
+        >>> from holdfast.group import Listener, Member, Position
+        >>> class Printer(Listener):
+        ...     def on_deliver(self, pos: Position, member: Member, event: bytes) -> None:
+        ...         print(event)
+        >>> async def program(node: SimNode) -> None:
+        ...     group = node.group()
+        ...     await group.start(Printer() if node.number == 2 else Listener())
+        ...     await node.clock.sleep(1)
+        ...     group.mcast(b"from %d" % node.number)
+        >>> with Sim(seed=5, nodes=2) as sim:
+        ...     sim.boot(program)
+        ...     sim.run(3)
+        b'from 2'
+        b'from 1'
+    """
+
+    def __init__(self, seed: int, nodes: int) -> None:
+        self.seed = seed
+        self.nodes = list(range(1, nodes + 1))
+        self.loop = SimLoop(SeededRandomness(seed, "loop"))  # type: ignore[abstract]  # sockets it has none
+        self.trace = Trace(lambda: (self.loop.now_ns, self.loop.steps))
+        self.network = Network(self.loop, SeededRandomness(seed, "network"), nodes, self.trace)
+        self.running: dict[int, SimNode] = {}
+        self._programs: dict[int, Program] = {}
+        self._platters = {node: Platter(SeededRandomness(seed, f"disk {node}")) for node in self.nodes}
+        self._boots = dict.fromkeys(self.nodes, 0)
+        self._members = dict.fromkeys(self.nodes, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            error.add_note(
+                f"HOLDFAST_SEED={self.seed} repeats it; the end of its trace:\n{self.trace.text(40)}"
+            )
+        self.loop.close()
+
+    def platter(self, node: int) -> Platter:
+        """The node's medium, to slow it, fill it, or make it fail."""
+        return self._platters[node]
+
+    def new_member(self, node: int) -> Member:
+        self._members[node] += 1
+        return Member(node, self._members[node])
+
+    def missed(self, after: Position, before: View) -> list[View | Delivered]:
+        """What a member that was away has to apply: the primary history from a position up to its cut.
+
+        `after` must be a position that is known to be stable, or `BEGINNING`: what a lost member was given
+        beyond that may stand nowhere else.
+        """
+        return [item for item in self.network.history if after < item.position < before.position]
+
+    @property
+    def now_s(self) -> float:
+        return self.loop.time()
+
+    # -- what befalls nodes ----------------------------------------------------------------------------
+
+    def boot(self, program: Program, *nodes: int) -> None:
+        """Run the program on these nodes, or on all. What it raises, `run` raises."""
+        for number in nodes or self.nodes:
+            self._programs[number] = program
+            self.restart(number)
+
+    def restart(self, number: int) -> None:
+        """The node's program begins again, on what its disk has kept."""
+        if number in self.running:
+            raise Misuse(f"node {number} is running; crash it first")
+        self._boots[number] += 1
+        life = Life(f"node {number}, boot {self._boots[number]}")
+        node = SimNode(self, number, life)
+        self.running[number] = node
+        self.trace.add("sim", "boot", life.name)
+        context = copy_context()
+        context.run(CURRENT.set, life)
+        program = self._programs[number]
+
+        async def main() -> None:
+            try:
+                await program(node)
+            except Exception as error:
+                self.loop.failures.append(error)
+
+        self.loop.create_task(main(), name=f"program {life.name}", context=context)
+
+    def crash(self, number: int, survival: float | None = None) -> None:
+        """The node stops between two instructions; its disk keeps what was synced, and some of the rest."""
+        node = self.running.pop(number)
+        self.trace.add("sim", "crash", node.life.name)
+        self.loop.end(node.life)
+        node.cut_off()
+        self.platter(number).crash(survival)
+
+    def pause(self, number: int, seconds: float) -> None:
+        """The node's program stands still, as after SIGSTOP. The network goes on for it."""
+        life = self.running[number].life
+        life.paused_until_ns = max(life.paused_until_ns, self.loop.now_ns + round(seconds * 1e9))
+        self.trace.add("sim", "pause", life.name, seconds)
+
+    def split(self, *sides: list[int]) -> None:
+        """Nodes reach only those on their own side; those who are not named are a side together."""
+        self.trace.add("sim", "split", *sides)
+        self.network.split(*sides)
+
+    def heal(self) -> None:
+        self.trace.add("sim", "heal")
+        self.network.split()
+
+    # -- running ---------------------------------------------------------------------------------------
+
+    def run(self, seconds: float) -> None:
+        """Let that much virtual time pass."""
+        self.loop.run(lambda: False, self.loop.now_ns + round(seconds * 1e9))
+
+    def run_until(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+        """Let time pass until the condition holds.
+
+        Raises:
+            TimeoutError: it does not, within that much virtual time.
+        """
+        self.loop.run(condition, self.loop.now_ns + round(limit_s * 1e9))
+        if not condition():
+            raise TimeoutError(f"after {limit_s} virtual seconds it still does not hold")
