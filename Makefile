@@ -74,7 +74,7 @@ build/model/explore: $(VENV)/.locked FORCE
 	@mkdir -p build/model
 	@test -f build/model/build.ninja || flock build/model/lock \
 	    $(CMAKE) -S . -B build/model -G Ninja -DHOLDFAST_MODEL=ON -DCMAKE_BUILD_TYPE=Release > /dev/null
-	@flock build/model/lock $(CMAKE) --build build/model
+	@MAKEFLAGS= flock build/model/lock $(CMAKE) --build build/model
 
 explore-slice: build/model/explore
 	@also=$$($(BIN)/python -m tests.kit.queue.kept_spaces) && \

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "holdfast/base/base64.hpp"
-#include "holdfast/entry/entry.hpp"
 #include "holdfast/base/file_header.hpp"
+#include "holdfast/entry/entry.hpp"
 
 namespace holdfast::bindings {
 

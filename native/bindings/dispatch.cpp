@@ -1,6 +1,4 @@
 // The dispatcher's tables for Python, and the one pass over a list of messages that are acknowledged.
-#include "holdfast/dispatch/tables.hpp"
-
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
@@ -9,6 +7,7 @@
 #include <map>
 
 #include "delivery.hpp"
+#include "holdfast/dispatch/tables.hpp"
 #include "objects.hpp"
 
 namespace nb = nanobind;

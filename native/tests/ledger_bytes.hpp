@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "holdfast/entry/writer.hpp"
 #include "holdfast/base/file_header.hpp"
+#include "holdfast/entry/writer.hpp"
 
 namespace holdfast::test {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/entry/writer.hpp"
 #include "holdfast/entry/handover.hpp"
+#include "holdfast/entry/writer.hpp"
 #include "holdfast/log/ledger_read.hpp"
 #include "ledger_bytes.hpp"
 

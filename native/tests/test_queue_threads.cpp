@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "holdfast/queue/queue.hpp"
 #include "holdfast/queue/check.hpp"
+#include "holdfast/queue/queue.hpp"
 
 using namespace holdfast;
 using namespace holdfast::test;

@@ -22,8 +22,8 @@
 
 #include "holdfast/arrow/arrays.hpp"
 #include "holdfast/base/base64.hpp"
-#include "holdfast/entry/run.hpp"
 #include "holdfast/base/errors.hpp"
+#include "holdfast/entry/run.hpp"
 
 namespace holdfast {
 

@@ -18,9 +18,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "holdfast/base/errors.hpp"
 #include "holdfast/dispatch/pending.hpp"
 #include "holdfast/dispatch/runs.hpp"
-#include "holdfast/base/errors.hpp"
 
 namespace holdfast {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "holdfast/entry/run.hpp"
 #include "holdfast/base/errors.hpp"
+#include "holdfast/entry/run.hpp"
 
 namespace holdfast {
 

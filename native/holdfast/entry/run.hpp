@@ -17,8 +17,8 @@
 #include "holdfast/base/block.hpp"
 #include "holdfast/base/buffer_pool.hpp"
 #include "holdfast/base/byte_buffer.hpp"
-#include "holdfast/entry/entry.hpp"
 #include "holdfast/base/file_header.hpp"
+#include "holdfast/entry/entry.hpp"
 
 namespace holdfast {
 

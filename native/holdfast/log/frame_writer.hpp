@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "holdfast/base/byte_buffer.hpp"
-#include "holdfast/entry/entry.hpp"
 #include "holdfast/base/errors.hpp"
 #include "holdfast/base/frame_layout.hpp"
+#include "holdfast/entry/entry.hpp"
 
 namespace holdfast {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "holdfast/log/frame.hpp"
-#include "holdfast/log/topics.hpp"
 #include "holdfast/log/round_queue.hpp"
+#include "holdfast/log/topics.hpp"
 
 namespace holdfast {
 

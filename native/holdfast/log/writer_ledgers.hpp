@@ -21,8 +21,8 @@
 #include "holdfast/base/errors.hpp"
 #include "holdfast/base/file_header.hpp"
 #include "holdfast/base/files.hpp"
-#include "holdfast/log/io.hpp"
 #include "holdfast/base/points.hpp"
+#include "holdfast/log/io.hpp"
 #include "holdfast/log/round.hpp"
 
 namespace holdfast {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "holdfast/queue/queue.hpp"
 #include "holdfast/queue/check.hpp"
+#include "holdfast/queue/queue.hpp"
 #include "holdfast/shm/segment.hpp"
 
 namespace holdfast {

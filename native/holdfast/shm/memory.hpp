@@ -9,10 +9,10 @@
 
 #include "holdfast/base/block.hpp"
 #include "holdfast/base/clock.hpp"
-#include "holdfast/shm/futex.hpp"
-#include "holdfast/shm/participants.hpp"
 #include "holdfast/base/points.hpp"
 #include "holdfast/base/types.hpp"
+#include "holdfast/shm/futex.hpp"
+#include "holdfast/shm/participants.hpp"
 
 namespace holdfast {
 

@@ -30,8 +30,8 @@
 #include "holdfast/base/errors.hpp"
 #include "holdfast/base/forks.hpp"
 #include "holdfast/base/points.hpp"
-#include "holdfast/shm/segment.hpp"
 #include "holdfast/base/types.hpp"
+#include "holdfast/shm/segment.hpp"
 
 namespace holdfast {
 

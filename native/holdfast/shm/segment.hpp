@@ -30,8 +30,8 @@
 #include "holdfast/base/files.hpp"
 #include "holdfast/base/forks.hpp"
 #include "holdfast/base/points.hpp"
-#include "holdfast/shm/segment_header.hpp"
 #include "holdfast/base/types.hpp"
+#include "holdfast/shm/segment_header.hpp"
 
 namespace holdfast {
 

@@ -8,9 +8,9 @@
 
 #include <string_view>
 
-#include "holdfast/entry/entry.hpp"
 #include "holdfast/base/protobuf.hpp"
 #include "holdfast/base/types.hpp"
+#include "holdfast/entry/entry.hpp"
 
 namespace holdfast {
 

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "holdfast/base/byte_buffer.hpp"
-#include "holdfast/entry/entry.hpp"
 #include "holdfast/base/errors.hpp"
+#include "holdfast/entry/entry.hpp"
 #include "holdfast/log/frame_writer.hpp"
 #include "holdfast/wire/acks.hpp"
 #include "holdfast/wire/command.hpp"

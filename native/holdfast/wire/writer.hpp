@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "holdfast/base/byte_buffer.hpp"
-#include "holdfast/entry/writer.hpp"
 #include "holdfast/base/errors.hpp"
-#include "holdfast/entry/handover.hpp"
 #include "holdfast/base/protobuf.hpp"
+#include "holdfast/entry/handover.hpp"
+#include "holdfast/entry/writer.hpp"
 #include "holdfast/wire/command.hpp"
 #include "holdfast/wire/reader.hpp"
 
