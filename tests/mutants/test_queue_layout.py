@@ -44,9 +44,9 @@ MUTANTS = tuple(
 def variant(folder: Path, name: str, mutant: Mutant | None) -> str:
     """Write a copy of the headers with the change; return the text that includes it as a namespace."""
     shutil.copytree(NATIVE / "holdfast", folder / name)
-    for header in (folder / name).glob("*.hpp"):
-        text = header.read_text()
-        if mutant is not None and header.name == mutant.file:
+    for header in (folder / name).rglob("*.hpp"):
+        text = header.read_text().replace('#include "holdfast/', f'#include "{folder / name}/')
+        if mutant is not None and header.relative_to(folder / name).as_posix() == mutant.file:
             text = patched(text, mutant)
         header.write_text(f"{text}// {name}\n")  # `#pragma once` takes equal files for the same
     return f'#define holdfast in_{name}\n#include "{folder / name / LAYOUT}"\n#undef holdfast\n'

@@ -61,7 +61,7 @@ def test_a_send_on_a_closed_producer(raw: Raw, topic: str) -> None:
 def test_a_name_of_local_ingest(raw: Raw, topic: str) -> None:
     """They are always deduplicated: who took one could make the broker drop what a segment publishes."""
     fields: dict[str, Any] = {"topic": full(topic), "producer_id": 1}
-    for name in ("holdfast.local.0011223344556677", "holdfast.local."):
+    for name in ("holdfast.ingest.0011223344556677", "holdfast.ingest."):
         error = raw.ask(Type.PRODUCER, Type.ERROR, producer_name=name, **fields)
         assert error.error == pb.NotAllowedError
         assert "local ingest" in error.message

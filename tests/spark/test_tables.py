@@ -65,7 +65,7 @@ def test_what_no_table_can_be(spark: SparkSession, data: Path) -> None:
     with pytest.raises(Exception, match="a table keeps no token"):
         spark.sql(f"CREATE TABLE own USING holdfast OPTIONS (path '{data}', topic 'orders', token 'x')")
     spark.sql(f"CREATE TABLE own (value binary) USING holdfast OPTIONS (path '{data}', topic 'orders')")
-    with pytest.raises(Exception, match="make it without columns"):
+    with pytest.raises(Exception, match="create it without columns"):
         spark.table("own").collect()
     told = spark.sql(f"SELECT count(*) FROM own WITH (path = '{data}', topic = 'orders')").first()
     assert told == (10,)

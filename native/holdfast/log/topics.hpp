@@ -61,7 +61,7 @@ struct Traffic {
 // Segments of local ingest publish under this name and their own identity; the sequence is a position in the segment.
 // Whatever the topic's policy, a message of theirs is stored once.
 inline bool always_deduplicated(std::string_view producer) {
-    return producer.starts_with("holdfast.local.");
+    return producer.starts_with("holdfast.ingest.");
 }
 
 struct Topic {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.broker.topic import Topic
 
 
-INGEST = "holdfast.local."
+INGEST = "holdfast.ingest."
 """Names of local ingest: they are forgotten with their segment."""
 
 NAMES_LOOKS = 168

@@ -22,8 +22,8 @@ from holdfast import _core
 from holdfast.errors import Denied, Locked, NoSpace
 
 DESCRIPTOR = "holdfast.broker."
-FILES = "holdfast.local."
-NAME = "holdfast.local."
+FILES = "holdfast.ingest."
+NAME = "holdfast.ingest."
 """Segments publish under this name and their identity; the core deduplicates such names always."""
 _LOCK = "hhqqi4x"  # struct flock
 

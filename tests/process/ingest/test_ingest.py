@@ -336,7 +336,7 @@ def test_positions_are_forgotten_with_their_segment(world: World) -> None:
     p.close()
     topic = world.broker.topic(p.topic).state.id
     ((name, _),) = world.broker.machine.log.sequences(topic)
-    assert name.startswith(f"holdfast.local.{place.boot()}.")
+    assert name.startswith(f"holdfast.ingest.{place.boot()}.")
     segment = world.ingest._segments[topic]
     world.runner(world.ingest.ended(segment, Closed("for this test")))
     assert world.broker.machine.log.sequences(topic) == []

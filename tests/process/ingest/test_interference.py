@@ -19,7 +19,7 @@ from tests.kit.server.ingest_world import World, serving
 from tests.kit.strangers import descriptors_of, remove, replace
 
 FILES = {
-    "account": "holdfast.local.*.account",
+    "account": "holdfast.ingest.*.account",
     "queue": "holdfast.queue.ingest.*.[0-9a-f]*",
     "descriptor": "holdfast.broker.*",
 }
