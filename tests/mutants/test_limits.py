@@ -21,8 +21,8 @@ from holdfast.broker.dispatch import types as dispatch_types
 from holdfast.broker.events import consumer_join, producer_open, subscription_create, topic_create
 from holdfast.broker.options import BrokerOptions
 from holdfast.ledger.acks import AckState
-from holdfast.ledger.files import table as publication
-from holdfast.pipeline.jobs import archive_directory as archived
+from holdfast.ledger.files import table
+from holdfast.pipeline.jobs import archive_directory
 from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range, Run
 from holdfast.server.http import messages
 from holdfast.server.pulsar import delivery as sink
@@ -73,12 +73,12 @@ def unlooked_options(patch: Patch) -> None:
 
 def endless_versions(patch: Patch) -> None:
     """The version of a topic's table has no end: its file and its view have 64 bits."""
-    patch.setattr(publication, "next_version", lambda version: version + 1)
+    patch.setattr(table, "next_version", lambda version: version + 1)
 
 
 def largest_version(patch: Patch) -> None:
     """After a restart the largest version counts for the last one, also where they have come round."""
-    patch.setattr(publication, "later_version", max)
+    patch.setattr(table, "later_version", max)
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], Callable[[Path], None]]] = [
@@ -119,7 +119,7 @@ def test_runs_ordered_by_name_are_noticed(tmp_path: Path, monkeypatch: Patch) ->
             return [run.number for run in directory.runs()]
 
     assert numbers(tmp_path / "sound") == [99_999_999, 100_000_000]
-    monkeypatch.setattr(archived, "_place", lambda path: path.name)
+    monkeypatch.setattr(archive_directory, "_place", lambda path: path.name)
     with pytest.raises(Corrupt, match="one is missing"):
         numbers(tmp_path / "broken")
 

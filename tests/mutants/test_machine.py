@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.broker import state_codec as parts
+from holdfast.broker import state_codec
 from holdfast.broker.events import (
     Ack,
     Advance,
@@ -99,18 +99,20 @@ def sender_matters(patch: pytest.MonkeyPatch) -> None:
 
 def sequences_lost(patch: pytest.MonkeyPatch) -> None:
     """A snapshot without what deduplication knows."""
-    original = parts.topic_part
+    original = state_codec.topic_part
     patch.setattr(
-        parts,
+        state_codec,
         "topic_part",
         lambda state, topic: msgspec.structs.replace(original(state, topic), sequences=[]),
     )
-    patch.setattr(parts, "digest", lambda state: repr([state.log.sequences(each) for each in state.topics]))
+    patch.setattr(
+        state_codec, "digest", lambda state: repr([state.log.sequences(each) for each in state.topics])
+    )
 
 
 def reset_not_kept(patch: pytest.MonkeyPatch) -> None:
     """A snapshot without the reset number."""
-    original = parts.subscription_part
+    original = state_codec.subscription_part
     fresh: list[bool] = []
 
     def part(subscription: Any) -> Any:
@@ -120,8 +122,8 @@ def reset_not_kept(patch: pytest.MonkeyPatch) -> None:
     def digest(state: BrokerState) -> Any:
         return sorted((each.id, each.reset_number) for each in state.subscriptions.values())
 
-    patch.setattr(parts, "subscription_part", part)
-    patch.setattr(parts, "digest", digest)
+    patch.setattr(state_codec, "subscription_part", part)
+    patch.setattr(state_codec, "digest", digest)
 
 
 def acks_of_any_number(patch: pytest.MonkeyPatch) -> None:

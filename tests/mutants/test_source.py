@@ -17,7 +17,7 @@ from holdfast import Broker
 from holdfast._core import chunks_in
 from holdfast.broker.engine import Engine
 from holdfast.columns import decoding, open_chunks, packing
-from holdfast.columns import files as reading
+from holdfast.columns import files as column_files
 from holdfast.columns.decoding import Decoding, Wish
 from holdfast.columns.files import FilePlace, open_place
 from holdfast.columns.schema import COLUMNS
@@ -216,8 +216,8 @@ def loss_is_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_too_few(patch: pytest.MonkeyPatch) -> None:
-    real = reading.FileTopic.plan
-    patch.setattr(reading.FileTopic, "plan", lambda self: (real(self)[0] + 1, real(self)[1]))
+    real = column_files.FileTopic.plan
+    patch.setattr(column_files.FileTopic, "plan", lambda self: (real(self)[0] + 1, real(self)[1]))
 
 
 def all_may_go(patch: pytest.MonkeyPatch) -> None:

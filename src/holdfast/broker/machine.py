@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast import _core
-from holdfast.broker import state_codec as parts
+from holdfast.broker import state_codec
 from holdfast.broker.events import Context, Event, Notice, ProducerReady, Published, ViewChange, decode
 from holdfast.broker.events.outcomes import NO_ID
 from holdfast.broker.state import BrokerState
@@ -178,18 +178,18 @@ class Machine:
         Raises:
             Corrupt: they do not fit together.
         """
-        self.state = parts.unpack(snapshot)
+        self.state = state_codec.unpack(snapshot)
 
     def capture(self) -> Captured:
         """The state as it is now. Objects that have not changed since the last time are not encoded again."""
         state = self.state
-        packed = parts.pack(state)
+        packed = state_codec.pack(state)
         ledgers = {file: (size, entries) for file, size, entries in state.files()}
         return Captured(state.log.next_d - 1, state.position, packed, ledgers)
 
     def digest(self) -> bytes:
         """16 bytes that are equal when the states are."""
-        return parts.digest(self.state)
+        return state_codec.digest(self.state)
 
     def check(self) -> None:
         """Assert every invariant."""

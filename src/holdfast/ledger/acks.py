@@ -152,7 +152,7 @@ class AckState:
         return {ordinal: self._bits[ordinal] for ordinal in _within(self._partial, a, b)}
 
     def bits_of(self, ordinal: int) -> int | None:
-        """The messages of one batch that are still open; `None` if none of it is acknowledged alone."""
+        """Return the open messages of a partially acknowledged batch; `None` for any other entry."""
         return self._bits.get(ordinal)
 
     def count(self, end: int) -> int:

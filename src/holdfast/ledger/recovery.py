@@ -21,8 +21,8 @@ from typing import Literal, Protocol
 from holdfast._core import Log, at
 from holdfast.errors import Corrupt, Misuse
 from holdfast.group import Position
-from holdfast.ledger.files import rebuild as repair
-from holdfast.ledger.journal import files as journals
+from holdfast.ledger.files import rebuild
+from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.scan import End, Ending, JournalScan, wipe, write_again, write_all
 from holdfast.ledger.layout import (
@@ -45,7 +45,7 @@ from holdfast.ledger.layout import (
     read_file_header,
     require_header,
 )
-from holdfast.ledger.snapshot import format as snapshot
+from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import NOTHING, Meta, Snapshot, remove
 from holdfast.ledger.space import is_full
 from holdfast.system import Disk, File, Randomness
@@ -163,7 +163,7 @@ async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names:
 
 async def _require_nothing(disk: Disk) -> None:
     """No data: at most the first journal file of an attempt that did not get to its end."""
-    found = await journals.numbers(disk)
+    found = await journal_files.numbers(disk)
     first = await _page(disk, journal_path(1)) if found == [1] else b""
     if await disk.list(LEDGERS) or await disk.list(SNAPSHOTS) or found not in ([], [1]) or any(first):
         raise Corrupt(
@@ -210,9 +210,9 @@ async def find_base(disk: Disk, incarnation: bytes) -> Base:
     Raises:
         Corrupt: none is whole, and the journal does not reach back to the beginning.
     """
-    found = await snapshot.names(disk)
-    files = await journals.numbers(disk)
-    newest, notes = await snapshot.load_newest(disk, incarnation, found)
+    found = await snapshot_format.names(disk)
+    files = await journal_files.numbers(disk)
+    newest, notes = await snapshot_format.load_newest(disk, incarnation, found)
     whole_journal = bool(files) and files[0] == 1
     if newest is None and not whole_journal:
         missing = f"{journal_path(1)} is missing, and there is no snapshot"
@@ -220,7 +220,7 @@ async def find_base(disk: Disk, incarnation: bytes) -> Base:
     kept = [NOTHING] if newest is None else [newest.meta]
     older = [d for d in found if d < kept[0].d]
     if newest is not None and not newest.meta.cut:
-        second = await snapshot.load_summary(disk, older[-1], incarnation) if older else None
+        second = await snapshot_format.load_summary(disk, older[-1], incarnation) if older else None
         if second is not None:
             kept.insert(0, second)
         elif whole_journal:
@@ -422,7 +422,7 @@ class Recovery:
                 )
             if sizes.get(index, -1) < extent.index_size:
                 self.base.notes.append(f"{file.index_path} was not whole; it was made again from the data")
-                await repair.rebuild_index(self.disk, file, extent, self.incarnation)
+                await rebuild.rebuild_index(self.disk, file, extent, self.incarnation)
 
     async def _survey(self, upto: Position | Literal["stable"] | None) -> None:
         """Look at all of the journal: how it ends, and whether events after `upto` stand in it."""

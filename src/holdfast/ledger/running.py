@@ -16,7 +16,7 @@ from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.journal.scan import wipe
 from holdfast.ledger.layout import LedgerFile, Place
 from holdfast.ledger.opened import Machine, Opened, StoreStats
-from holdfast.ledger.snapshot import capture as snapshotting
+from holdfast.ledger.snapshot import capture as snapshot_capture
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Demand, is_full
 from holdfast.ledger.writer import SYNC_AT_ONCE, RoundWriter
@@ -363,7 +363,7 @@ class Running:
             generations = await self._mender.settled(captured.ledgers)
         at("snapshot_synced")
         meta = await asyncio.to_thread(
-            snapshotting.summary,
+            snapshot_capture.summary,
             captured,
             start,
             start_d,
@@ -373,7 +373,7 @@ class Running:
             clean=clean,
             proven=opened.options.sync != "os",
         )
-        size = await snapshotting.publish(opened.disk, meta, captured.parts, opened.incarnation)
+        size = await snapshot_capture.publish(opened.disk, meta, captured.parts, opened.incarnation)
         before = opened.kept[-1]
         opened.kept[:] = [*(old for old in opened.kept if old.d < meta.d), meta][-2:]
         self._snapshots, self._snapshot_bytes = self._snapshots + 1, size
@@ -394,23 +394,25 @@ class Running:
 
         files = sorted(opened.unsynced)
         for begin in range(0, len(files), SYNC_AT_ONCE):
-            await snapshotting.abreast(one(file) for file in files[begin : begin + SYNC_AT_ONCE])
-        await snapshotting.sync_ledgers(self.writer, opened.disk, self._mender.sync_ledger, next_ledger)
+            await snapshot_capture.abreast(one(file) for file in files[begin : begin + SYNC_AT_ONCE])
+        await snapshot_capture.sync_ledgers(self.writer, opened.disk, self._mender.sync_ledger, next_ledger)
 
     async def _drop(self, before: Meta) -> None:
         """What goes wrong here costs room and nothing else: it is done again later, or at the next start."""
         opened = self.opened
         kept, disk = list(opened.kept), opened.disk
         try:
-            await snapshotting.drop_snapshots(disk, kept)
+            await snapshot_capture.drop_snapshots(disk, kept)
             await self._journaling.drop(kept[0].journal)
             alive = await asyncio.to_thread(kept[-1].numbers)
             if self._sweep or self._mender.rewritten or self._snapshots % SWEEP == 0:
-                going = await snapshotting.find_garbage(disk, kept, opened.generations)
+                going = await snapshot_capture.find_garbage(disk, kept, opened.generations)
             else:
-                going = await asyncio.to_thread(snapshotting.gone_since, before, kept[-1], opened.generations)
+                going = await asyncio.to_thread(
+                    snapshot_capture.gone_since, before, kept[-1], opened.generations
+                )
             self._sweep = True
-            await snapshotting.drop_ledgers(disk, going, alive, self.writer, self._reader)
+            await snapshot_capture.drop_ledgers(disk, going, alive, self.writer, self._reader)
             self._sweep = False
         except OSError as error:
             self._trouble = f"what is no longer needed could not be removed: {error}"

@@ -26,14 +26,14 @@ from holdfast.group import Position
 from holdfast.ledger import recovery
 from holdfast.ledger.closing import Closing
 from holdfast.ledger.files.entries import DiskReader, LedgerReader, NativeReader
-from holdfast.ledger.journal import files as journals
+from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, Place, journal_path
 from holdfast.ledger.opened import Machine, Opened, StoreOptions, StoreStats
 from holdfast.ledger.recovery import Recovered, Recovery
 from holdfast.ledger.running import Running
-from holdfast.ledger.snapshot import capture as snapshotting
+from holdfast.ledger.snapshot import capture as snapshot_capture
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space, no_space
 from holdfast.ledger.writer import NativeWriter, RoundWriter, SimWriter
@@ -176,7 +176,7 @@ class Store:
         await opened.disk.sync_directory(LEDGERS)
         await (await opened.files.create(number)).close()
         captured = machine.capture()
-        meta = snapshotting.summary(
+        meta = snapshot_capture.summary(
             captured,
             Place(number, PAGE),
             captured.d,
@@ -185,10 +185,10 @@ class Store:
             time_ns=machine.log.time,
             cut=True,
         )
-        await snapshotting.publish(opened.disk, meta, captured.parts, opened.incarnation)
+        await snapshot_capture.publish(opened.disk, meta, captured.parts, opened.incarnation)
         opened.kept[:] = [meta]
-        await snapshotting.drop_snapshots(opened.disk, opened.kept)
-        for old in await journals.numbers(opened.disk):
+        await snapshot_capture.drop_snapshots(opened.disk, opened.kept)
+        for old in await journal_files.numbers(opened.disk):
             if old < number:  # their D will come again, for other events: they must not become spares
                 await opened.disk.unlink(journal_path(old))
         await opened.disk.sync_directory(JOURNAL)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import _core
-from holdfast.broker import state_codec as parts
+from holdfast.broker import state_codec
 from holdfast.broker.events import Event, LedgerRoll, ProducerOpen, SubscriptionCreate, TopicCreate
 from holdfast.broker.machine import Applied, Machine
 from holdfast.broker.state import Access, Policies, SubscriptionState, TopicState
@@ -123,8 +123,8 @@ class Rig:
             state.namespaces,
         ):
             part.packed = None
-        counters = msgspec.structs.replace(parts.broker_part(state), view=0, index=0, time=0)
-        return [counters, *parts.pack(state)[1:], state.changes]
+        counters = msgspec.structs.replace(state_codec.broker_part(state), view=0, index=0, time=0)
+        return [counters, *state_codec.pack(state)[1:], state.changes]
 
     # -- what tests begin with -------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.scan import write_all
 from holdfast.ledger.layout import DIRECTORIES, FORMAT, PAGE, FileKind, file_header
 from holdfast.ledger.ledgers import LedgerTable
-from holdfast.ledger.snapshot import format as snapshot
+from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.names import topic_name
 from holdfast.system import SystemDisk
 
@@ -73,7 +73,7 @@ class Age:
         file = await disk.open(FORMAT, create=True)
         await write_all(file, 0, file_header(FileKind.DIRECTORY, 0, INCARNATION))
         await file.close()
-        meta = snapshot.Meta(
+        meta = snapshot_format.Meta(
             d=self.d,
             position=captured.position,
             clean=True,
@@ -84,5 +84,5 @@ class Age:
             journal_d=self.d,
             ledgers=b"",
         )
-        await snapshot.write(disk, meta, captured.parts, INCARNATION)
-        await snapshot.name(disk, self.d)
+        await snapshot_format.write(disk, meta, captured.parts, INCARNATION)
+        await snapshot_format.name(disk, self.d)

@@ -29,7 +29,7 @@ from holdfast import _core
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.api.blocking import Runner
 from holdfast.broker.engine import Engine
-from holdfast.local import drain as ingesting
+from holdfast.local import drain
 from holdfast.local.account import Account
 from holdfast.local.intake import Ingest
 from tests.kit import module_command
@@ -118,14 +118,14 @@ def arm(step: str, count: int) -> None:
     Account.confirm = confirm  # type: ignore[method-assign]
     Engine.publish_entries = publish  # type: ignore[method-assign,assignment]
     Account.mend = mend  # type: ignore[method-assign]
-    real_withdraw, real_retire, real_submit = Account.withdraw, ingesting.Segment.withdraw, Engine.submit
+    real_withdraw, real_retire, real_submit = Account.withdraw, drain.Segment.withdraw, Engine.submit
 
     def withdraw(self: Account, yes: bool) -> None:
         real_withdraw(self, yes)
         if step == "withdrawing" and yes:
             now()
 
-    def retire(self: ingesting.Segment) -> bool:
+    def retire(self: drain.Segment) -> bool:
         done = real_retire(self)
         if step == "withdrawn" and done:
             now()
@@ -140,23 +140,23 @@ def arm(step: str, count: int) -> None:
         return future
 
     Account.withdraw = withdraw  # type: ignore[method-assign]
-    ingesting.Segment.withdraw = retire  # type: ignore[method-assign]
+    drain.Segment.withdraw = retire  # type: ignore[method-assign]
     Engine.submit = submit  # type: ignore[method-assign]
 
 
 def break_it(mutant: str) -> None:
     """A broker with a mistake in it."""
     if mutant == "not deduplicated":
-        ingesting.NAME = "some.producer."  # type: ignore[attr-defined]
+        drain.NAME = "some.producer."  # type: ignore[attr-defined]
     elif mutant == "settled before it is durable":
-        real = ingesting.Segment._store
+        real = drain.Segment._store
 
         async def store(self: Any, messages: Any, entries: list[bytes]) -> None:
             for message in messages:
                 message.settle()
             await real(self, messages, entries)
 
-        ingesting.Segment._store = store  # type: ignore[method-assign]
+        drain.Segment._store = store  # type: ignore[method-assign]
     else:
         raise ValueError(mutant)
 

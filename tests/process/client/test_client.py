@@ -28,7 +28,7 @@ from holdfast import (
 )
 from holdfast.client import Client
 from holdfast.pipeline.jobs.subscriptions import DirectorySubscriptions
-from holdfast.server.pulsar import extensions as private
+from holdfast.server.pulsar import extensions
 from tests.kit.served import Served, served
 from tests.kit.server.ingest_world import stored
 
@@ -180,12 +180,12 @@ def test_what_is_under_way_is_bounded() -> None:
             self.paused = False
 
     connection: Any = Reading()
-    private.took(connection, private.UNDER_WAY_BYTES)
+    extensions.took(connection, extensions.UNDER_WAY_BYTES)
     assert not connection.paused
-    private.took(connection, 1)
+    extensions.took(connection, 1)
     assert connection.paused
-    private.took(connection, 1)
-    private.took(connection, -2)
+    extensions.took(connection, 1)
+    extensions.took(connection, -2)
     assert not connection.paused
 
 

@@ -26,7 +26,7 @@ from holdfast import (
 )
 from holdfast._core import encode_messages
 from holdfast.local import drain as draining
-from holdfast.local import intake as ingesting
+from holdfast.local import intake
 from holdfast.local.account import PAGE, Account
 from holdfast.local.place import Names
 from tests.kit.processes import PATIENCE_S, until
@@ -76,14 +76,14 @@ def test_names_that_cannot_be(world: World) -> None:
 
 
 def test_a_mistake_in_the_code_lets_others_in(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = ingesting.Ingest._segment
+    real = intake.Ingest._segment
 
     async def segment(self: Any, name: str) -> Any:
         if name == "bad":
             raise ZeroDivisionError("a mistake")
         return await real(self, name)
 
-    monkeypatch.setattr(ingesting.Ingest, "_segment", segment)
+    monkeypatch.setattr(intake.Ingest, "_segment", segment)
     with pytest.raises(holdfast.Timeout):
         holdfast.Producer("bad", timeout=0.1)
     works(world)

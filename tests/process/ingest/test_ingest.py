@@ -25,8 +25,7 @@ from holdfast import (
 )
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.api.blocking import Runner
-from holdfast.local import drain as ingesting
-from holdfast.local import place
+from holdfast.local import drain, place
 from holdfast.local.account import Account
 from holdfast.local.intake import Ingest
 from tests.kit.processes import until
@@ -178,7 +177,7 @@ def test_what_another_reader_held_is_waited_for(data: Path) -> None:
 
 def test_without_that_wait_a_message_would_be_lost(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with a broker that does not wait: it notices, and does not confirm."""
-    monkeypatch.setattr(ingesting.Segment, "_returning", lambda self: False)
+    monkeypatch.setattr(drain.Segment, "_returning", lambda self: False)
     with serving(data):
         p = holdfast.Producer("orders")
     (name,) = (each for each in Queue.list() if not each.endswith(".door"))

@@ -14,8 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Corrupt, HoldfastError, Misuse
-from holdfast.broker import Broker, BrokerOptions
-from holdfast.broker import state_codec as parts
+from holdfast.broker import Broker, BrokerOptions, state_codec
 from holdfast.broker.api.producer import SEQUENCE_MAX
 from holdfast.broker.events import (
     Ack,
@@ -468,6 +467,6 @@ def test_a_broker_is_not_opened_with_options_beyond_their_range(tmp_path: Path) 
 )
 def test_a_snapshot_of_impossible_numbers_is_corrupt(world: list[bytes], field: str, number: int) -> None:
     """What no version writes is named, and raises nothing of the core."""
-    counters = msgspec.structs.replace(parts._decode(0, world[0]), **{field: number})
+    counters = msgspec.structs.replace(state_codec._decode(0, world[0]), **{field: number})
     with pytest.raises(Corrupt, match="parts do not fit together"):
-        parts.unpack([parts._encoder.encode(counters), *world[1:]])
+        state_codec.unpack([state_codec._encoder.encode(counters), *world[1:]])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker import state_codec as parts
+from holdfast.broker import state_codec
 from holdfast.broker.events import (
     LedgerRoll,
     LedgerTrim,
@@ -183,4 +183,4 @@ def test_a_snapshot_of_before_there_were_namespaces(rig: Rig) -> None:
     machine = Machine()
     machine.load(old)
     assert machine.digest() == rig.machine.digest()
-    assert parts.namespaces_part(machine.state.namespaces).policies == {"public/default": Policies()}
+    assert state_codec.namespaces_part(machine.state.namespaces).policies == {"public/default": Policies()}

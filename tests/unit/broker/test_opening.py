@@ -286,7 +286,7 @@ def test_an_option_of_another_type_is_refused(tmp_path: Path, option: str, value
 
 
 def test_a_consumer_that_is_refused_leaves_no_subscription(tmp_path: Path) -> None:
-    """Neither does a place that is none."""
+    """Neither does an invalid start position."""
     bad: list[dict[str, Any]] = [
         {"type": "keyshared"}, {"receiver_queue": 1.5}, {"start": "nowhere"}, {"start": "1:0"},
         {"start": None},

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast._core import Batch, TopicView
 from holdfast.columns.files import FilePlace
-from holdfast.ledger.files import table as publication
+from holdfast.ledger.files import table
 from holdfast.ledger.files.table import Publications, TopicFiles, read_table, table_path, view_path
 from holdfast.names import topic_name
 from tests.kit.processes import until
@@ -193,7 +193,7 @@ def test_a_topic_that_is_shown_for_the_first_time(tmp_path: Path, monkeypatch: p
             self._view.sync()
 
     with holdfast.Broker.open(tmp_path, roll_entries=1) as broker:
-        monkeypatch.setattr(publication, "TopicView", View)
+        monkeypatch.setattr(table, "TopicView", View)
         for member in ("_renew", "_write"):
             around(Publications, member)
         for count in (1, 2):

@@ -12,7 +12,7 @@ import pyarrow.flight as flight
 import pytest
 
 from holdfast import Broker
-from holdfast.columns import files as reading
+from holdfast.columns import files as column_files
 from holdfast.columns.remote import RemotePlace, RemoteTopic
 from holdfast.columns.tickets import AMONG_MAX, BODY_BYTES_MAX, Opened
 from holdfast.errors import Denied, HoldfastError, Misuse, NotFound, Unsupported
@@ -223,7 +223,7 @@ def test_a_question_for_a_whole_topic_is_answered_in_part(
     whole = ask(reads, "chunks", request("chunks", MINE[0], stop=COUNT + 7))
     assert (whole.open, whole.to) == ([], COUNT + 7)
     monkeypatch.setattr(service, "SCAN_S", 0.0)
-    monkeypatch.setattr(reading, "RUN_ENTRIES", 9)
+    monkeypatch.setattr(column_files, "RUN_ENTRIES", 9)
     assert ask(reads, "chunks", request("chunks", MINE[0])).to == 9
 
     class Here:

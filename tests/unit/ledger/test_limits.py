@@ -27,7 +27,7 @@ from holdfast.ledger.layout import (
     read_file_header,
     snapshot_path,
 )
-from holdfast.ledger.snapshot import format as snapshot
+from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.system import SystemDisk
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.limit_checks import versions_of_a_table_come_round
@@ -99,20 +99,22 @@ def test_the_last_journal_file(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_of_the_last_numbers(tmp_path: Path) -> None:
-    ledgers = snapshot.pack_ledgers({NUMBER_MAX: (NUMBER_MAX, NUMBER_MAX)}, {NUMBER_MAX: GENERATION_MAX})
-    meta = snapshot.Meta(
+    ledgers = snapshot_format.pack_ledgers(
+        {NUMBER_MAX: (NUMBER_MAX, NUMBER_MAX)}, {NUMBER_MAX: GENERATION_MAX}
+    )
+    meta = snapshot_format.Meta(
         d=NUMBER_MAX, position=(NUMBER_MAX, (1 << 64) - 1), clean=True, time_ns=(1 << 64) - 1,
         next_ledger=NUMBER_MAX, journal=NUMBER_MAX, journal_offset=NUMBER_MAX, journal_d=NUMBER_MAX,
         ledgers=ledgers,
     )  # fmt: skip
 
-    async def there_and_back() -> snapshot.Snapshot:
+    async def there_and_back() -> snapshot_format.Snapshot:
         disk = SystemDisk(tmp_path)
         await disk.make_directory("snapshots")
-        await snapshot.write(disk, meta, [b"part"], INCARNATION)
-        await snapshot.name(disk, NUMBER_MAX)
-        assert await snapshot.names(disk) == [NUMBER_MAX]
-        return await snapshot.load(disk, NUMBER_MAX, INCARNATION)
+        await snapshot_format.write(disk, meta, [b"part"], INCARNATION)
+        await snapshot_format.name(disk, NUMBER_MAX)
+        assert await snapshot_format.names(disk) == [NUMBER_MAX]
+        return await snapshot_format.load(disk, NUMBER_MAX, INCARNATION)
 
     found = asyncio.run(there_and_back())
     assert (found.meta, found.parts) == (meta, [b"part"])

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import _core
 from holdfast.errors import Corrupt, Locked
-from holdfast.ledger import failures as mending
+from holdfast.ledger import failures
 from holdfast.ledger.files.rebuild import Rewriter
 from holdfast.ledger.journal.files import SPARES_MAX, JournalFiles
 from holdfast.ledger.journal.scan import ROUND_HEADER, parse_round
@@ -310,7 +310,7 @@ def test_a_sync_that_failed_before_a_restart(seed: int) -> None:
 
 def test_no_descriptors_left_is_waited_out(world: SystemWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """EMFILE comes and goes; it is no reason to stop, nor to rewrite anything."""
-    monkeypatch.setattr(mending, "WAIT_S", 0.02)
+    monkeypatch.setattr(failures, "WAIT_S", 0.02)
 
     async def use(life: Life) -> None:
         await work(life)

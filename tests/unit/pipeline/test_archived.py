@@ -12,7 +12,7 @@ import pytest
 from holdfast.client import Progress
 from holdfast.errors import Corrupt, Exists, Misuse, NotFound
 from holdfast.pipeline.archive import ArchivedTopic, _advanced, partition_of, plan, require_folders
-from holdfast.pipeline.jobs import archive_directory as archived
+from holdfast.pipeline.jobs import archive_directory
 from holdfast.pipeline.jobs.archive_completeness import (
     BUCKET,
     NEAR,
@@ -195,7 +195,7 @@ def test_a_topic_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_every_folder_that_is_made_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = list[Path]()
-    monkeypatch.setattr(archived, "_sync", synced.append)
+    monkeypatch.setattr(archive_directory, "_sync", synced.append)
     with ArchiveDirectory(tmp_path / "x/y/archive").changing():
         assert {tmp_path, tmp_path / "x", tmp_path / "x/y", tmp_path / "x/y/archive"} <= set(synced)
 

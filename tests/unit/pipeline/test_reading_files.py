@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Broker
-from holdfast.columns import files as reading
+from holdfast.columns import files as column_files
 from holdfast.columns.decoding import Wish
 from holdfast.columns.files import FilePlace, FileTopic, TopicReader
 from holdfast.ledger.files.table import directory_incarnation
@@ -39,7 +39,7 @@ def values(topic: TopicReader) -> list[bytes]:
 def test_many_topics_hold_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream's driver has all its topics for good: hundreds of them are not to be too many files."""
     fill(tmp_path)
-    monkeypatch.setattr(reading, "OPEN_LEDGERS", 5)
+    monkeypatch.setattr(column_files, "OPEN_LEDGERS", 5)
     place, before = FilePlace(str(tmp_path)), descriptors()
     held = [place.open(name) for name in place.topics()]
     assert descriptors() == before, "a view and a table take none"
@@ -59,7 +59,7 @@ def test_one_read_holds_few_files(tmp_path: Path) -> None:
     before = descriptors()
     topic = FileTopic(tmp_path, f"{PREFIX}/t0", directory_incarnation(tmp_path))
     assert values(topic) == [b"x"] * LEDGERS
-    assert descriptors() - before <= 2 * reading.OPEN_ALONE < 2 * LEDGERS
+    assert descriptors() - before <= 2 * column_files.OPEN_ALONE < 2 * LEDGERS
     del topic
     assert descriptors() == before
 

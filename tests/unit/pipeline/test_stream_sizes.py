@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Broker
 from holdfast.broker.api.blocking import BlockingBroker
-from holdfast.columns import files as reading
+from holdfast.columns import files as column_files
 from holdfast.columns.files import FilePlace, FileTopic
 from holdfast.ledger.files.table import TableEntry
 from holdfast.ledger.layout import FILE_HEADER
@@ -158,7 +158,7 @@ def test_an_index_that_is_wrong_is_not_believed(tmp_path: Path, wrong: Any) -> N
 
 def test_points_are_bounded(topic: FileTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks for a point per byte, over the network too, gets some thousands, and asks again there."""
-    monkeypatch.setattr(reading, "POINTS_MAX", 50)
+    monkeypatch.setattr(column_files, "POINTS_MAX", 50)
     found = topic.weights(0, sum(COUNTS), 1)
     assert 20 < len(found) < 2 * 50 + 4
     assert reach(topic, 0, sum(COUNTS), 19 * LARGE + 60 * SMALL) > 18

@@ -42,7 +42,7 @@ from holdfast.ledger.layout import (
     snapshot_path,
 )
 from holdfast.ledger.opened import StoreOptions
-from holdfast.ledger.snapshot import format as snapshot
+from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.system import Disk, File, SystemDisk
 
@@ -164,11 +164,11 @@ async def backup_running(store: Source, source: Disk, target: Disk) -> Copied:
     await store.snapshot()
     with store.pin() as meta:
         await copier.ledgers(meta)
-        whole = await snapshot.load(source, meta.d, store.incarnation)
+        whole = await snapshot_format.load(source, meta.d, store.incarnation)
     alone = msgspec.structs.replace(
         whole.meta, journal=1, journal_offset=PAGE, journal_d=meta.d, cut=True, proven=True
     )
-    data = b"".join(snapshot.pack(alone, whole.parts, store.incarnation))
+    data = b"".join(snapshot_format.pack(alone, whole.parts, store.incarnation))
     await copier.put(snapshot_path(meta.d), data)
     return await copier.finish(Contents(meta.d, store.incarnation, False, copier.files))
 

@@ -21,7 +21,7 @@ from typing import Any
 from holdfast.errors import Corrupt, LayoutMismatch, NotFound
 from holdfast.ledger import recovery
 from holdfast.ledger.files.rebuild import BlockFault, runs
-from holdfast.ledger.journal import files as journals
+from holdfast.ledger.journal import files as journal
 from holdfast.ledger.journal.scan import End, JournalScan
 from holdfast.ledger.layout import (
     DIRECTORIES,
@@ -42,7 +42,7 @@ from holdfast.ledger.layout import (
     read_file_header,
     snapshot_path,
 )
-from holdfast.ledger.snapshot import format as snapshot
+from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.system import Disk, File, SystemDisk
 
 RESTORE = "restore a backup"
@@ -197,7 +197,7 @@ class _Doctor:
             else:
                 self.found.snapshots += 1
                 try:
-                    await snapshot.load(self.disk, d, self.incarnation)
+                    await snapshot_format.load(self.disk, d, self.incarnation)
                 except (Corrupt, LayoutMismatch) as error:
                     advice = "the one before it and the journal are used instead"
                     self.note(snapshot_path(d), None, str(error), advice)
@@ -213,7 +213,7 @@ class _Doctor:
             else:
                 self.note(f"{JOURNAL}/{name}", None, "this is no name of a journal file", "remove it")
         meta = base.meta
-        files = await journals.numbers(self.disk)
+        files = await journal.numbers(self.disk)
         scan = JournalScan(self.disk, self.incarnation, files, meta.start, meta.journal_d, base.known_d)
         try:
             async for each in scan.rounds():

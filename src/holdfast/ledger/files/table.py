@@ -201,7 +201,7 @@ def next_version(version: int) -> int:
 
 
 def later_version(one: int, other: int) -> int:
-    """Return the one that follows the other, also where the numbers have come round. 0 is none.
+    """Return the later of two versions, also across the wrap from the largest to 1; 0 means no version.
 
     Example:
         >>> later_version(0, 7), later_version(7, 6), later_version(VERSION_MAX, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.ledger.journal import files as journals
+from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.layout import JOURNAL, PAGE, Place, journal_path
 from holdfast.ledger.writer import Progress, RoundWriter
@@ -123,7 +123,7 @@ class Journaling:
     async def drop(self, before: int) -> None:
         """Files that no kept snapshot needs."""
         dropped = False
-        for number in await journals.numbers(self._disk):
+        for number in await journal_files.numbers(self._disk):
             if number >= before:
                 break
             if number in self._open:

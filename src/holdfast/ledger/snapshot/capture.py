@@ -19,7 +19,7 @@ from holdfast._core import at
 from holdfast.ledger.files.entries import LedgerReader
 from holdfast.ledger.layout import LEDGERS, SNAPSHOTS, LedgerFile, Place, snapshot_path
 from holdfast.ledger.recovery import Captured
-from holdfast.ledger.snapshot import format as snapshot
+from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.writer import RoundWriter, Unsynced
 from holdfast.system import Disk, File
@@ -49,7 +49,7 @@ def summary(
         journal=start.journal,
         journal_offset=start.offset,
         journal_d=start_d,
-        ledgers=snapshot.pack_ledgers(captured.ledgers, generations),
+        ledgers=snapshot_format.pack_ledgers(captured.ledgers, generations),
     )
 
 
@@ -113,9 +113,9 @@ async def sync_ledgers(
 
 async def publish(disk: Disk, meta: Meta, parts: list[bytes], incarnation: bytes) -> int:
     """Write it and name it, durably. Its size in bytes."""
-    size = await snapshot.write(disk, meta, parts, incarnation)
+    size = await snapshot_format.write(disk, meta, parts, incarnation)
     at("snapshot_written")
-    await snapshot.name(disk, meta.d)
+    await snapshot_format.name(disk, meta.d)
     at("snapshot_renamed")
     await disk.sync_directory(SNAPSHOTS)
     at("snapshot_done")
@@ -126,7 +126,7 @@ async def drop_snapshots(disk: Disk, kept: list[Meta]) -> None:
     """All but the kept ones."""
     needed = {meta.d for meta in kept}
     dropped = False
-    for d in await snapshot.names(disk):
+    for d in await snapshot_format.names(disk):
         if d not in needed:
             at("snapshot_dropped")
             await disk.unlink(snapshot_path(d))
@@ -157,4 +157,4 @@ async def drop_ledgers(
             await reader.forget(file.ledger)
         for path in (file.data_path, file.index_path):
             at("trim_unlink")
-            await snapshot.remove(disk, path)
+            await snapshot_format.remove(disk, path)
