@@ -1,4 +1,4 @@
-// What must be true of the queue after every access: its invariants, seen from outside (I1 to I6 of docs/queue.md).
+// What must be true of the queue after every access: its invariants, seen from outside (I1 to I6 of docs/guide/queue.md).
 #pragma once
 
 #include "holdfast/queue/check.hpp"

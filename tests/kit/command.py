@@ -97,7 +97,7 @@ def run_tool(tool: str, *arguments: str | Path, text: str = "") -> tuple[int, st
 
 def sessions() -> list[str]:
     """The sessions on the page of the command line, in their order."""
-    page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guide/cli.md").read_text(encoding="utf-8")
     return re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 

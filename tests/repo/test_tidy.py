@@ -121,8 +121,12 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": ACQUIRE + " // pairs with: nobody"}, "'nobody'"),
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": ACQUIRE + " // pairs with: "}, "names nobody"),
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": "memory.fence();"}, "a.hpp:1"),
-    (tidy.uncited_invariants, {"docs/queue.md": "**I1** holds", "tests/test_a.py": "# I11"}, "cites I1"),
-    (tidy.uncited_invariants, {"docs/queue.md": "**I1**", "tests/test_a.py": "# I1 I7"}, "cites I7"),
+    (
+        tidy.uncited_invariants,
+        {"docs/guide/queue.md": "**I1** holds", "tests/test_a.py": "# I11"},
+        "cites I1",
+    ),
+    (tidy.uncited_invariants, {"docs/guide/queue.md": "**I1**", "tests/test_a.py": "# I1 I7"}, "cites I7"),
     (tidy.requirement_rows, {"docs/requirements.md": TABLE + "| S0.1 | somewhere |\n"}, "no test"),
     (
         tidy.requirement_rows,
@@ -209,7 +213,7 @@ ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": "// Why. pairs with: x::load\n// and why\n" + ACQUIRE}),
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": "f(a,  // pairs with: f (that one)\n  " + ACQUIRE}),
     (tidy.unpaired_orders, {"native/holdfast/a.hpp": "// memory_order_acquire would be too weak here\n"}),
-    (tidy.uncited_invariants, {"docs/queue.md": "**I1** holds", "native/model/m.hpp": "// I1"}),
+    (tidy.uncited_invariants, {"docs/guide/queue.md": "**I1** holds", "native/model/m.hpp": "// I1"}),
     (
         tidy.requirement_rows,
         {

@@ -24,7 +24,7 @@ def load(spark: SparkSession, where: dict[str, str], **options: str) -> DataFram
 def test_sparks_own_push_down_gives_wrong_rows(spark: SparkSession) -> None:
     """Why there is none: Spark keeps one reader for all scans of a frame, with the filter that came last.
 
-    When this fails Spark has mended it, and the source can take filters from `where` (docs/source.md).
+    When this fails Spark has mended it, and the source can take filters from `where` (docs/guide/source.md).
     """
     from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition, LessThan
 

@@ -7,7 +7,7 @@
 //     └─ no permits ─▶ replay  └─ nack() ─▶ delayed ── take_due() ─────▲
 //   release(): from wherever it is, for good
 //
-// Invariants (docs/dispatch.md): I50 permits, I51 one holder, I52 counts, I53 order of choice.
+// Invariants (docs/internals/dispatch.md): I50 permits, I51 one holder, I52 counts, I53 order of choice.
 #pragma once
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 //
 // Claiming the descriptor at the head *is* the record of intent: it names the claimant and the extent, so a survivor
 // knows all there is to know. H and R are hints that anyone may correct; T is the only one that frees space.
-// The page docs/queue.md numbers the invariants (I1 …) that the comments here cite.
+// The page docs/guide/queue.md numbers the invariants (I1 …) that the comments here cite.
 //
 // Every `Verdict` but ok leaves the queue as it was, but for help given to others on the way.
 #pragma once

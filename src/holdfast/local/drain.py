@@ -3,7 +3,7 @@
 Needs from below: `Queue` (a message that was taken stays this process's until it is settled or the kernel
 says that the process is dead) and the log, which stores nothing twice under the name of a segment. Promises
 upward: a message that was put is stored once; it is settled, and confirmed to its producer, after it is
-durable. See docs/ingest.md for why that holds whoever is killed when.
+durable. See docs/guide/ingest.md for why that holds whoever is killed when.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every engine of a group must keep, checked over what all members of a run were told.
 
-The numbers are those of docs/group.md.
+The numbers are those of docs/internals/group.md.
 """
 
 from __future__ import annotations

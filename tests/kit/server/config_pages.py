@@ -1,4 +1,4 @@
-"""The table of settings in docs/server.md and the example deploy/holdfast.toml, made from the code.
+"""The table of settings in docs/guide/server.md and the example deploy/holdfast.toml, made from the code.
 
 `python -m tests.kit.server.config_pages` writes them anew; unit/server/test_config.py compares them.
 """
@@ -17,7 +17,7 @@ from holdfast.server.config import Config
 from holdfast.server.settings import leaves, toml_value
 from tests.kit import ROOT
 
-PAGES = [ROOT / "docs/server.md", ROOT / "deploy/holdfast.toml"]
+PAGES = [ROOT / "docs/guide/server.md", ROOT / "deploy/holdfast.toml"]
 BEGIN, END = "settings begin", "settings end"
 
 

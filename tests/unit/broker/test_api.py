@@ -384,7 +384,7 @@ def test_one_process_has_a_directory(tmp_path: Path) -> None:
     ],
 )
 def test_the_blocking_form_has_the_same_names(form: type, twin: type, inside: set[str]) -> None:
-    """docs/broker.md: scripts use the same names without `await`."""
+    """docs/guide/broker.md: scripts use the same names without `await`."""
 
     def names(of: type) -> set[str]:
         return {each for each in dir(of) if not each.startswith("_")}

@@ -453,7 +453,7 @@ def test_what_opens_to_too_much_is_refused_by_its_position() -> None:
     """I151: a few KiB that open to more than anybody has room for, and all is as its producer says."""
     fields: Fields = [(METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1)]
     fields.append((METADATA["publish_time"], 1))
-    size = (256 << 20) + 1  # as docs/source.md tells
+    size = (256 << 20) + 1  # as docs/guide/source.md tells
     packed = compress(3, bytes(size))
     assert len(packed) < 1 << 20
     large: Fields = [*fields, (METADATA["compression"], 3), (METADATA["uncompressed_size"], size)]

@@ -53,7 +53,7 @@ DIFFERENT: list[tuple[bytes, dict[str, Any], str]] = [
     (nest(DEPTH_MAX + 1), {}, "not so deep"),
     (b'{"a":1,"b":' + b'{"b":' * 5000, {}, "not so deep"),
 ]
-"""What docs/source.md says is not as in Spark."""
+"""What docs/guide/source.md says is not as in Spark."""
 
 
 def test_what_the_page_says_is_different() -> None:

@@ -190,7 +190,7 @@ def test_alerts_ask_for_what_there_is() -> None:
         assert set(rule["annotations"]) == {"summary", "description"}
     stuck = next(rule for rule in rules if rule["alert"] == "CursorResetStuck")
     assert stuck["expr"] == "min_over_time(pulsar_cursor_epoch_increase_task_state[5m]) == 1"
-    assert stuck["expr"] in (ROOT / "docs/broker.md").read_text()
+    assert stuck["expr"] in (ROOT / "docs/guide/broker.md").read_text()
 
 
 def test_the_dashboard_asks_for_what_there_is() -> None:

@@ -2,7 +2,7 @@
 
 A field that is missing, or of another type, is null; a value that is no JSON object has nothing but nulls; no
 value, or a blank one, is null. Whatever a value is, it decides about its own row alone, and ends no query.
-docs/source.md lists where this is not what Spark does.
+docs/guide/source.md lists where this is not what Spark does.
 
 A batch that is all as it should be is decoded by Arrow at once; any other one value by value.
 """
