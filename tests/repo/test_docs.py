@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import ROOT
+from tests.kit import ROOT, option_pages
 from tests.kit.pages import python_blocks
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -68,6 +68,15 @@ def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         if not re.match(r"[a-z]+:", target):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_tables_of_options_are_those_of_the_code() -> None:
+    page = option_pages.PAGE.read_text()
+    assert page == option_pages.renewed(page), "run python -m tests.kit.option_pages"
+    assert "| `--data DIR` |" in page
+    assert "not what the code says" not in option_pages.renewed(
+        page.replace("<!-- sink end -->", "not what the code says\n<!-- sink end -->")
+    )
 
 
 def build_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,7 @@
-"""The table of settings in docs/guide/server.md and the example deploy/holdfast.toml, made from the code.
+"""Make the table of settings (docs/reference/options.md) and the example deploy/holdfast.toml from the code.
 
-`python -m tests.kit.server.config_pages` writes them anew; unit/server/test_config.py compares them.
+`python -m tests.kit.server.config_pages` writes the example, and unit/server/test_config.py compares it.
+The page is written by `tests.kit.option_pages`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from holdfast.server.config import Config
 from holdfast.server.settings import leaves, toml_value
 from tests.kit import ROOT
 
-PAGES = [ROOT / "docs/guide/server.md", ROOT / "deploy/holdfast.toml"]
+EXAMPLE = ROOT / "deploy/holdfast.toml"
 BEGIN, END = "settings begin", "settings end"
 
 
@@ -127,15 +127,11 @@ def uncommented(text: str) -> str:
     return re.sub(r"^#(?=\w+ = )", "", place(text)[2], flags=re.MULTILINE)
 
 
-def renewed(page: Path) -> str:
-    """The page as it should be."""
-    made = table() if page.suffix == ".md" else example()
-    old = page.read_text()
-    found = place(old)
-    gap = "\n" if page.suffix == ".md" else ""
-    return old[: found.end(1)] + f"{gap}{made}\n{gap}" + old[found.start(3) :]
+def renewed(text: str) -> str:
+    """Return the example as it should be."""
+    found = place(text)
+    return text[: found.end(1)] + f"{example()}\n" + text[found.start(3) :]
 
 
 if __name__ == "__main__":
-    for each in PAGES:
-        each.write_text(renewed(each))
+    EXAMPLE.write_text(renewed(EXAMPLE.read_text()))
