@@ -18,7 +18,8 @@ from holdfast._core import encode_deliveries
 from holdfast.broker import log_time
 from holdfast.broker.api import consumer
 from holdfast.broker.dispatch import types as dispatch_types
-from holdfast.broker.events import consumer_join, producer_open, subscription_create, topic_create
+from holdfast.broker.events import cursors, sessions
+from holdfast.broker.events import topics as topic_events
 from holdfast.broker.options import BrokerOptions
 from holdfast.ledger.acks import AckState
 from holdfast.ledger.files import table
@@ -36,8 +37,8 @@ Patch = pytest.MonkeyPatch
 
 def endless_ids(patch: Patch) -> None:
     """A counter gives numbers without end: the core takes 64 bits."""
-    for event in (consumer_join, producer_open, subscription_create, topic_create):
-        patch.setattr(event, "require_left", lambda *_: None)
+    for noun in (cursors, sessions, topic_events):
+        patch.setattr(noun, "require_left", lambda *_: None)
 
 
 def narrow_acks(patch: Patch) -> None:
@@ -126,8 +127,8 @@ def test_runs_ordered_by_name_are_noticed(tmp_path: Path, monkeypatch: Patch) ->
 
 def test_ids_are_checked_where_they_are_given() -> None:
     """The mutant above replaces what the events call."""
-    for event in (consumer_join, producer_open, subscription_create, topic_create):
-        assert event.require_left is ids.require_left
+    for noun in (cursors, sessions, topic_events):
+        assert noun.require_left is ids.require_left
 
 
 # -- the server ----------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from holdfast.broker.events import (
     Done,
     SubscriptionCreate,
     TopicCreate,
-    ack,
 )
 from holdfast.broker.state import BrokerState
 from holdfast.errors import Corrupt, NotFound
@@ -136,7 +135,7 @@ def acks_of_any_number(patch: pytest.MonkeyPatch) -> None:
         state.touch(subscription)
         return Done()
 
-    patch.setattr(ack.Ack, "apply", apply)
+    patch.setattr(Ack, "apply", apply)
 
 
 BROKEN = [

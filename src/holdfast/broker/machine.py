@@ -138,7 +138,7 @@ class Machine:
                 if state.changes != before:
                     raise AssertionError(f"{type(event).__name__} was refused half-way") from refusal
                 outcome = refusal.with_traceback(None)
-            if redo or (event.durable and state.changes != before):
+            if redo or state.changes != before:
                 log.accept()
                 urgent |= event.urgent
             events.append(event)

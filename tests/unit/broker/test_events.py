@@ -95,11 +95,6 @@ def test_numbers_of_kinds_are_for_ever() -> None:
     }
 
 
-def test_one_kind_a_file() -> None:
-    modules = [kind.__module__ for kind in kinds().values()]
-    assert len(set(modules)) == len(modules)
-
-
 def test_events_survive_encoding() -> None:
     for event in (
         Ack(1, 2, [(3, 4), (5, 9)], 7, [(11, b"\x05")], True),

@@ -29,7 +29,7 @@ from holdfast.broker.events import (
     TopicCreate,
     kinds,
 )
-from holdfast.broker.events.stage_append import SPILL_BYTES, stage_digest
+from holdfast.broker.events.stages import SPILL_BYTES, stage_digest
 from holdfast.broker.machine import Machine
 from holdfast.group import Member
 from holdfast.ids import NUMBER_MAX, MessageId

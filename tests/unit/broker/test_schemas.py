@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.broker.events import SchemaAdd, SchemaAdded
-from holdfast.broker.events.schema_add import SCHEMA_BYTES_MAX, SCHEMAS_MAX
+from holdfast.broker.events.schemas import SCHEMA_BYTES_MAX, SCHEMAS_MAX
 from holdfast.broker.machine import Machine
 from holdfast.errors import Misuse, NotFound
 from tests.kit.broker.events import Rig, refused

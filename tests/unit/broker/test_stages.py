@@ -17,7 +17,7 @@ from holdfast.broker.events import (
     TopicTerminate,
     stage_digest,
 )
-from holdfast.broker.events.stage_append import SPILL_BYTES
+from holdfast.broker.events.stages import SPILL_BYTES
 from holdfast.broker.state import TopicState
 from holdfast.errors import Corrupt, HoldfastError, Misuse, NotFound, Terminated
 from tests.kit.broker.events import ME, SECOND, Publish, Rig, frame_of, refused

@@ -1,4 +1,4 @@
-"""The events that change a broker, one kind a file. What they promise each other stands in `base`.
+"""Define the events that change a broker, one file per noun. `base` has their rules.
 
 Example:
     >>> from holdfast.broker.events import LedgerRoll, decode
@@ -7,19 +7,18 @@ Example:
     True
 """
 
-from holdfast.broker.events.ack import Ack
-from holdfast.broker.events.advance import Advance
 from holdfast.broker.events.base import Context, Event, decode, kinds
-from holdfast.broker.events.consumer_join import ConsumerJoin
-from holdfast.broker.events.consumer_leave import ConsumerLeave
-from holdfast.broker.events.deduplication_expire import DeduplicationExpire
-from holdfast.broker.events.deduplication_forget import DeduplicationForget
-from holdfast.broker.events.fence import Fence
-from holdfast.broker.events.ledger_roll import LedgerRoll
-from holdfast.broker.events.ledger_trim import LedgerTrim
-from holdfast.broker.events.namespace_create import NamespaceCreate
-from holdfast.broker.events.namespace_delete import NamespaceDelete
-from holdfast.broker.events.namespace_update import NamespaceUpdate
+from holdfast.broker.events.cursors import Ack, Advance, Fence, Reset, SubscriptionCreate, SubscriptionDelete
+from holdfast.broker.events.deduplication import DeduplicationExpire, DeduplicationForget
+from holdfast.broker.events.ledgers import LedgerRoll, LedgerTrim
+from holdfast.broker.events.namespaces import (
+    NamespaceCreate,
+    NamespaceDelete,
+    NamespaceUpdate,
+    TenantCreate,
+    TenantDelete,
+    TenantUpdate,
+)
 from holdfast.broker.events.notices import (
     ConsumerGone,
     LedgersGone,
@@ -44,27 +43,25 @@ from holdfast.broker.events.outcomes import (
     TopicTerminated,
     Trimmed,
 )
-from holdfast.broker.events.policy_set import PolicySet
-from holdfast.broker.events.producer_close import ProducerClose
-from holdfast.broker.events.producer_open import ProducerOpen
-from holdfast.broker.events.reset import Reset
-from holdfast.broker.events.schema_add import SchemaAdd
-from holdfast.broker.events.sink_commit import SinkCommit
-from holdfast.broker.events.sink_forget import SinkForget
-from holdfast.broker.events.stage_append import StageAppend, stage_digest
-from holdfast.broker.events.stage_drop import StageDrop
-from holdfast.broker.events.stage_open import StageOpen
-from holdfast.broker.events.subscription_create import SubscriptionCreate
-from holdfast.broker.events.subscription_delete import SubscriptionDelete
-from holdfast.broker.events.tenant_create import TenantCreate
-from holdfast.broker.events.tenant_delete import TenantDelete
-from holdfast.broker.events.tenant_update import TenantUpdate
+from holdfast.broker.events.schemas import SchemaAdd
+from holdfast.broker.events.sessions import (
+    ConsumerJoin,
+    ConsumerLeave,
+    ProducerClose,
+    ProducerOpen,
+    ViewChange,
+)
+from holdfast.broker.events.stages import (
+    SinkCommit,
+    SinkForget,
+    StageAppend,
+    StageDrop,
+    StageOpen,
+    require_stage,
+    stage_digest,
+)
 from holdfast.broker.events.time_repair import TimeRepair
-from holdfast.broker.events.topic_create import TopicCreate
-from holdfast.broker.events.topic_delete import TopicDelete
-from holdfast.broker.events.topic_terminate import TopicTerminate
-from holdfast.broker.events.topic_truncate import TopicTruncate
-from holdfast.broker.events.view_change import ViewChange
+from holdfast.broker.events.topics import PolicySet, TopicCreate, TopicDelete, TopicTerminate, TopicTruncate
 
 __all__ = [
     "Ack",
@@ -124,5 +121,6 @@ __all__ = [
     "ViewChange",
     "decode",
     "kinds",
+    "require_stage",
     "stage_digest",
 ]

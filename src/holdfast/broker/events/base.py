@@ -1,18 +1,19 @@
-"""What an event is, what it may ask when it is applied, and the register of kinds.
+"""Define events, the context in which they are applied, and the register of kinds.
 
-A kind is one file: a struct with `kind`, `version`, `durable` and `apply`, under `@register`. Kind 1,
-publish, is applied in the core.
+A kind is a struct with fields and `apply`, under `@event(number)`; the fields are its format. Kinds of one
+noun are one file. Kind 1, publish, is applied in the core.
 
-Rules for `apply`, on which rest redo and replication (I49: equal events from equal states give equal states):
+Rules for `apply`, on which redo and replication rest (I49: equal events from equal states give equal states):
 
 - It decides from the event, the state and the context alone.
 - It decides first and changes then. A refusal is a `HoldfastError`, raised before anything has changed.
-- What it changes, it tells with `state.touch`. An event that touched nothing takes no D.
+- It reports each change with `state.touch`. An event that touched nothing takes no D.
 - A field is added at the end, with a default and a new version. A field never changes its meaning.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
@@ -30,48 +31,47 @@ PUBLISH = 1
 
 
 class Context:
-    """What an event is told beside the state, and where it leaves what others must learn."""
+    """Carry what an event knows beside the state, and collect what others must learn."""
 
     __slots__ = ("created", "grown", "member", "notices", "time")
 
     def __init__(self, member: Member | None, time: int) -> None:
         self.member = member
-        """Who sent the frame; None when it is read from the journal, which does not keep that."""
+        """The sender of the frame; None when it is read from the journal, which does not keep it."""
         self.time = time
         """Log time, the same for all events of a frame."""
         self.notices: list[Notice] = []
         self.created: list[int] = []
-        """Topics that are new."""
+        """New topics."""
         self.grown: list[int] = []
-        """Topics that have more entries by another way than a publish."""
+        """Topics that grew by another event than a publish."""
 
     def require_sender(self, member: Member) -> None:
-        """Raises Misuse where somebody speaks for another member."""
+        """Raises Misuse if the sender is another member."""
         if self.member is not None and member != self.member:
             raise Misuse(f"member {self.member} cannot open a session for {member}; only for itself")
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True):
-    """A change that somebody asks for. Its body is the struct in msgpack."""
+    """A change that is asked for. Its body is the struct in msgpack."""
 
     kind: ClassVar[int]
-    version: ClassVar[int] = 1
-    durable: ClassVar[bool] = True
-    """It gets a D and goes to the journal, unless it changed nothing."""
-    guarded: ClassVar[bool] = True
-    """Its fields come from users: `encode` looks at them."""
+    version: ClassVar[int]
+    guarded: ClassVar[bool]
+    """Its fields come from users: `encode` checks them."""
+    awaited: ClassVar[bool]
 
     @property
     def urgent(self) -> bool:
-        """Somebody waits for it: it does not wait for company in the journal."""
-        return True
+        """A caller waits for it: its journal round starts at once."""
+        return self.awaited
 
     def encode(self) -> bytes:
-        """Its body.
+        """Return its body.
 
         Raises:
-            Misuse: a field is not what it should be. Later would be too late: a member stops at an event that
-                it cannot read.
+            Misuse: a field has a wrong type. Later is too late: a member stops at an event that it cannot
+                decode.
         """
         try:
             body = _encoder.encode(self)
@@ -81,14 +81,14 @@ class Event(msgspec.Struct, array_like=True, frozen=True):
             for field in msgspec.structs.fields(self):
                 if field.type is str:
                     require_text(f"{field.name} of {type(self).__name__}", getattr(self, field.name))
-            raise Misuse(f"this is no {type(self).__name__}: {error}") from error
+            raise Misuse(f"this is not a {type(self).__name__}: {error}") from error
         return body
 
     def apply(self, state: BrokerState, context: Context) -> Any:
-        """Do it. Answers the outcome.
+        """Change the state. Returns the outcome.
 
         Raises:
-            HoldfastError: it is refused, on every member alike; nothing has changed.
+            HoldfastError: the event is refused, on every member alike; nothing has changed.
         """
         raise NotImplementedError
 
@@ -100,34 +100,40 @@ _kinds: dict[int, type[Event]] = {}
 _decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
 
 
-def register(event: Kind) -> Kind:
-    """Make a kind known. Its number is its for ever."""
-    assert event.kind != PUBLISH, f"kind {PUBLISH} is publish"
-    assert event.kind not in _kinds, f"kind {event.kind} is {_kinds[event.kind].__name__}"
-    _kinds[event.kind] = event
-    _decoders[event.kind] = msgspec.msgpack.Decoder(event)
-    return event
+def event(
+    kind: int, *, version: int = 1, guarded: bool = True, urgent: bool = True
+) -> Callable[[Kind], Kind]:
+    """Register a class as the event of a kind. A number is never used for another kind."""
+    assert kind != PUBLISH, f"kind {PUBLISH} is publish"
+    assert kind not in _kinds, f"kind {kind} is {_kinds[kind].__name__}"
+
+    def register(made: Kind) -> Kind:
+        made.kind, made.version, made.guarded, made.awaited = kind, version, guarded, urgent
+        _kinds[kind], _decoders[kind] = made, msgspec.msgpack.Decoder(made)
+        return made
+
+    return register
 
 
 def kinds() -> dict[int, type[Event]]:
-    """Every kind that is known, by its number."""
+    """Return all known kinds by number."""
     return dict(sorted(_kinds.items()))
 
 
 def decode(kind: int, version: int, body: bytes) -> Event:
-    """An event from its body.
+    """Decode an event from its body.
 
     Raises:
-        Unsupported: a kind or a version that this program does not know. Whoever knows it applies it, so a
-            member that does not must not go on.
-        Corrupt: the bytes are none.
+        Unsupported: a kind or a version that this program does not know. Other members apply it, so this one
+            must stop.
+        Corrupt: the bytes are not an event.
     """
-    event = _kinds.get(kind)
-    if event is None or version > event.version:
-        what = f"kind {kind}" if event is None else f"{event.__name__} in version {version}"
+    known = _kinds.get(kind)
+    if known is None or version > known.version:
+        what = f"kind {kind}" if known is None else f"{known.__name__} in version {version}"
         raise Unsupported(f"an event of {what} is from a newer program; update this one")
     try:
         decoded: Event = _decoders[kind].decode(body)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise Corrupt(f"the body of a {event.__name__} does not decode: {error}") from error
+        raise Corrupt(f"the body of a {known.__name__} does not decode: {error}") from error
     return decoded

@@ -1,15 +1,15 @@
-"""Who is attached: the rules of access, and what happens when somebody goes.
+"""Events of sessions: producers open and close, consumers join and leave, members leave with a view.
 
-A session belongs to a member of the group, and ends when it is closed, when it is fenced, or with a view that
-leaves its member out. Sessions are in the journal like everything else: a member that comes back must know
-whose publishes to take.
+A session belongs to a member of the group. It ends when it is closed, when it is fenced, or with a view that
+does not have its member. Sessions are in the journal like everything else: a member that returns must know
+whose publishes to accept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.broker.events.base import Context
+from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.notices import (
     ConsumerGone,
     ProducerGone,
@@ -17,11 +17,24 @@ from holdfast.broker.events.notices import (
     SubscriptionGone,
     TopicGone,
 )
-from holdfast.broker.state import BrokerState, Producer, SubscriptionState, TopicState
+from holdfast.broker.events.outcomes import ConsumerJoined, Done, ProducerOpened
+from holdfast.broker.state import (
+    Access,
+    BrokerState,
+    Consumer,
+    Producer,
+    SubscriptionState,
+    SubscriptionType,
+    TopicState,
+)
+from holdfast.errors import Busy, Fenced, Misuse, Terminated
+from holdfast.group import Member
+from holdfast.ids import require_left
+from holdfast.names import checked_name
 
 
-def admit(state: BrokerState, topic: TopicState, producer: Producer) -> int:
-    """Let a producer publish. Answers the last sequence of its name."""
+def attach_producer(state: BrokerState, topic: TopicState, producer: Producer) -> int:
+    """Let a producer publish. Returns the last sequence of its name."""
     topic.producers[producer.session] = topic.named[producer.name] = producer
     state.sessions[producer.session] = topic
     state.touch(topic)
@@ -31,7 +44,7 @@ def admit(state: BrokerState, topic: TopicState, producer: Producer) -> int:
 def remove_producer(
     state: BrokerState, context: Context, topic: TopicState, session: int, reason: str | None = None
 ) -> None:
-    """End a producer's session, waiting or not. With a reason, its owner did not ask for it and is told."""
+    """End a producer's session, waiting or not. With a reason, its owner is notified."""
     gone = topic.producers.pop(session, None)
     if gone is None:
         gone = next(each for each in topic.waiting if each.session == session)
@@ -45,13 +58,13 @@ def remove_producer(
 
 
 def promote(state: BrokerState, context: Context, topic: TopicState) -> None:
-    """When nobody is left, the next in the queue for exclusive access has it."""
+    """Give exclusive access to the next producer that waits, if no other is attached."""
     if topic.producers or not topic.waiting:
         return
     waited = topic.waiting.pop(0)
     topic.epoch += 1
     ready = Producer(waited.session, waited.name, waited.access, waited.member, topic.epoch, waited.attempt)
-    last = admit(state, topic, ready)
+    last = attach_producer(state, topic, ready)
     context.notices.append(ProducerReady(topic.id, ready.session, ready.epoch, last))
 
 
@@ -68,7 +81,7 @@ def remove_consumer(
     session: int,
     reason: str | None = None,
 ) -> None:
-    """A consumer has left. With a reason, its owner did not ask for it and is told."""
+    """End a consumer's session. With a reason, its owner is notified."""
     del subscription.consumers[session]
     del state.sessions[session]
     state.touch(subscription)
@@ -79,7 +92,7 @@ def remove_consumer(
 def remove_subscription(
     state: BrokerState, context: Context, subscription: SubscriptionState, reason: str
 ) -> None:
-    """A subscription goes, and its consumers with it."""
+    """Delete a subscription with its consumers."""
     for session in sorted(subscription.consumers):
         remove_consumer(state, context, subscription, session, reason)
     topic = state.topics[subscription.topic]
@@ -90,7 +103,7 @@ def remove_subscription(
 
 
 def remove_topic(state: BrokerState, context: Context, topic: TopicState) -> None:
-    """A topic goes with all that it holds, and whoever is attached with it."""
+    """Delete a topic with its entries, subscriptions and sessions."""
     state.refresh(topic)
     end_producers(state, context, topic, "the topic was deleted")
     for _, subscription in sorted(topic.subscriptions.items()):
@@ -103,7 +116,7 @@ def remove_topic(state: BrokerState, context: Context, topic: TopicState) -> Non
 
 
 def end_sessions(state: BrokerState, context: Context, sessions: Iterable[int], reason: str) -> None:
-    """End sessions of any kind; then those who waited for them have their turn."""
+    """End sessions of any kind; then producers that waited for them are promoted."""
     topics: dict[int, TopicState] = {}
     for session in sessions:
         where = state.sessions[session]
@@ -114,3 +127,202 @@ def end_sessions(state: BrokerState, context: Context, sessions: Iterable[int], 
             remove_consumer(state, context, where, session, reason)
     for _, topic in sorted(topics.items()):
         promote(state, context, topic)
+
+
+@event(40)
+class ProducerOpen(Event, frozen=True):
+    """Open a producer's session.
+
+    | access | other producers are attached | none is |
+    |---|---|---|
+    | shared | refused, if one is exclusive or waits to be | let in |
+    | exclusive | refused | let in, a new epoch |
+    | wait-for-exclusive | waits for its turn | let in, a new epoch |
+    | exclusive-with-fencing | they are fenced; let in, a new epoch | let in, a new epoch |
+
+    A name is attached once. A later attempt of the same client replaces an earlier one, whose session ends.
+    Publishes of the earlier session are refused; the last sequence says where the new one continues.
+    """
+
+    topic: int
+    name: str
+    """Empty: the broker chooses one."""
+    access: Access
+    member: Member
+    """The sender."""
+    attempt: int = 0
+    epoch: int = -1
+    """The epoch that a returning exclusive producer had. It is fenced if there is a newer one."""
+
+    def apply(self, state: BrokerState, context: Context) -> ProducerOpened:
+        context.require_sender(self.member)
+        topic = state.require_topic(self.topic)
+        if topic.terminated:
+            raise Terminated(f"{topic.name} was terminated; nothing can be published")
+        require_left(state.next_session, "ids of sessions")
+        require_left(topic.epoch + 1, f"epochs of {topic.name}")
+        name = checked_name(self.name or self._made_up(state, topic), "a producer")
+        before = self._replaced(topic, name)
+        attached = before is not None and before.session in topic.producers
+        others = len(topic.producers) - attached
+        had_it = before is not None and before.access != "shared" and attached
+        waiting = 0 if had_it else len(topic.waiting) - (before is not None and not attached)
+        self._require_access(topic, others, waiting)
+        waits = self.access == "wait-for-exclusive" and others > 0
+        # An exclusive producer that returns is for the others the same as before.
+        anew = others > 0 or not (had_it or self.epoch == topic.epoch)
+
+        if before is not None:
+            remove_producer(state, context, topic, before.session, "a later attempt took its place")
+        if self.access == "exclusive-with-fencing":
+            end_producers(state, context, topic, "fenced by an exclusive producer")
+        if self.access != "shared" and not waits and anew:
+            topic.epoch += 1
+        producer = Producer(
+            state.next_session, name, self.access, self.member, -1 if waits else topic.epoch, self.attempt
+        )
+        state.next_session += 1
+        if waits:
+            topic.waiting.append(producer)
+            topic.named[name] = producer
+            state.sessions[producer.session] = topic
+            state.touch(topic)
+            return ProducerOpened(producer.session, name, -1, -1, waiting=True)
+        last = attach_producer(state, topic, producer)
+        return ProducerOpened(producer.session, name, topic.epoch, last)
+
+    def _made_up(self, state: BrokerState, topic: TopicState) -> str:
+        name = f"producer-{state.next_session}"
+        while name in topic.named:
+            name += "-"
+        return name
+
+    def _replaced(self, topic: TopicState, name: str) -> Producer | None:
+        """Return the session of this name that the new one replaces."""
+        there = topic.named.get(name)
+        if there is not None and self.attempt <= there.attempt:
+            raise Busy(f"{topic.name} has a producer {name!r} already; close it, or take another name")
+        return there
+
+    def _require_access(self, topic: TopicState, others: int, waiting: int) -> None:
+        """Refuse an access that the other producers exclude; the replaced session does not count."""
+        # An exclusive producer is alone (I45), so one of them tells the access of all.
+        some = next(iter(topic.producers.values()), None)
+        exclusive = waiting > 0 or (others > 0 and some is not None and some.access != "shared")
+        if self.access == "shared" and exclusive:
+            raise Busy(f"{topic.name} has an exclusive producer, or one that waits to be; wait for its end")
+        if self.access == "exclusive" and (others or waiting):
+            raise Busy(f"{topic.name} has {others} producers and {waiting} that wait; wait, or fence")
+        if self.access != "shared" and 0 <= self.epoch < topic.epoch:
+            raise Fenced(
+                f"{topic.name} had another exclusive producer since: its epoch is {topic.epoch}, "
+                f"not {self.epoch}; open without one to begin anew"
+            )
+
+
+@event(41)
+class ProducerClose(Event, frozen=True):
+    """End a producer's session. The next that waits for exclusive access gets it."""
+
+    session: int
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        topic = state.sessions.get(self.session)
+        if not isinstance(topic, TopicState):
+            return Done(changed=False)
+        remove_producer(state, context, topic, self.session)
+        promote(state, context, topic)
+        return Done()
+
+
+@event(50)
+class ConsumerJoin(Event, frozen=True):
+    """Attach a consumer. The first one decides the subscription's type while any is attached."""
+
+    subscription: int
+    name: str
+    type: SubscriptionType
+    priority: int
+    """0 is served first."""
+    member: Member
+    """The sender."""
+
+    def apply(self, state: BrokerState, context: Context) -> ConsumerJoined:
+        context.require_sender(self.member)
+        subscription = state.require_subscription(self.subscription)
+        checked_name(self.name, "a consumer")
+        require_left(state.next_session, "ids of sessions")
+        attached = subscription.type
+        if attached is not None and attached != self.type:
+            raise Misuse(
+                f"the subscription {subscription.name!r} is {attached} while consumers are attached, "
+                f"not {self.type}"
+            )
+        if attached == "exclusive":
+            (other,) = subscription.consumers.values()
+            raise Busy(f"the subscription {subscription.name!r} is exclusive, and {other.name!r} has it")
+        consumer = Consumer(state.next_session, self.name, self.type, self.priority, self.member)
+        state.next_session += 1
+        subscription.consumers[consumer.session] = consumer
+        state.sessions[consumer.session] = subscription
+        state.touch(subscription)
+        return ConsumerJoined(consumer.session, subscription.reset_number)
+
+
+@event(51)
+class ConsumerLeave(Event, frozen=True):
+    """Detach a consumer."""
+
+    session: int
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        subscription = state.sessions.get(self.session)
+        if not isinstance(subscription, SubscriptionState):
+            return Done(changed=False)
+        remove_consumer(state, context, subscription, self.session)
+        return Done()
+
+
+SKIP = 1000
+SKIP_PER_TOPIC = 10
+"""Ledger ids that an unclean start leaves out, as a whole and for each topic."""
+
+
+@event(2)
+class ViewChange(Event, frozen=True):
+    """Begin a view, at position (view, 0): end sessions of absent members, raise owner epochs.
+
+    `unclean`: this broker was not stopped in order. Under `sync = os` it may have shown entries of ledgers
+    that are not durable. So open ledgers are sealed, and ledger ids continue well above those in use.
+    """
+
+    members: list[Member]
+    unclean: bool = False
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        state.members = tuple(self.members)
+        state.views += 1
+        gone = [
+            session for session in sorted(state.sessions) if member_of(state, session) not in self.members
+        ]
+        end_sessions(state, context, gone, "its member has left the group")
+        for subscription in state.subscriptions.values():
+            subscription.owner_epoch += 1
+            state.touch(subscription)
+        if self.unclean:
+            for id in sorted(state.topics):  # noqa: A001
+                topic = state.require_topic(id)
+                if topic.ledgers.open_ledger is not None:
+                    state.seal(topic)
+            state.log.next_ledger += SKIP + SKIP_PER_TOPIC * len(state.topics)
+        state.touch()
+        return Done()
+
+
+def member_of(state: BrokerState, session: int) -> Member:
+    """Return the member that owns a session."""
+    where = state.sessions[session]
+    if not isinstance(where, TopicState):
+        return where.consumers[session].member
+    found = where.producers.get(session)
+    return (found or next(each for each in where.waiting if each.session == session)).member

@@ -1,26 +1,22 @@
-"""time.repair: log time was pushed ahead by a clock that was wrong, and goes back."""
+"""Events of log time: set it back after a wrong clock pushed it ahead."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from holdfast.broker.events.base import Context, Event, register
+from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.outcomes import Done
 from holdfast.broker.state import BrokerState, Sink
 from holdfast.errors import Misuse
 
 
-@register
+@event(90)
 class TimeRepair(Event, frozen=True):
-    """Set log time back. Open ledgers are sealed, and no recorded time is later than the new one.
+    """Set log time back. Seals open ledgers and limits recorded times to the new one.
 
-    Blocks keep the time that they were written with; their readers are told at most that of their ledger.
+    Blocks keep their time; readers get at most the time of their ledger.
     """
 
-    kind: ClassVar[int] = 90
-
     time: int
-    """In ns since the epoch. Log time never goes forward by this."""
+    """In ns since the epoch. Log time never moves forward by this event."""
 
     def apply(self, state: BrokerState, context: Context) -> Done:
         if self.time < 0:

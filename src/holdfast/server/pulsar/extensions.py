@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast._core import parse_entry
 from holdfast.broker.events import Advance, SinkCommit, StageAppend, StageDrop, StageOpen
-from holdfast.broker.events.stage_append import require_stage
+from holdfast.broker.events.stages import require_stage
 from holdfast.broker.state import SubscriptionState
 from holdfast.broker.topic import Topic
 from holdfast.errors import Closed, HoldfastError, Misuse, NotFound

@@ -1,29 +1,27 @@
-"""schema.add: what a topic's messages look like, as a client describes it."""
+"""Events of schemas: the form of a topic's messages, as a client describes it."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from holdfast.broker.events.base import Context, Event, register
+from holdfast.broker.events.base import Context, Event, event
 from holdfast.broker.events.outcomes import SchemaAdded
 from holdfast.broker.state import BrokerState
 from holdfast.errors import Misuse
 
 SCHEMA_BYTES_MAX = 1 << 20
 SCHEMAS_MAX = 1000
-"""Of a topic. They stand in its part of every snapshot."""
+"""Schemas of a topic. They are in its part of every snapshot."""
 
 
-@register
+@event(80)
 class SchemaAdd(Event, frozen=True):
-    """Keep a schema; its version is its place in the order in which they came, for ever. The same bytes are
-    the same schema. Nothing is compared: that is the business of who submits it."""
+    """Keep a schema. Its version is its index in the order of arrival, for ever.
 
-    kind: ClassVar[int] = 80
+    The same bytes are the same schema. The sender compares schemas; the event does not.
+    """
 
     topic: int
     schema: bytes
-    """As the protocol writes it."""
+    """In the protocol's encoding."""
 
     def apply(self, state: BrokerState, context: Context) -> SchemaAdded:
         topic = state.require_topic(self.topic)

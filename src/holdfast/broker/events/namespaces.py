@@ -1,0 +1,157 @@
+"""Events of tenants and namespaces."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.broker.events.base import Context, Event, event
+from holdfast.broker.events.outcomes import Done
+from holdfast.broker.events.sessions import remove_topic
+from holdfast.broker.events.topics import changed
+from holdfast.broker.state import SILENT, BrokerState, Policies, Tenant
+from holdfast.errors import Busy, Exists, NotFound
+from holdfast.names import namespace_name, tenant_name
+
+
+@event(70)
+class TenantCreate(Event, frozen=True):
+    """Create a tenant."""
+
+    name: str
+    admin_roles: list[str] = msgspec.field(default_factory=list)
+    allowed_clusters: list[str] = msgspec.field(default_factory=list)
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        tenant_name(self.name)
+        namespaces = state.namespaces
+        if self.name in namespaces.tenants:
+            raise Exists(f"the tenant {self.name} is there already")
+        namespaces.tenants[self.name] = tenant(self.admin_roles, self.allowed_clusters)
+        state.touch(namespaces)
+        return Done()
+
+
+def tenant(admin_roles: list[str], allowed_clusters: list[str]) -> Tenant:
+    """Return a tenant with each name once, sorted."""
+    return Tenant(sorted(set(admin_roles)), sorted(set(allowed_clusters)))
+
+
+@event(71)
+class TenantUpdate(Event, frozen=True):
+    """Replace the roles and clusters of a tenant."""
+
+    name: str
+    admin_roles: list[str] = msgspec.field(default_factory=list)
+    allowed_clusters: list[str] = msgspec.field(default_factory=list)
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        namespaces, wanted = state.namespaces, tenant(self.admin_roles, self.allowed_clusters)
+        if self.name not in namespaces.tenants:
+            raise NotFound(f"there is no tenant {self.name}; create it first")
+        if namespaces.tenants[self.name] == wanted:
+            return Done(changed=False)
+        namespaces.tenants[self.name] = wanted
+        state.touch(namespaces)
+        return Done()
+
+
+@event(72)
+class TenantDelete(Event, frozen=True):
+    """Delete a tenant. Without `force` only if it has no namespace; else with their topics."""
+
+    name: str
+    force: bool = False
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        namespaces = state.namespaces
+        if self.name not in namespaces.tenants:
+            raise NotFound(f"there is no tenant {self.name}")
+        held = namespaces.of(self.name)
+        if held and not self.force:
+            raise Busy(f"the tenant {self.name} has {len(held)} namespaces; delete them first, or force")
+        for name in held:
+            remove_namespace(state, context, name)
+        del namespaces.tenants[self.name]
+        state.touch(namespaces)
+        return Done()
+
+
+@event(73)
+class NamespaceCreate(Event, frozen=True):
+    """Create a namespace of a tenant. Existing topics of that name are in it from now on."""
+
+    name: str
+    """`tenant/namespace`."""
+    policies: Policies = SILENT
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        tenant = namespace_name(self.name).partition("/")[0]
+        self.policies.require_sound()
+        if tenant not in state.namespaces.tenants:
+            raise NotFound(f"there is no tenant {tenant}; create it first")
+        if self.name in state.namespaces.policies:
+            raise Exists(f"the namespace {self.name} is there already")
+        set_policies(state, self.name, self.policies)
+        return Done()
+
+
+@event(74)
+class NamespaceUpdate(Event, frozen=True):
+    """Change the named policies of a namespace."""
+
+    name: str
+    policies: Policies
+    fields: list[str] | None = None
+    """Names of the policies that change; None: all."""
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        self.policies.require_sound()
+        before = state.namespaces.policies.get(self.name)
+        if before is None:
+            raise NotFound(f"there is no namespace {self.name}; create it first")
+        policies = changed(before, self.policies, self.fields)
+        if policies == before:
+            return Done(changed=False)
+        set_policies(state, self.name, policies)
+        return Done()
+
+
+def set_policies(state: BrokerState, name: str, policies: Policies | None) -> None:
+    """Set a namespace's policies, or delete it (None). The log learns which topics deduplicate."""
+    namespaces = state.namespaces
+    before = namespaces.policies.get(name, SILENT)
+    if policies is None:
+        del namespaces.policies[name]
+    else:
+        namespaces.policies[name] = SILENT if policies == SILENT else policies
+    if before.deduplication != (policies or SILENT).deduplication:
+        for _, topic in sorted(state.topics.items()):
+            if topic.namespace == name:
+                state.log.set_topic(topic.id, deduplicate=state.deduplicates(topic))
+                state.touch(topic)  # its sequences may be forgotten
+    state.touch(namespaces)
+
+
+@event(75)
+class NamespaceDelete(Event, frozen=True):
+    """Delete a namespace. Without `force` only if no topic is in it."""
+
+    name: str
+    force: bool = False
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        if self.name not in state.namespaces.policies:
+            raise NotFound(f"there is no namespace {self.name}")
+        topics = sum(topic.namespace == self.name for topic in state.topics.values())
+        if topics and not self.force:
+            raise Busy(f"the namespace {self.name} has {topics} topics; delete them first, or force")
+        remove_namespace(state, context, self.name)
+        return Done()
+
+
+def remove_namespace(state: BrokerState, context: Context, name: str) -> None:
+    """Delete a namespace and its topics."""
+    for _, topic in sorted(state.topics.items()):
+        if topic.namespace == name:
+            remove_topic(state, context, topic)
+    set_policies(state, name, None)

@@ -1,0 +1,145 @@
+"""Events of topics: create, delete, terminate, truncate, and their policies."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.broker.events.base import Context, Event, event
+from holdfast.broker.events.notices import LedgersGone, SubscriptionMoved
+from holdfast.broker.events.outcomes import NO_ID, Done, TopicCreated, TopicTerminated, Trimmed
+from holdfast.broker.events.sessions import remove_topic
+from holdfast.broker.state import BrokerState, Policies, TopicState
+from holdfast.errors import Busy, Exists, Misuse, NotFound
+from holdfast.ids import require_left
+from holdfast.names import namespace_of, topic_name
+
+
+@event(10, version=2)
+class TopicCreate(Event, frozen=True):
+    """Create a topic. The incarnation is 16 random bytes from the sender."""
+
+    name: str
+    """In full."""
+    incarnation: bytes
+    policies: Policies = Policies()
+    managed: bool = False
+    """Only in a namespace that was created."""
+
+    def apply(self, state: BrokerState, context: Context) -> TopicCreated:
+        if topic_name(self.name) != self.name:
+            raise Misuse(f"{self.name!r} is short for {topic_name(self.name)!r}; say it in full")
+        if len(self.incarnation) != 16:
+            raise Misuse(f"an incarnation of {len(self.incarnation)} bytes; it has 16")
+        self.policies.require_sound()
+        if self.name in state.names:
+            raise Exists(f"the topic {self.name} is there already")
+        if self.managed and namespace_of(self.name) not in state.namespaces.policies:
+            raise NotFound(
+                f"there is no namespace {namespace_of(self.name)} for {self.name}; create the namespace first"
+            )
+        require_left(state.next_topic, "ids of topics")
+        topic = TopicState(state.next_topic, self.name, self.incarnation, context.time)
+        topic.policies = self.policies
+        state.next_topic += 1
+        state.topics[topic.id] = topic
+        state.names[topic.name] = topic.id
+        state.log.add_topic(topic.id, deduplicate=state.deduplicates(topic))
+        state.touch(topic)
+        context.created.append(topic.id)
+        return TopicCreated(topic.id)
+
+
+@event(11)
+class TopicDelete(Event, frozen=True):
+    """Delete a topic. Without `force` only if it has no subscription and no producer."""
+
+    topic: int
+    force: bool = False
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        topic = state.require_topic(self.topic)
+        if not self.force:
+            counts = (len(topic.producers) + len(topic.waiting), len(topic.subscriptions))
+            if any(counts):
+                raise Busy(
+                    f"{topic.name} has {counts[0]} producers and {counts[1]} subscriptions; "
+                    "remove them first, or force"
+                )
+        remove_topic(state, context, topic)
+        return Done()
+
+
+@event(12)
+class TopicTerminate(Event, frozen=True):
+    """Refuse all further publishes. Entries stay readable."""
+
+    topic: int
+
+    def apply(self, state: BrokerState, context: Context) -> TopicTerminated:
+        topic = state.require_topic(self.topic)
+        if not topic.terminated:
+            topic.terminated = True
+            state.log.set_topic(topic.id, closed=True)
+            state.touch(topic)
+        ledgers = topic.ledgers
+        return TopicTerminated(
+            ledgers.end, ledgers.id_of(ledgers.end - 1) if ledgers.end > ledgers.first else NO_ID
+        )
+
+
+@event(13)
+class TopicTruncate(Event, frozen=True):
+    """Delete all entries. Every subscription advances to the end."""
+
+    topic: int
+
+    def apply(self, state: BrokerState, context: Context) -> Trimmed:
+        topic = state.require_topic(self.topic)
+        gone: list[int] = []
+        if len(topic.ledgers):
+            end = topic.ledgers.end
+            for _, each in sorted(topic.subscriptions.items()):
+                if each.acks.acked_to < end:
+                    each.acks.advance(end)
+                    state.touch(each)
+                    context.notices.append(SubscriptionMoved(topic.id, each.id, each.reset_number, end))
+            state.seal(topic)
+            gone = state.drop_ledgers(topic, len(topic.ledgers))
+            context.notices.append(LedgersGone(topic.id, gone))
+        return Trimmed(gone, topic.ledgers.first)
+
+
+@event(14, version=2)
+class PolicySet(Event, frozen=True):
+    """Change a topic's policies. Without deduplication, producers' sequences are forgotten."""
+
+    topic: int
+    policies: Policies
+    fields: list[str] | None = None
+    """Names of the policies that change; None: all. Two senders may change different ones."""
+
+    def apply(self, state: BrokerState, context: Context) -> Done:
+        self.policies.require_sound()
+        topic = state.require_topic(self.topic)
+        policies = changed(topic.policies, self.policies, self.fields)
+        if topic.policies == policies:
+            return Done(changed=False)
+        topic.policies = policies
+        state.log.set_topic(topic.id, deduplicate=state.deduplicates(topic))
+        state.touch(topic)
+        return Done()
+
+
+def changed(policies: Policies, wanted: Policies, fields: list[str] | None) -> Policies:
+    """Return policies with the named fields as wanted.
+
+    Raises:
+        Misuse: a field does not exist.
+    """
+    if fields is None:
+        return wanted
+    values = wanted.fields()
+    for name in fields:
+        if name not in values:
+            raise Misuse(f"there is no policy {name!r}; there are: {', '.join(sorted(values))}")
+    return msgspec.structs.replace(policies, **{name: values[name] for name in fields})
