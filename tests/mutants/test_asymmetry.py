@@ -35,10 +35,10 @@ def stats_look_for_readers(patch: Patch) -> None:
 
     real = Looks._volatile
 
-    def volatile(self: Looks, topic: object, dispatcher: Dispatcher) -> object:
-        for each in topic.dispatchers.values():  # type: ignore[attr-defined]
+    async def volatile(self: Looks, dispatcher: Dispatcher) -> object:
+        for each in dispatcher._topic.dispatchers.values():  # type: ignore[attr-defined]
             assert each.stats() is not None
-        return real(self, topic, dispatcher)  # type: ignore[arg-type]
+        return await real(self, dispatcher)
 
     patch.setattr(Looks, "_volatile", volatile)
 

@@ -44,7 +44,7 @@ def holes_from_their_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         stats,
         "holes",
-        lambda topic, each: ((a._replace(entry=a.entry + 1), b) for a, b in original(topic, each)),
+        lambda *given: ((a._replace(entry=a.entry + 1), b) async for a, b in original(*given)),
     )
 
 

@@ -83,6 +83,11 @@ def answers_at_once(patch: Patch) -> None:
     patch.setattr("holdfast.server.http.server.PIECE_BYTES", 1 << 40)
 
 
+def a_look_in_one_go(patch: Patch) -> None:
+    """Stats of a topic hold the loop until they are complete."""
+    patch.setattr("holdfast.server.steps.STEP_ITEMS", 1 << 40)
+
+
 NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
     (bodies_take_places, tests.open_bodies_take_nobodys_place, {}),
     (health_waits_in_line, tests.health_has_a_place_in_any_crowd, {}),
@@ -97,6 +102,7 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
         tests.large_answers_leave_as_they_are_read,
         {"path": "persistent/public/default"},
     ),
+    (a_look_in_one_go, tests.a_look_at_a_crowd_takes_small_steps, {}),
     (any_pace_will_do, tests.a_client_that_reads_its_answer_byte_by_byte_is_closed, {}),
     (refusals_are_silent, tests.refusals_of_http_are_logged_with_their_reason_and_throttled, {}),
 ]

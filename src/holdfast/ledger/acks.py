@@ -185,7 +185,10 @@ class AckState:
         return len(self._bits)
 
     def ranges(self, a: int = 0, b: int | None = None) -> Iterator[tuple[int, int]]:
-        """The holes as sorted ranges: the one form that is equal when the contents are."""
+        """The holes as sorted ranges: the one form that is equal when the contents are.
+
+        No acknowledgement may come while they are told: a task that pauses begins anew where it stopped.
+        """
         holes = self._holes
         end = self._holes_end if holes else 0
         b = end if b is None else min(b, end)
@@ -197,7 +200,7 @@ class AckState:
             else:
                 window = BitMap64()
                 window.add_range(a, chunk)
-                found = ((each, each + 1) for each in window & holes)
+                found = ((each, each + 1) for each in (window & holes).to_array())
             for low, high in found:
                 if low != stop:
                     if start >= 0:
@@ -207,6 +210,26 @@ class AckState:
             a = chunk
         if start >= 0:
             yield start, stop
+
+    def next_hole(self, ordinal: int) -> int | None:
+        """Return the first hole from an ordinal on; `None` if there is none."""
+        behind = not self._holes or ordinal >= self._holes_end
+        return None if behind else self._holes.next_set_bit(ordinal)
+
+    def ranges_begun(self, a: int, b: int) -> int:
+        """Count the ranges of holes that begin within [a, b): by words of bits, not one by one.
+
+        Example:
+            >>> acks = AckState()
+            >>> acks.ack_ranges([(2, 4), (5, 7)], end=10)
+            >>> acks.ranges_begun(0, 6), acks.ranges_begun(3, 5), acks.ranges_begun(5, 9)
+            (2, 0, 1)
+        """
+        window = BitMap64()
+        window.add_range(max(a - 1, 0), b)
+        window &= self._holes
+        follow = window.shift(1).intersection_cardinality(window)  # holes with one directly before them
+        return int(self._holes.range_cardinality(a, b) - follow)
 
     def _run_end(self, ordinal: int) -> int:
         """The first ordinal behind the run of holes that this one is in: by doubling steps, then halving."""

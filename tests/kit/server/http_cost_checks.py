@@ -7,15 +7,18 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 
+from holdfast.broker.topic import Topic
 from holdfast.server.http import scraping
 from holdfast.server.http.connection import HttpConnection
+from holdfast.server.http.stats import Looks
 from holdfast.server.logs import Refusals
-from tests.kit.server.cost_world import CostWorld
+from tests.kit.server.cost_world import CostWorld, Steps
+from tests.kit.server.wire_raw import full
 
 MIB = 1 << 20
 PATIENCE_S = 10.0
@@ -243,6 +246,51 @@ def a_client_that_reads_its_answer_byte_by_byte_is_closed() -> None:
         assert connection._transport is not None
         world.run(look(connection, 61))
         world.run(wait_for(lambda: not world.http.connections))
+
+
+STEP_INSTRUCTIONS = 60_000
+"""Instructions of Python between two turns of the loop, at most: some milliseconds."""
+
+
+def a_look_at_a_crowd_takes_small_steps() -> None:
+    """Consumers, producers and holes by the hundred: others have the loop in between."""
+    with CostWorld(topics=0) as world:
+        world.run(world.create(["t"], ("s", "other")))
+        world.run(scattered(world, 1200))
+        raw = world.raw()
+        for number in range(100):
+            raw.subscribe("t", number, sub_type=1)
+            raw.produce("t", number)
+        topic, looks = world.broker.topic(full("t")), Looks(world.http)
+        shown: tuple[Callable[[Topic], Coroutine[Any, Any, Any]], ...]
+        shown = (looks.topic, looks.internal, looks.info)
+        for show in shown:
+            steps = world.run(steps_of(show(topic)))
+            assert len(steps) > 2, f"{show} takes no steps"
+            assert max(steps) < STEP_INSTRUCTIONS, show
+
+
+async def scattered(world: CostWorld, holes: int) -> None:
+    """Messages, of which every other one is acknowledged."""
+    async with world.broker.producer("t") as producer:
+        await producer.send_many([b"x"] * (2 * holes))
+    topic = world.broker.topic(full("t"))
+    for subscription in topic.state.subscriptions.values():
+        ranges = [(number, number + 1) for number in range(1, 2 * holes, 2)]
+        subscription.acks.ack_ranges(ranges, topic.state.ledgers.end)
+
+
+async def steps_of(work: Coroutine[Any, Any, Any]) -> list[int]:
+    """Carry out what only gives others a turn; answers the instructions of each step."""
+    taken: list[int] = []
+    with contextlib.suppress(StopIteration):
+        while True:
+            with Steps().counting() as steps:
+                try:
+                    work.send(None)
+                finally:
+                    taken.append(steps.count)
+    return taken
 
 
 async def look(connection: HttpConnection, after_s: float) -> None:

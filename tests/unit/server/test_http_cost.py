@@ -8,7 +8,10 @@ from unittest import mock
 
 import pytest
 
+from holdfast.ledger.acks import AckState
+from holdfast.server.http import positions
 from holdfast.server.http.routing import PIECE_BYTES, Call
+from holdfast.server.steps import Steps
 from tests.kit.server import http_cost_checks as checks
 
 
@@ -94,3 +97,25 @@ def test_others_have_a_turn_between_the_pieces_of_an_answer(monkeypatch: pytest.
 
     monkeypatch.setattr("aiohttp.web.StreamResponse", Taken)
     assert asyncio.run(work()) >= 40
+
+
+def test_a_look_at_a_crowd_takes_small_steps() -> None:
+    checks.a_look_at_a_crowd_takes_small_steps()
+
+
+def test_acknowledgements_may_come_while_ranges_are_counted() -> None:
+    """All holes go in the first pause: the count met none where there had been one, and raised."""
+    acks, end = AckState(), 40 * positions.SPAN
+    acks.ack_ranges([(number, number + 1) for number in range(1, end, 5000)], end)
+
+    async def work() -> tuple[int, int]:
+        before = await positions.count_ranges(acks, Steps())
+        counting = asyncio.ensure_future(positions.count_ranges(acks, steps := Steps()))
+        while not steps.pauses:
+            await asyncio.sleep(0)
+        acks.ack_cumulative(end, end)
+        return before, await counting
+
+    before, meanwhile = asyncio.run(work())
+    assert before == len(range(1, end, 5000))
+    assert 0 < meanwhile < before

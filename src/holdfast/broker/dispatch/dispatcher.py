@@ -520,9 +520,9 @@ class Dispatcher:
         """What keeps this subscription from going on."""
         return self._diagnose(self._consumer_stats())
 
-    def stats(self) -> DispatcherStats:
-        """A look at it."""
-        consumers = self._consumer_stats()
+    def stats(self, consumers: tuple[ConsumerStats, ...] | None = None) -> DispatcherStats:
+        """Return a look at it. `consumers`: as they were looked at one by one."""
+        consumers = self._consumer_stats() if consumers is None else consumers
         table, reading, window = self._table, self._reading, self.revision.window
         return DispatcherStats(
             type=self._type,
@@ -550,6 +550,10 @@ class Dispatcher:
             diagnosis=self._diagnose(consumers),
             entries_damaged=reading.damaged,
         )
+
+    def consumer_ids(self) -> list[int]:
+        """Return the ids of its consumers, in the order in which they are served."""
+        return [row[0] for row in self._table.consumers()]
 
     def consumer_stats(self, consumer: int) -> ConsumerStats | None:
         """A look at one consumer, however many there are; None: it has left."""

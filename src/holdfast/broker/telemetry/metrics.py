@@ -144,7 +144,7 @@ def metrics(broker: Broker) -> str:
 
 
 def collect(broker: Broker, page: Page) -> Iterator[None]:
-    """Put everything on the page; pauses after each topic."""
+    """Put everything on the page; pause after each topic and each subscription."""
     base = label("cluster", broker.options.cluster)
     page.add(base, _of_broker(broker))
     for meter in broker.meters:
@@ -158,6 +158,7 @@ def collect(broker: Broker, page: Page) -> Iterator[None]:
         for subscription in list(topic.state.subscriptions.values()):
             own = f"{labels},{label('subscription', subscription.name)}"
             page.add(own, _of_subscription(broker, topic, subscription))
+            yield
         yield
     for name, count in namespaces.items():
         page.add(f"{base},{label('namespace', name)}", [("pulsar_topics_count", count)])

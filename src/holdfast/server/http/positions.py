@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from itertools import islice
 
 from holdfast.broker.state import SubscriptionState
 from holdfast.broker.topic import Topic
@@ -11,12 +11,16 @@ from holdfast.ids import MessageId
 from holdfast.ledger.acks import AckState
 from holdfast.server.http.answers import LATEST_LEDGER, CursorPosition, Target
 from holdfast.server.http.refusals import Refusal
+from holdfast.server.steps import Steps
 
 RANGES_SHOWN = 1000
-"""Of acknowledged holes: a subscription may have a million."""
+"""Of acknowledged holes, at most: a subscription may have a million."""
 
-STRIDE = 10_000
-"""Ranges that are counted before others have the loop."""
+RANGES_AT_ONCE = 100
+"""Of acknowledged holes: what comes meanwhile ends an iteration over them."""
+
+SPAN = 1 << 16
+"""Ordinals whose ranges are counted at once."""
 
 
 def ordinal_of(topic: Topic, target: Target) -> int:
@@ -59,27 +63,36 @@ def next_of(topic: Topic, ordinal: int) -> MessageId:
     return MessageId(-1, -1) if last is None else MessageId(last.id, last.entries)
 
 
-def holes(topic: Topic, subscription: SubscriptionState) -> Iterator[tuple[MessageId, MessageId]]:
-    """What is acknowledged above the mark-delete position, as (the one before, the last one), in one ledger
-    each: so Pulsar writes them. The first ones only."""
-    shown = 0
-    for first, end in subscription.acks.ranges():
-        while first < end and shown < RANGES_SHOWN:
-            info = topic.state.ledgers.at(first)
-            stop = min(end, info.end)
-            yield (
-                MessageId(info.id, first - info.first - 1),
-                MessageId(info.id, stop - info.first - 1),
-            )
-            first, shown = stop, shown + 1
-        if shown == RANGES_SHOWN:
-            return
+async def holes(
+    topic: Topic, subscription: SubscriptionState, steps: Steps
+) -> AsyncIterator[tuple[MessageId, MessageId]]:
+    """Tell what is acknowledged above the mark-delete position, in steps; at most `RANGES_SHOWN`.
+
+    As Pulsar writes them: (the one before, the last one), in one ledger each.
+    """
+    shown, at, ledgers = 0, 0, topic.state.ledgers
+    while ranges := [*islice(subscription.acks.ranges(at), RANGES_AT_ONCE)]:
+        for first, end in ranges:
+            while (first := max(first, ledgers.first)) < end:  # it may be trimmed meanwhile
+                if shown == RANGES_SHOWN:
+                    return
+                info = ledgers.at(first)
+                stop = min(end, info.end)
+                yield (
+                    MessageId(info.id, first - info.first - 1),
+                    MessageId(info.id, stop - info.first - 1),
+                )
+                first, shown = stop, shown + 1
+                await steps.did(0.5)
+        at = ranges[-1][1]
 
 
-async def count_ranges(acks: AckState) -> int:
-    """How many ranges of acknowledged holes there are."""
-    count = 0
-    for count, _ in enumerate(acks.ranges(), 1):
-        if count % STRIDE == 0:
-            await asyncio.sleep(0)
+async def count_ranges(acks: AckState, steps: Steps) -> int:
+    """Count the ranges of acknowledged holes, in steps: acknowledgements may come meanwhile."""
+    count, at = 0, acks.next_hole(0)
+    while at is not None:
+        end = (at | (SPAN - 1)) + 1
+        count += acks.ranges_begun(at, end)
+        await steps.did(5)
+        at = acks.next_hole(end)
     return count

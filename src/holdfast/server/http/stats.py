@@ -1,13 +1,15 @@
-"""Topics and subscriptions as Pulsar's tools want to see them."""
+"""Topics and subscriptions as Pulsar's tools want to see them.
+
+An answer is put together in small steps, however many consumers, producers, ledgers and holes it shows.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.broker.dispatch.dispatcher import Dispatcher
-from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats
+from holdfast.broker.dispatch.types import ConsumerStats
 from holdfast.broker.state import SubscriptionState
 from holdfast.broker.telemetry import traffic
 from holdfast.broker.topic import Topic
@@ -31,6 +33,7 @@ from holdfast.server.http.answers import (
     TopicAnswer,
 )
 from holdfast.server.http.positions import before, count_ranges, holes, next_of
+from holdfast.server.steps import Steps
 
 if TYPE_CHECKING:
     from holdfast.server.http.server import HttpServer
@@ -47,10 +50,8 @@ _ACCESS = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_10000_NS = 253_402_300_800 * 1_000_000_000
 
-
-async def pause() -> None:
-    """Between two subscriptions: there can be many, and others have a turn."""
-    await asyncio.sleep(0)
+LEDGER = 0.1
+"""Items of a step (see `Steps`) that a look at a ledger is."""
 
 
 def moment(time_ns: int) -> str:
@@ -70,16 +71,17 @@ def milliseconds(time_ns: int) -> int:
 
 
 class Looks:
-    """Looks at a broker, and at those who are connected to it."""
+    """Looks at a broker and at its clients, for one answer."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._broker = server.broker
+        self._steps = Steps()
 
     # -- stats -----------------------------------------------------------------------------------------
 
     async def topic(self, topic: Topic, earliest: bool = False) -> TopicAnswer:
-        """With `earliest`, it is looked up when the oldest message of each backlog was published."""
+        """Show a topic; with `earliest`, also when the oldest message of each backlog was published."""
         counted = traffic.published(self._broker, topic)
         rates = self._broker.rates.per_second(*traffic.topic_counts(self._broker, topic))
         handed = traffic.handed(topic)
@@ -96,7 +98,7 @@ class Looks:
             average_msg_size=counted.bytes / counted.messages if counted.messages else 0.0,
             storage_size=topic.state.ledgers.size,
             backlog_size=topic.size_behind(topic.state.acked_to),
-            publishers=self._publishers(topic),
+            publishers=await self._publishers(topic),
             waiting_publishers=len(topic.state.waiting),
             deduplication_status=(
                 "Enabled" if self._broker.machine.state.deduplicates(topic.state) else "Disabled"
@@ -108,10 +110,8 @@ class Looks:
             found = await self._subscription(topic, subscription, earliest)
             answer.subscriptions[name] = found
             answer.non_contiguous_deleted_messages_ranges += found.non_contiguous_deleted_messages_ranges
-            await pause()
         for name, dispatcher in sorted(topic.volatile.items()):
-            answer.subscriptions.setdefault(name, self._volatile(topic, dispatcher))
-            await pause()
+            answer.subscriptions.setdefault(name, await self._volatile(dispatcher))
         return answer
 
     async def _subscription(
@@ -121,29 +121,39 @@ class Looks:
         dispatcher = topic.dispatchers.get(subscription.id)
         answer = SubscriptionAnswer()
         if dispatcher is not None:
-            answer = self._served(topic, dispatcher, subscription.id)
+            answer = await self._served(dispatcher, subscription.id)
         answer.msg_backlog = topic.backlog(subscription)
         answer.msg_backlog_no_delayed = answer.msg_backlog - answer.msg_delayed
         answer.backlog_size = topic.size_behind(acks.acked_to)
-        answer.non_contiguous_deleted_messages_ranges = await count_ranges(acks)
+        answer.non_contiguous_deleted_messages_ranges = await count_ranges(acks, self._steps)
         answer.subscription_properties = subscription.properties
         oldest = max(acks.acked_to, topic.first)
         if earliest and oldest < topic.visible:
             answer.earliest_msg_publish_time_in_backlog = milliseconds(await topic.time_at(oldest))
+        await self._steps.did(1 + LEDGER * len(topic.state.ledgers))
         return answer
 
-    def _volatile(self, topic: Topic, dispatcher: Dispatcher) -> SubscriptionAnswer:
-        answer = self._served(topic, dispatcher, dispatcher.subscription[0])
+    async def _volatile(self, dispatcher: Dispatcher) -> SubscriptionAnswer:
+        answer = await self._served(dispatcher, dispatcher.subscription[0])
         answer.is_durable = answer.durable = False
         answer.msg_backlog = answer.msg_backlog_no_delayed = dispatcher.backlog
         return answer
 
-    def _served(self, topic: Topic, dispatcher: Dispatcher, id: int) -> SubscriptionAnswer:  # noqa: A002
-        stats, handed = dispatcher.stats(), dispatcher.handed
-        rates = self._broker.rates.per_second(("subscription", id), handed)
-        active = next((each.name for each in stats.consumers if each.active), None)
+    async def _served(self, dispatcher: Dispatcher, id: int) -> SubscriptionAnswer:  # noqa: A002
+        looked: list[ConsumerStats] = []
+        consumers: list[ConsumerAnswer] = []
         limit = self._broker.options.unacked_max
         attached = {each.ticket: each for each in self._attached(dispatcher)}
+        for ticket in dispatcher.consumer_ids():
+            each = dispatcher.consumer_stats(ticket)
+            if each is not None:  # it did not leave meanwhile
+                looked.append(each)
+                consumers.append(self._consumer(id, each, attached.get(ticket), limit))
+            await self._steps.did()
+        await self._steps.did(2)
+        stats, handed = dispatcher.stats(tuple(looked)), dispatcher.handed
+        rates = self._broker.rates.per_second(("subscription", id), handed)
+        active = next((each.name for each in stats.consumers if each.active), None)
         return SubscriptionAnswer(
             msg_rate_out=rates[0],
             msg_throughput_out=rates[1],
@@ -155,7 +165,7 @@ class Looks:
             blocked_subscription_on_unacked_msgs=False,
             type=(stats.type or "").capitalize() if stats.consumers else "",
             active_consumer_name=active if stats.type != "shared" else None,
-            consumers=[self._consumer(id, each, attached.get(each.id), limit) for each in stats.consumers],
+            consumers=consumers,
             allow_out_of_order_delivery=stats.type == "shared",
             diagnosis=f"{stats.diagnosis.reason}: {stats.diagnosis.text}",
         )
@@ -187,7 +197,7 @@ class Looks:
             answer.metadata = wire.metadata
         return answer
 
-    def _publishers(self, topic: Topic) -> list[PublisherAnswer]:
+    async def _publishers(self, topic: Topic) -> list[PublisherAnswer]:
         wire = self._server.wire
         found = []
         for session, producer in sorted(topic.state.producers.items()):
@@ -205,17 +215,21 @@ class Looks:
                 answer.connected_since = moment(client.opened_ns)
                 answer.metadata = client.metadata
             found.append(answer)
+            await self._steps.did()
         return found
 
     # -- from the inside -------------------------------------------------------------------------------
 
     async def internal(self, topic: Topic) -> InternalAnswer:
+        """Show a topic's ledgers and cursors."""
         ledgers = list(topic.state.ledgers)
         last = ledgers[-1] if ledgers and not ledgers[-1].sealed else None
-        cursors = {}
+        cursors, shown = {}, []
+        for each in ledgers:
+            shown.append(LedgerAnswer(ledger_id=each.id, entries=_visible(topic, each), size=each.size))
+            await self._steps.did(LEDGER)
         for name, subscription in sorted(topic.state.subscriptions.items()):
             cursors[name] = await self._cursor(topic, subscription)
-            await pause()
         return InternalAnswer(
             entries_added_counter=traffic.published(self._broker, topic).entries,
             number_of_entries=topic.visible - topic.first,
@@ -223,23 +237,24 @@ class Looks:
             current_ledger_entries=0 if last is None else _visible(topic, last),
             current_ledger_size=0 if last is None else last.size,
             last_ledger_created_timestamp=moment(ledgers[-1].opened_time) if ledgers else None,
-            waiting_cursors_count=sum(each.waiting_read_op for each in cursors.values()),
+            waiting_cursors_count=sum(cursor.waiting_read_op for cursor in cursors.values()),
             pending_add_entries_count=topic.state.ledgers.end - topic.visible,
             last_confirmed_entry=str(topic.last_id()),
             state="Terminated" if topic.state.terminated else "LedgerOpened",
-            ledgers=[
-                LedgerAnswer(ledger_id=each.id, entries=_visible(topic, each), size=each.size)
-                for each in ledgers
-            ],
+            ledgers=shown,
             cursors=cursors,
             compacted_ledger=LedgerAnswer(ledger_id=-1, entries=-1, size=-1),
         )
 
     async def _cursor(self, topic: Topic, subscription: SubscriptionState) -> CursorAnswer:
         acks, dispatcher = subscription.acks, topic.dispatchers.get(subscription.id)
-        stats: DispatcherStats | None = None if dispatcher is None else dispatcher.stats()
+        shown = ",".join(
+            [f"({lower}..{upper}]" async for lower, upper in holes(topic, subscription, self._steps)]
+        )
+        ranges = await count_ranges(acks, self._steps)
+        await self._steps.did(2)
+        stats = None if dispatcher is None else dispatcher.stats(consumers=())  # shows none of them
         read = acks.next_unacked(max(acks.acked_to, topic.first)) if stats is None else stats.read_position
-        shown = ",".join(f"({lower}..{upper}]" for lower, upper in holes(topic, subscription))
         return CursorAnswer(
             mark_delete_position=str(before(topic, acks.acked_to)),
             read_position=str(next_of(topic, read)),
@@ -249,7 +264,7 @@ class Looks:
             individually_deleted_messages=f"[{shown}]",
             active=dispatcher is not None and dispatcher.consumers > 0,
             number_of_entries_since_first_not_acked_message=topic.visible - min(acks.acked_to, topic.visible),
-            total_non_contiguous_deleted_messages_range=await count_ranges(acks),
+            total_non_contiguous_deleted_messages_range=ranges,
             subscription_have_pending_read=(
                 stats is not None and (stats.waiting or "sequential" in stats.reading)
             ),
@@ -260,53 +275,61 @@ class Looks:
         )
 
     async def info(self, topic: Topic) -> InfoAnswer:
+        """Show what is kept of a topic, as Pulsar's metadata store has it."""
         state = topic.state
         ledgers = list(state.ledgers)
-        cursors = {}
+        cursors, shown = {}, []
+        for ledger in ledgers:
+            shown.append(
+                InfoLedger(
+                    ledger_id=ledger.id,
+                    entries=ledger.entries if ledger.sealed else None,
+                    size=ledger.size if ledger.sealed else None,
+                    timestamp=milliseconds(ledger.last_time) if ledger.sealed else None,
+                )
+            )
+            await self._steps.did(LEDGER)
         for name, each in sorted(state.subscriptions.items()):
             cursors[name] = InfoCursor(
                 mark_delete=_info(before(topic, each.acks.acked_to)),
                 individual_deleted_messages=[
                     InfoRange(lower_endpoint=_info(lower), upper_endpoint=_info(upper))
-                    for lower, upper in holes(topic, each)
+                    async for lower, upper in holes(topic, each, self._steps)
                 ],
             )
-            await pause()
+            await self._steps.did()
         changed = ledgers[-1].last_time if ledgers else state.created
         return InfoAnswer(
             creation_date=moment(state.created),
             modification_date=moment(changed),
-            ledgers=[
-                InfoLedger(
-                    ledger_id=each.id,
-                    entries=each.entries if each.sealed else None,
-                    size=each.size if each.sealed else None,
-                    timestamp=milliseconds(each.last_time) if each.sealed else None,
-                )
-                for each in ledgers
-            ],
+            ledgers=shown,
             terminated_position=_info(topic.last_id()) if state.terminated else None,
             cursors=cursors,
         )
 
-    def backlog(self, topic: Topic) -> BacklogAnswer:
-        subscriptions = topic.state.subscriptions
-        left = {name: topic.backlog(each) for name, each in sorted(subscriptions.items())}
-        return BacklogAnswer(
-            storage_size=topic.state.ledgers.size,
-            total_messages=topic.visible - topic.first,
-            message_backlog=sum(left.values()),
-            broker_name=self._server.name,
-            topic_name=topic.name,
-            data_ledger_details=[
+    async def backlog(self, topic: Topic) -> BacklogAnswer:
+        """Show how much is left to each subscription."""
+        left, shown = {}, []
+        for name, subscription in sorted(topic.state.subscriptions.items()):
+            left[name] = topic.backlog(subscription)
+            await self._steps.did(LEDGER)
+        for each in list(topic.state.ledgers):
+            shown.append(
                 BacklogLedger(
                     entries=_visible(topic, each),
                     timestamp=milliseconds(each.last_time),
                     size=each.size,
                     ledger_id=each.id,
                 )
-                for each in topic.state.ledgers
-            ],
+            )
+            await self._steps.did(LEDGER)
+        return BacklogAnswer(
+            storage_size=topic.state.ledgers.size,
+            total_messages=topic.visible - topic.first,
+            message_backlog=sum(left.values()),
+            broker_name=self._server.name,
+            topic_name=topic.name,
+            data_ledger_details=shown,
             cursor_details={name: BacklogCursor(cursor_backlog=count) for name, count in left.items()},
             stat_generated_at=milliseconds(self._broker.clock.now_ns()),
         )

@@ -124,7 +124,7 @@ async def internal_info(call: Call) -> InfoAnswer:
 @route("GET", "/backlog", answer=BacklogAnswer, refusals=(404,))
 async def backlog(call: Call) -> BacklogAnswer:
     """What is stored, and how much each subscription has yet to acknowledge."""
-    return Looks(call.server).backlog(call.topic)
+    return await Looks(call.server).backlog(call.topic)
 
 
 @route("GET", "/subscriptions", answer=list[str], refusals=(404,), action="consume")
