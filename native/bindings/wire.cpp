@@ -8,7 +8,6 @@
 #include "convert.hpp"
 #include "delivery.hpp"
 #include "frame.hpp"
-#include "holdfast/wire/pattern.hpp"
 #include "holdfast/wire/reader.hpp"
 #include "holdfast/wire/writer.hpp"
 #include "records.hpp"
@@ -164,31 +163,6 @@ nb::object framed(nb::handle body) {
     return checked(to_bytes(out.view()));
 }
 
-// -- patterns --------------------------------------------------------------------------------------
-
-// Those that match. Others may run meanwhile: patterns are not ours, and there can be many names.
-nb::object select(const NamePattern& pattern, nb::handle names) {
-    const nb::object held = checked(PySequence_Tuple(names.ptr()));
-    const Py_ssize_t count = PyTuple_GET_SIZE(held.ptr());
-    std::vector<std::string_view> views;
-    views.reserve(static_cast<std::size_t>(count));
-    for (Py_ssize_t i = 0; i < count; ++i) {
-        Py_ssize_t size = 0;
-        const char* bytes = PyUnicode_AsUTF8AndSize(PyTuple_GET_ITEM(held.ptr(), i), &size);
-        if (bytes == nullptr) throw nb::python_error();
-        views.emplace_back(bytes, static_cast<std::size_t>(size));
-    }
-    std::vector<std::size_t> found;
-    {
-        const nb::gil_scoped_release released;
-        for (std::size_t i = 0; i < views.size(); ++i)
-            if (pattern.matches(views[i])) found.push_back(i);
-    }
-    return checked(list_of(found, [&](std::size_t each) {
-        return Py_NewRef(PyTuple_GET_ITEM(held.ptr(), static_cast<Py_ssize_t>(each)));
-    }));
-}
-
 }  // namespace
 
 void bind_wire(nb::module_& module) {
@@ -209,10 +183,6 @@ void bind_wire(nb::module_& module) {
         .def_prop_ro("pending", &WireReader::pending)
         .def_prop_ro("stalled", &WireReader::stalled)
         .def_prop_ro("broken", &WireReader::broken);
-    nb::class_<NamePattern>(module, "NamePattern")
-        .def(nb::init<std::string_view>(), nb::arg("text"))
-        .def("__len__", &NamePattern::size)
-        .def("select", &select, nb::arg("names"));
     module.def("encode_receipts", &receipts, nb::arg("producer_id"), nb::arg("sequences"),
                nb::arg("ledger"), nb::arg("first_entry"), nb::arg("duplicates") = nb::tuple());
     module.def("encode_deliveries", &deliveries, nb::arg("consumer_id"), nb::arg("batch"),

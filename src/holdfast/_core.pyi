@@ -641,15 +641,6 @@ class WireReader:
     @property
     def broken(self) -> bool: ...
 
-class NamePattern:
-    """A regular expression that takes no longer than a name is long; misuse or unsupported if it is none."""
-
-    def __init__(self, text: str) -> None: ...
-    def __len__(self) -> int:
-        """Its states."""
-    def select(self, names: Sequence[str]) -> list[str]:
-        """Those that it matches as a whole; other threads run meanwhile."""
-
 def encode_receipts(
     producer_id: int, sequences: bytes, ledger: int, first_entry: int, duplicates: Sequence[int] = ()
 ) -> bytes:

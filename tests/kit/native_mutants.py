@@ -114,14 +114,6 @@ CORE = (
         "test_put_end",
     ),
     Mutant(
-        "pattern-without-an-end",
-        "a pattern of topics may take any number of steps",
-        "wire/pattern.hpp",
-        "if (++steps_ > kPatternStepsMax)",
-        "if (false)",
-        "test_wire_pattern",
-    ),
-    Mutant(
         "sends-behind-a-refused-one",
         "what a producer sends behind a refused message is taken",
         "wire/reader.hpp",

@@ -230,6 +230,14 @@ def any_size(patch: Patch) -> None:
     patch.setattr("holdfast.server.pulsar.commands.COMMAND_BYTES_MAX", 1 << 40)
 
 
+def any_program(patch: Patch) -> None:
+    patch.setattr("holdfast.server.pulsar.patterns.PROGRAM_BYTES_MAX", 1 << 30)
+
+
+def programs_do_not_count(patch: Patch) -> None:
+    patch.setattr("holdfast.server.pulsar.patterns.TopicPattern.size_bytes", 0)
+
+
 def any_number(patch: Patch) -> None:
     patch.setattr("holdfast.server.pulsar.commands.REPEATED_MAX", 1 << 40)
 
@@ -264,6 +272,8 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
     (nobody_counts, tests.requests_that_wait_count_for_what_is_held, {}),
     (a_list_each_time, tests.a_list_that_is_asked_for_again_costs_no_look_at_the_topics, {}),
     (lists_of_old, tests.a_list_follows_what_is_created_and_deleted, {"patterned": False}),
+    (any_program, tests.a_pattern_is_small_or_refused, {}),
+    (programs_do_not_count, tests.a_pattern_is_small_or_refused, {}),
     (stats_of_all, tests.the_stats_of_each_consumer_look_at_one, {}),
     (readers_are_looked_for, tests.consumers_that_leave_together_cost_each_the_same, {"durable": False}),
     (refused_readers_stay, tests.a_reader_that_is_refused_leaves_nothing, {}),

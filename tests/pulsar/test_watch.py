@@ -67,29 +67,16 @@ def test_what_cannot_be_watched(raw: Raw, fields: dict[str, Any], code: int) -> 
 
 
 def test_a_costly_pattern_holds_nobody_up(raw: Raw, topic: str) -> None:
-    """What makes others hang for years is done at once, or refused; whoever else is served meanwhile."""
+    """A pattern that takes backtracking engines years is answered at once; a large one is refused."""
     name = "a" * 200
     raw.produce(f"{topic}-{name}")
     assert not raw.watch(f"public/default/{topic}-(a+)+b", 1).topic
     assert raw.watch(f"public/default/{topic}-((a*)*)*", 2).topic
     ways = "(a|a|a|a|a|a|a|a)*" * 25
-    assert "too many ways" in raw.watch(f"public/default/{topic}-{ways}b", 3, Type.ERROR).message
-    for watcher in (1, 2):
+    assert not raw.watch(f"public/default/{topic}-{ways}b", 3).topic
+    assert "too large" in raw.watch(".{0,900}", 4, Type.ERROR).message
+    for watcher in (1, 2, 3):
         raw.unwatch(watcher)
-
-
-def test_a_name_for_which_a_pattern_is_too_costly(raw: Raw, topic: str) -> None:
-    """Who watches with it must not believe that it knows all: it is closed, with the reason."""
-    ways = "(a|a|a|a|a|a|a|a)*" * 25
-    with Raw(server().url) as other:
-        other.watch(f"public/default/{topic}.*")
-        raw.watch(f"public/default/{topic}-{ways}b")
-        server().admin.create_topic(full(f"{topic}-{'a' * 200}"))
-        kind, error = raw.closed()[-1]
-        assert kind == Type.ERROR
-        assert "too many ways" in error.message
-        assert len(other.expect(Type.WATCH_TOPIC_UPDATE).new_topics) == 1
-    until(lambda: server().admin.watched() == 0)
 
 
 def test_a_client_that_goes_while_it_is_answered(topic: str) -> None:

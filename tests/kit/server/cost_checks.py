@@ -271,6 +271,18 @@ def watched_lists_count_for_what_is_held() -> None:
         until(lambda: world.budget.held == 0)
 
 
+def a_pattern_is_small_or_refused() -> None:
+    """Its program bounds memory, and time per character; a large one counts for what is held."""
+    with CostWorld(topics=1) as world:
+        raw = world.raw()
+        for number, (pattern, answer) in enumerate(
+            [(".{0,900}", Type.ERROR), (".{0,150}", Type.WATCH_TOPIC_LIST_SUCCESS)]
+        ):
+            more = {"namespace": "public/default", "topics_pattern": pattern}
+            raw.ask(Type.WATCH_TOPIC_LIST, answer, watcher_id=number, **more)
+        assert 64 * 150 < world.budget.held < 1 << 18
+
+
 def who_watches_the_same_is_told_the_same() -> None:
     """What has changed is worked out once for all of them."""
     with CostWorld(topics=3) as world:

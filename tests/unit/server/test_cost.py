@@ -50,6 +50,10 @@ def test_watched_lists_count_for_what_is_held() -> None:
     checks.watched_lists_count_for_what_is_held()
 
 
+def test_a_pattern_is_small_or_refused() -> None:
+    checks.a_pattern_is_small_or_refused()
+
+
 def test_who_watches_the_same_is_told_the_same() -> None:
     checks.who_watches_the_same_is_told_the_same()
 

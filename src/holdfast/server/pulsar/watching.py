@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.events import TopicGone
 from holdfast.broker.machine import Applied
-from holdfast.errors import HoldfastError
 from holdfast.names import namespace_of
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar import commands, lookup
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
 _NONE: frozenset[str] = frozenset()
 
 NAME_BYTES = 64
-"""What a name in a watched list takes, about: the text itself is the broker's."""
+"""Approximate size of a name in a watched list: the text itself is the broker's."""
 SUBJECT_BYTES = 4096
-"""What a watched list takes, about, beside its names."""
+"""Approximate size of a watched list without its names; a large pattern counts for more."""
 
 
 class Subject:
@@ -153,7 +152,8 @@ class Watching:
 
     def _hold(self, subject: Subject) -> None:
         """Each name that a pattern matches counts for what the process holds."""
-        self._budget.hold(subject, SUBJECT_BYTES + NAME_BYTES * len(subject.topics))
+        fixed = max(SUBJECT_BYTES, subject.pattern.size_bytes)
+        self._budget.hold(subject, fixed + NAME_BYTES * len(subject.topics))
 
     def leave(self, watch: Watch) -> None:
         """It watches no more, if it did."""
@@ -219,11 +219,7 @@ class Watching:
             for subject in self.subjects.get(namespace, {}).values()
         ]
         for subject, outcome in await self.apart(_become, work):
-            if isinstance(outcome, HoldfastError):
-                # Its pattern is too costly for a name that has come, and its clients must not miss that.
-                for watch in list(subject.watches):
-                    watch.connection.close(Refused(pb.NotAllowedError, f"a topic watch: {outcome}"))
-            elif outcome[0] != subject.topics:
+            if outcome[0] != subject.topics:
                 subject.topics, subject.hash = outcome
                 self._hold(subject)
                 for watch in subject.watches:
@@ -233,15 +229,9 @@ class Watching:
 _Work = list[tuple[Subject, frozenset[str], list[str]]]
 
 
-def _become(work: _Work) -> list[tuple[Subject, Any]]:
-    """In a thread: each subject with what it is now, or why that cannot be told."""
-    outcomes: list[tuple[Subject, Any]] = []
-    for subject, changed, present in work:
-        try:
-            outcomes.append((subject, subject.become(changed, present)))
-        except HoldfastError as error:
-            outcomes.append((subject, error))
-    return outcomes
+def _become(work: _Work) -> list[tuple[Subject, tuple[frozenset[str], str]]]:
+    """Work out, in a thread, the topics and the hash of each subject after changes."""
+    return [(subject, subject.become(changed, present)) for subject, changed, present in work]
 
 
 class Watches:
