@@ -18,6 +18,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import xor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +31,6 @@ from holdfast.names import topic_name
 from holdfast.pipeline.archive import partition_of, read_files
 from holdfast.pipeline.jobs.archive_directory import INSIDE, ArchiveDirectory, Run
 from holdfast.pipeline.jobs.inputs import Told, settings, silent
-from holdfast.pipeline.jobs.replay_filter import require_lasting
 from holdfast.pipeline.jobs.summary import text_table
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ ASK_S = 60.0
 """How long a broker that is away is asked whether it knows the replay."""
 ORDER = ("topic", "partition", "run", "position", "messageId")
 """Runs of one topic follow each other; positions of one that was made anew begin again."""
+FLEETING = (
+    r"\b(?:now|curdate|current_\w+|localtimestamp|rand\w*|uuid|shuffle|select)\b|\bunix_timestamp\(\s*\)"
+)
+"""Words of a condition that select other rows each time, or depend on other tables."""
 WRITTEN = ("value", "key", "keyEncoding", "orderingKey", "encryption", "properties", "eventTime")
 
 
@@ -65,6 +70,8 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     cuts: list[Cut]
     files: list[int]
     """Where its rows are: numbers in the plan's list."""
+    mark: int | None = None
+    """Exclusive-or of hashes of its rows' places; None in plans of former versions."""
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
@@ -172,6 +179,8 @@ def replay(
         raise Misuse(f"{id!r} cannot name a replay: use letters, digits and . - _, up to 100")
     if rate is not None and rate <= 0:
         raise Misuse(f"a rate of {rate}: say how many messages per second, more than 0")
+    if where is not None:
+        require_lasting(where)
     reach = {"token": token, **(options or {})}
     sink = {"service.url": broker, **{name: each for name, each in reach.items() if each is not None}}
     there = ArchiveDirectory.there(archive)
@@ -286,7 +295,7 @@ def _plan(spark: SparkSession, there: ArchiveDirectory, ident: str, asked: Asked
         _chosen(spark, there, plan, [(run, file) for run in runs for file in run.files])
         .groupBy("topic", "partition", "run", start.alias("start"))
         .agg(
-            F.count("*").alias("rows"),
+            *_counted(),
             F.min("publishTime").alias("time"),
             F.collect_set(F.struct("date", "file")).alias("files"),
         )
@@ -294,18 +303,18 @@ def _plan(spark: SparkSession, there: ArchiveDirectory, ident: str, asked: Asked
         .orderBy("time", "topic", "partition", "run", "start")
     )
     numbers = {(*partition_of(Path(file)), Path(file).name): at for at, file in enumerate(plan.files)}
-    pieces, cuts, files, rows = list[Piece](), dict[tuple[str, int, int], Cut](), set[int](), 0
+    pieces, cuts, files, rows, mark = list[Piece](), dict[tuple[str, int, int], Cut](), set[int](), 0, 0
     for row in slices.toLocalIterator():
         if rows and rows + row["rows"] > most:
-            pieces.append(Piece(rows, list(cuts.values()), sorted(files)))
-            cuts, files, rows = {}, set(), 0
+            pieces.append(Piece(rows, list(cuts.values()), sorted(files), mark))
+            cuts, files, rows, mark = {}, set(), 0, 0
         place = (row["topic"], row["partition"], row["run"])
         began_at = cuts[place].start if place in cuts else row["start"]
         cuts[place] = Cut(*place, began_at, row["start"] + size)
         files |= {numbers[row["topic"], each["date"].isoformat(), each["file"]] for each in row["files"]}
-        rows += row["rows"]
+        rows, mark = rows + row["rows"], mark ^ row["mark"]
     if rows:
-        pieces.append(Piece(rows, list(cuts.values()), sorted(files)))
+        pieces.append(Piece(rows, list(cuts.values()), sorted(files), mark))
     return msgspec.structs.replace(plan, pieces=pieces)
 
 
@@ -330,6 +339,22 @@ def _write(path: Path, data: bytes) -> None:
 
 def _folder(there: ArchiveDirectory) -> Path:
     return there.path / INSIDE / "replays"
+
+
+def require_lasting(where: str) -> None:
+    """Refuse a condition that clearly does not depend on the row alone.
+
+    A condition that is not recognised here ends the replay when its rows change (`Piece.mark`).
+
+    Raises:
+        Misuse: it asks the time of day, chance or another table.
+    """
+    code = re.sub(r"'(?:[^'\\]|\\.)*'|/\*.*?\*/|--[^\n]*", " ", where, flags=re.DOTALL)
+    if found := re.search(FLEETING, code, re.IGNORECASE):
+        raise Misuse(
+            f"the condition {where!r} has {found[0]!r}, which selects other rows each time; a replay that "
+            "was killed continues with the same rows: write the value itself"
+        )
 
 
 def _asked(moment: datetime | timedelta | None) -> str | None:
@@ -366,9 +391,7 @@ def _chosen(
         rows = rows.where(F.col("publishTime") < F.lit(datetime.fromisoformat(plan.until)))
     if (where := plan.asked.where) is not None:
         rows = rows.withColumn("bytes", F.col("key")).withColumn("key", F.col("key").cast("string"))
-        rows = rows.where(F.expr(where))
-        require_lasting(rows, where)
-        rows = rows.withColumn("key", F.col("bytes")).drop("bytes")
+        rows = rows.where(F.expr(where)).withColumn("key", F.col("bytes")).drop("bytes")
     return rows.join(F.broadcast(runs), "file")
 
 
@@ -396,16 +419,29 @@ def _sections(
         rows = rows.where(_within(some)).coalesce(1).sortWithinPartitions(*ORDER)
         rows = rows.persist(StorageLevel.DISK_ONLY)
         try:
-            if (count := rows.count()) != (wanted := sum(piece.rows for piece in some)):
+            found, wanted = rows.agg(*_counted()).first(), sum(piece.rows for piece in some)
+            assert found is not None
+            marks = [piece.mark for piece in some if piece.mark is not None]
+            if found["rows"] != wanted or (marks and (found["mark"] or 0) != reduce(xor, marks)):
                 raise Corrupt(
-                    f"{there.path}: {count} rows are there of the {wanted} that the replay {plan.id} is to "
-                    f"send next; nothing of them was sent: restore {', '.join(names)} from a copy"
+                    f"{there.path}: the {wanted} rows that the replay {plan.id} is to send next are not "
+                    f"those of the plan: {found['rows']} rows match now; nothing of them was sent. Restore "
+                    f"{', '.join(names)} from a copy; if the condition depends on the time, write the time "
+                    "itself and choose another name (--id)"
                 )
             for piece in some:
                 yield done, piece, rows if len(some) == 1 else rows.where(_within([piece]))
                 done += 1
         finally:
             rows.unpersist()
+
+
+def _counted() -> list[Column]:
+    """Count rows, and mark which ones they are (`Piece.mark`)."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    place = F.xxhash64("topic", "partition", "run", "position", "messageId")
+    return [F.count("*").alias("rows"), F.bit_xor(place).alias("mark")]
 
 
 def _owners(there: ArchiveDirectory, plan: Plan) -> dict[str, Run]:

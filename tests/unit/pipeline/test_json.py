@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.source import json_values
-from holdfast.pipeline.source.json_values import DEPTH_MAX, decode_fast, decode_values
+from holdfast.pipeline.source.json_values import DEPTH_MAX, decode_each, decode_fast, decode_values
 from tests.kit.examples import examples
 from tests.kit.spark.json_documents import DOCUMENTS, as_column, nest, norm
 
@@ -49,7 +49,16 @@ DIFFERENT: list[tuple[bytes, dict[str, Any], str]] = [
     (b'{"t":"10:00"}', {"t": None}, "a time without a day"),
     (b'{"t":"10000-01-01","w":"0000-01-01"}', {}, "the years 1 to 9999"),
     (b'{"t":253402300800,"w":"5"}', {}, "the same, and days as a number"),
-    (b'{"b":1.10}', {"b": "1.10"}, "numbers as they stand"),
+    (b'{"b":1.10}', {"b": "1.10"}, "numbers keep their digits"),
+    (b'{"b":NaN}', {"b": "NaN"}, "a text is not quoted twice"),
+    (b'{"a":1,"a":"x"}', {}, "of a field that comes twice the last counts"),
+    (b'{"s":{"x":1,"x":"q"}}', {"s": {"x": None, "y": None}}, "the same"),
+    (b'{"b":{"x":1,"x":2}}', {"b": '{"x":2}'}, "the same"),
+    (b'{"n":" 1"}', {"n": Decimal("1.00")}, "blanks around a number"),
+    (b'{"t":"2020","u":"2020-01","w":"2020-1-1"}', {}, "a day has ten characters"),
+    (b'{"t":"2020-01-01T00:00:00 Europe/Berlin"}', {}, "a zone is an offset"),
+    (b'{"t":"2020-01-01T00:00:00+5:30"}', {}, "an offset has two digits each"),
+    (b'{"w":"2020-01-01T"}', {}, "a day with half a time"),
     (nest(DEPTH_MAX + 1), {}, "not so deep"),
     (b'{"a":1,"b":' + b'{"b":' * 5000, {}, "not so deep"),
 ]
@@ -143,8 +152,7 @@ VALUES = st.one_of(
 @given(st.lists(VALUES | st.none(), max_size=6))
 def test_neighbours_change_nothing(values: list[bytes | None]) -> None:
     """I159: a batch is its values, each by itself and without Arrow's parser."""
-    convert = json_values._converter(PLAIN)
-    alone = pa.array([json_values._value(each, convert) for each in values], PLAIN)
+    alone = decode_each(as_column(values), PLAIN)
     found = decode_values(as_column(values), PLAIN)
     found.validate(full=True)
     assert norm(found.to_pylist()) == norm(alone.to_pylist())
