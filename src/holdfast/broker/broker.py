@@ -33,6 +33,7 @@ from holdfast.broker.events import (
     SubscriptionCreate,
     SubscriptionGone,
     SubscriptionMoved,
+    TopicAdded,
     TopicCreate,
     TopicGone,
     ViewChange,
@@ -495,10 +496,9 @@ class Broker:
     # -- what the engine tells -------------------------------------------------------------------------
 
     def settled(self, applied: Applied) -> None:
-        state = self.machine.state
-        for created in applied.created:
-            if created in state.topics and created not in self.topics:
-                self.topics[created] = Topic(state.topics[created], 0, self.store)
+        for notice in applied.notices:
+            if isinstance(notice, TopicAdded) and notice.topic.id in self.machine.state.topics:
+                self.topics.setdefault(notice.topic.id, Topic(notice.topic, 0, self.store))
         for topic_id, end in applied.tails:
             topic = self.topics.get(topic_id)
             if topic is not None:
@@ -510,7 +510,7 @@ class Broker:
             self._noticed(notice)
         for event in applied.events:
             if isinstance(event, Ack):
-                self._look_for_done(event.subscription)
+                self._look_for_done(self.machine.state.subscriptions.get(event.subscription))
             elif isinstance(event, ProducerClose):
                 self._waiting.pop(event.session, None)  # it gave up, and its turn came all the same
             elif isinstance(event, ViewChange):
@@ -523,34 +523,35 @@ class Broker:
     def _noticed(self, notice: Notice) -> None:
         match notice:
             case SubscriptionMoved():
-                topic = self.topics.get(notice.topic)
-                dispatcher = None if topic is None else topic.dispatchers.get(notice.subscription)
+                subscription = notice.subscription
+                topic = self.topics.get(subscription.topic)
+                dispatcher = None if topic is None else topic.dispatchers.get(subscription.id)
                 if dispatcher is not None:
                     dispatcher.moved(notice.reset_number, notice.acked_to)
-                self._look_for_done(notice.subscription)
+                self._look_for_done(subscription)
             case SubscriptionGone():
-                topic = self.topics.get(notice.topic)
-                dispatcher = None if topic is None else topic.forget(notice.subscription)
+                topic = self.topics.get(notice.subscription.topic)
+                dispatcher = None if topic is None else topic.forget(notice.subscription.id)
                 if dispatcher is not None:
                     dispatcher.close(Closed("the subscription was deleted"))
             case TopicGone():
-                gone = self.topics.pop(notice.topic, None)
-                self._housekeeping.gone(notice.topic)
-                self.unshown.pop(notice.topic, None)
+                gone = self.topics.pop(notice.topic.id, None)
+                self._housekeeping.gone(notice.topic.id)
+                self.unshown.pop(notice.topic.id, None)
                 if gone is not None:
                     self._close_dispatchers(gone, Closed(f"{gone.name} was deleted"))
                 if self.publications is not None:
                     with contextlib.suppress(OSError, HoldfastError):  # its readers find no files
-                        self.publications.gone(notice.topic)
+                        self.publications.gone(notice.topic.id)
             case LedgersGone():
-                if notice.topic in self.topics:
-                    self.show(self.topics[notice.topic])
+                if notice.topic.id in self.topics:
+                    self.show(self.topics[notice.topic.id])
             case ProducerReady():
                 ready = self._admitted(notice.session)
                 if not ready.done():
                     ready.set_result(notice)
             case ProducerGone():
-                waiting = self._waiting.pop(notice.session, None)
+                waiting = self._waiting.pop(notice.producer.session, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_exception(Fenced(f"the producer does not wait any more: {notice.reason}"))
             case _:
@@ -570,10 +571,9 @@ class Broker:
         except (OSError, HoldfastError) as error:
             self.unshown[of.id] = str(error)
 
-    def _look_for_done(self, subscription: int) -> None:
-        """Somebody acknowledged: perhaps a ledger is done with."""
-        found = self.machine.state.subscriptions.get(subscription)
-        topic = None if found is None else self.topics.get(found.topic)
+    def _look_for_done(self, moved: SubscriptionState | None) -> None:
+        """Look for ledgers that no subscription needs after a cursor has moved."""
+        topic = None if moved is None else self.topics.get(moved.topic)
         if topic is not None:
             self._housekeeping.acknowledged(topic)
 

@@ -45,15 +45,13 @@ class Applied:
     outcomes: list[Any]
     """Of each event: what it was answered, or the error with which it was refused."""
     tails: list[Tail]
-    created: list[int]
-    """New topics."""
     notices: list[Notice]
-    """What others than the senders must learn."""
+    """For those that did not submit these events."""
 
     @property
     def promoted(self) -> list[int]:
         """Sessions of producers that have waited and may publish now."""
-        return [notice.session for notice in self.notices if isinstance(notice, ProducerReady)]
+        return [each.session for each in self.notices if isinstance(each, ProducerReady)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,6 @@ class Machine:
             events,
             outcomes,
             self._tails([*(tail[0] for tail in done.tails), *context.grown]),
-            context.created,
             context.notices,
         )
 

@@ -403,7 +403,7 @@ class Ingest:
         for notice in applied.notices:
             if isinstance(notice, TopicGone):
                 for segment in [*self._segments.values(), *self._aside]:
-                    if segment.topic.state.id == notice.topic:
+                    if segment.topic.state is notice.topic:
                         self._spawn(self.ended(segment, NotFound(f"{segment.topic.name} was deleted")))
 
     async def ended(self, segment: Segment, error: HoldfastError) -> None:

@@ -23,6 +23,7 @@ from holdfast.broker.events import (
     SubscriptionGone,
     TenantCreate,
     TenantUpdate,
+    TopicAdded,
     TopicCreate,
     TopicGone,
 )
@@ -258,16 +259,15 @@ class Quota:
                 found = state.topics[event.topic].subscriptions.get(event.name)
                 if found is not None:
                     self._note_subscription(found)
-        for created in applied.created:
-            if created in state.topics:
-                self._note_topic(state.topics[created])
         for notice in applied.notices:
-            if isinstance(notice, TopicGone):
-                self.metadata_bytes -= self._of_topics.pop(notice.topic, 0)
+            if isinstance(notice, TopicAdded) and notice.topic.id in state.topics:
+                self._note_topic(notice.topic)
+            elif isinstance(notice, TopicGone):
+                self.metadata_bytes -= self._of_topics.pop(notice.topic.id, 0)
                 for setting in _SETTINGS_PER_TOPIC:  # a gauge holds what it counts
-                    self._per_topic.pop((setting, notice.topic), None)
+                    self._per_topic.pop((setting, notice.topic.id), None)
             elif isinstance(notice, SubscriptionGone):
-                self.metadata_bytes -= self._of_subscriptions.pop(notice.subscription, 0)
+                self.metadata_bytes -= self._of_subscriptions.pop(notice.subscription.id, 0)
 
     def _note_topic(self, topic: TopicState) -> None:
         size = len(topic.name.encode()) + sum(map(len, topic.schemas))

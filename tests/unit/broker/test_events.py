@@ -28,6 +28,8 @@ from holdfast.broker.events import (
     SubscriptionDelete,
     SubscriptionGone,
     SubscriptionMoved,
+    TopicAdded,
+    TopicClosed,
     TopicCreate,
     TopicDelete,
     TopicGone,
@@ -188,13 +190,14 @@ def test_message_ids() -> None:
 
 def test_create_and_delete(rig: Rig) -> None:
     topic = rig.topic("orders")
-    assert (topic.id, topic.name, rig.last and rig.last.created) == (1, topic_name("orders"), [1])
+    assert (topic.id, topic.name) == (1, topic_name("orders"))
+    assert rig.last is not None
+    assert rig.last.notices == [TopicAdded(topic)]
     refused(rig, TopicCreate(topic.name, bytes(16)), Exists, "orders")
     refused(rig, TopicCreate("orders", bytes(16)), Misuse, "in full")
     refused(rig, TopicCreate(topic_name("x"), b""), Misuse, "16")
     rig.do(TopicDelete(topic.id))
-    assert rig.last is not None
-    assert rig.last.notices == [TopicGone(1)]
+    assert rig.last.notices == [TopicGone(topic)]
     refused(rig, TopicDelete(topic.id), NotFound)
     assert rig.topic("orders").id == 2  # ids are never used again
 
@@ -208,13 +211,14 @@ def test_delete_asks_who_is_there(rig: Rig) -> None:
     refused(rig, TopicDelete(topic.id), Busy, "1 producers and 0 subscriptions")
     subscription = rig.subscription(topic)
     consumer = rig.do(ConsumerJoin(subscription.id, "c", "shared", 0, ME)).session
+    left, closed = subscription.consumers[consumer], topic.producers[session]
     rig.do(TopicDelete(topic.id, force=True))
     assert rig.last is not None
     assert rig.last.notices == [
-        ProducerGone(topic.id, session, "the topic was deleted"),
-        ConsumerGone(subscription.id, consumer, "the topic was deleted"),
-        SubscriptionGone(topic.id, subscription.id),
-        TopicGone(topic.id),
+        ProducerGone(topic, closed, "the topic was deleted"),
+        ConsumerGone(subscription, left, "the topic was deleted"),
+        SubscriptionGone(subscription),
+        TopicGone(topic),
     ]
     assert not rig.state.sessions
     assert rig.machine.capture().ledgers == {}
@@ -226,6 +230,8 @@ def test_terminate(rig: Rig) -> None:
     topic = rig.topic()
     session = rig.filled(topic, 3)
     assert rig.do(TopicTerminate(topic.id)).last == MessageId(1, 2)
+    assert rig.last is not None
+    assert rig.last.notices == [TopicClosed(topic)]
     assert nothing_happens(rig, TopicTerminate(topic.id)).end == 3
     with pytest.raises(Terminated):
         rig.do(Publish(topic.id, session, [b"x"]))
@@ -244,8 +250,8 @@ def test_truncate(rig: Rig) -> None:
     assert rig.do(TopicTruncate(topic.id)).ledgers == ids
     assert rig.last is not None
     assert rig.last.notices == [
-        SubscriptionMoved(topic.id, subscription.id, 0, 10),
-        LedgersGone(topic.id, ids),
+        SubscriptionMoved(subscription, 0, 10),
+        LedgersGone(topic, ids),
     ]
     assert (topic.ledgers.first, topic.ledgers.end, len(topic.ledgers)) == (10, 10, 0)
     assert (subscription.acks.acked_to, subscription.acks.holes_count) == (10, 0)
@@ -318,7 +324,7 @@ class TestTrim:
         rig.do(Ack(two.id, 0, cumulative=19))
         assert rig.do(LedgerTrim(topic.id)).ledgers == [1]
         assert rig.last is not None
-        assert rig.last.notices == [LedgersGone(topic.id, [1])]
+        assert rig.last.notices == [LedgersGone(topic, [1])]
         rig.do(Ack(two.id, 0, cumulative=30))
         assert rig.do(LedgerTrim(topic.id)).ledgers == [2]  # the open one stays
         assert topic.ledgers.first == 20
@@ -362,11 +368,12 @@ def test_subscriptions_begin_where_asked(rig: Rig, topic: TopicState) -> None:
 def test_delete_a_subscription(rig: Rig, subscription: SubscriptionState) -> None:
     consumer = rig.do(ConsumerJoin(subscription.id, "c", "exclusive", 0, ME)).session
     refused(rig, SubscriptionDelete(subscription.id), Busy, "1 consumers")
+    left = subscription.consumers[consumer]
     rig.do(SubscriptionDelete(subscription.id, force=True))
     assert rig.last is not None
     assert rig.last.notices == [
-        ConsumerGone(subscription.id, consumer, "the subscription was deleted"),
-        SubscriptionGone(subscription.topic, subscription.id),
+        ConsumerGone(subscription, left, "the subscription was deleted"),
+        SubscriptionGone(subscription),
     ]
     refused(rig, SubscriptionDelete(subscription.id), NotFound)
     refused(rig, Ack(subscription.id, 0, [(0, 1)]), NotFound)
@@ -409,7 +416,7 @@ class TestReset:
         rig.do(LedgerTrim(topic.id))
         assert rig.do(Reset(subscription.id, b"b", 1, 0)) == Revised(2, 10)  # what was trimmed is gone
         assert rig.last is not None
-        assert rig.last.notices == [SubscriptionMoved(topic.id, subscription.id, 2, 10)]
+        assert rig.last.notices == [SubscriptionMoved(subscription, 2, 10)]
 
     def test_of_two_one_is_refused(self, rig: Rig, subscription: SubscriptionState) -> None:
         first, second = rig.apply(

@@ -74,7 +74,7 @@ def test_a_namespace_with_topics_goes_by_force_alone(rig: Rig) -> None:
     refused(rig, NamespaceDelete("shop/eu"), Busy, "1 topics")
     rig.do(NamespaceDelete("shop/eu", force=True))
     assert rig.last is not None
-    assert TopicGone(topic.id) in rig.last.notices
+    assert TopicGone(topic) in rig.last.notices
     assert list(rig.state.topics) == [other.id]
     rig.do(NamespaceCreate("shop/eu"))
     rig.topic("shop/eu/orders")

@@ -46,11 +46,12 @@ def test_sessions_end_with_their_member(rig: Rig, topic: TopicState, subscriptio
     theirs = rig.do(ConsumerJoin(subscription.id, "b", "shared", 0, OTHER), member=OTHER).session
     producer = rig.producer(topic, "x", member=OTHER).session
     epoch = subscription.owner_epoch
+    left, closed = subscription.consumers[theirs], topic.producers[producer]
     rig.enter(ME)
     assert rig.last is not None
     assert rig.last.notices == [
-        ConsumerGone(subscription.id, theirs, "its member has left the group"),
-        ProducerGone(topic.id, producer, "its member has left the group"),
+        ConsumerGone(subscription, left, "its member has left the group"),
+        ProducerGone(topic, closed, "its member has left the group"),
     ]
     assert list(subscription.consumers) == [mine]
     assert subscription.owner_epoch == epoch + 1
@@ -113,7 +114,8 @@ class TestAccess:
         assert rig.last is not None
         assert rig.last.promoted == []
         rig.do(ProducerClose(one.session))
-        assert rig.last.notices == [ProducerReady(topic.id, three.session, 2, -1)]
+        assert rig.last.notices == [ProducerReady(topic, topic.producers[three.session], -1)]
+        assert topic.producers[three.session].epoch == 2
         assert rig.last.promoted == [three.session]
         rig.do(Publish(topic.id, three.session, [b"x"], epoch=2, producer="three"))
         with pytest.raises(Fenced):
@@ -144,7 +146,7 @@ class TestAccess:
         waits = rig.producer(topic, "w", "wait-for-exclusive")
         fencing = rig.producer(topic, "f", "exclusive-with-fencing")
         assert rig.last is not None
-        gone = [each.session for each in rig.last.notices if isinstance(each, ProducerGone)]
+        gone = [each.producer.session for each in rig.last.notices if isinstance(each, ProducerGone)]
         assert set(gone) >= {one.session, waits.session}
         assert (list(topic.producers), topic.waiting, fencing.epoch) == ([fencing.session], [], 1)
         with pytest.raises(Fenced):
@@ -159,10 +161,11 @@ class TestAccess:
         rig.do(Publish(topic.id, one.session, [b"a", b"b"], epoch=1, producer="one", sequence=5))
         waits = rig.producer(topic, "two", "wait-for-exclusive")
         refused(rig, ProducerOpen(topic.id, "one", "exclusive", ME, attempt=0), Busy)
+        replaced = topic.producers[one.session]
         again = rig.producer(topic, "one", "exclusive", attempt=1, member=OTHER)
         assert (again.epoch, again.last_sequence) == (1, 6)
         assert rig.last is not None
-        assert rig.last.notices == [ProducerGone(topic.id, one.session, "a later attempt took its place")]
+        assert rig.last.notices == [ProducerGone(topic, replaced, "a later attempt took its place")]
         assert [each.session for each in topic.waiting] == [waits.session]
         with pytest.raises(Fenced):
             rig.do(Publish(topic.id, one.session, [b"x"], epoch=1, producer="one", sequence=7))

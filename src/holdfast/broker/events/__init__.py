@@ -27,6 +27,8 @@ from holdfast.broker.events.notices import (
     ProducerReady,
     SubscriptionGone,
     SubscriptionMoved,
+    TopicAdded,
+    TopicClosed,
     TopicGone,
 )
 from holdfast.broker.events.outcomes import (
@@ -110,6 +112,8 @@ __all__ = [
     "TenantDelete",
     "TenantUpdate",
     "TimeRepair",
+    "TopicAdded",
+    "TopicClosed",
     "TopicCreate",
     "TopicCreated",
     "TopicDelete",

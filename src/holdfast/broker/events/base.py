@@ -33,7 +33,7 @@ PUBLISH = 1
 class Context:
     """Carry what an event knows beside the state, and collect what others must learn."""
 
-    __slots__ = ("created", "grown", "member", "notices", "time")
+    __slots__ = ("grown", "member", "notices", "time")
 
     def __init__(self, member: Member | None, time: int) -> None:
         self.member = member
@@ -41,8 +41,6 @@ class Context:
         self.time = time
         """Log time, the same for all events of a frame."""
         self.notices: list[Notice] = []
-        self.created: list[int] = []
-        """New topics."""
         self.grown: list[int] = []
         """Topics that grew by another event than a publish."""
 

@@ -156,9 +156,7 @@ def revised(state: BrokerState, context: Context, subscription: SubscriptionStat
         subscription.token = token
         subscription.answer = (outcome.reset_number, outcome.target)
     state.touch(subscription)
-    context.notices.append(
-        SubscriptionMoved(subscription.topic, subscription.id, outcome.reset_number, outcome.target)
-    )
+    context.notices.append(SubscriptionMoved(subscription, outcome.reset_number, outcome.target))
     return outcome
 
 

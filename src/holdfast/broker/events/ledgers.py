@@ -42,5 +42,5 @@ class LedgerTrim(Event, frozen=True):
         count = topic.trimmable(context.time, self.retention_bytes, self.retention_ns, inherited)
         gone = state.drop_ledgers(topic, count) if count else []
         if gone:
-            context.notices.append(LedgersGone(topic.id, gone))
+            context.notices.append(LedgersGone(topic, gone))
         return Trimmed(gone, topic.ledgers.first)

@@ -1,62 +1,83 @@
-"""What those who serve a topic or a session at a member must learn of an event that was not theirs.
+"""Define notices: what an event changed for dispatchers, sessions and front ends that did not submit it.
 
-They are in the order in which it happened, the same on every member.
+A notice carries the object that it is about, also when that object is deleted. Notices are in the order of
+the changes, the same on every member.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+if TYPE_CHECKING:
+    from holdfast.broker.state import Consumer, Producer, SubscriptionState, TopicState
+
+
+class TopicAdded(msgspec.Struct, frozen=True):
+    topic: TopicState
+
+
+class TopicClosed(msgspec.Struct, frozen=True):
+    """It was terminated: no more can be published."""
+
+    topic: TopicState
+
 
 class TopicGone(msgspec.Struct, frozen=True):
-    topic: int
+    topic: TopicState
 
 
 class LedgersGone(msgspec.Struct, frozen=True):
-    topic: int
+    topic: TopicState
     ledgers: list[int]
     """Their ids."""
 
 
 class SubscriptionGone(msgspec.Struct, frozen=True):
-    topic: int
-    subscription: int
+    subscription: SubscriptionState
 
 
 class SubscriptionMoved(msgspec.Struct, frozen=True):
-    """Not by acknowledgements: reads of before are void."""
+    """Not by acknowledgements: earlier reads are void."""
 
-    topic: int
-    subscription: int
+    subscription: SubscriptionState
     reset_number: int
     acked_to: int
 
 
 class ProducerReady(msgspec.Struct, frozen=True):
-    """It has waited, and may publish now."""
+    """It waited for exclusive access, and may publish now."""
 
-    topic: int
-    session: int
-    epoch: int
+    topic: TopicState
+    producer: Producer
     last_sequence: int
+
+    @property
+    def session(self) -> int:
+        return self.producer.session
+
+    @property
+    def epoch(self) -> int:
+        return self.producer.epoch
 
 
 class ProducerGone(msgspec.Struct, frozen=True):
-    topic: int
-    session: int
+    topic: TopicState
+    producer: Producer
     reason: str
 
 
 class ConsumerGone(msgspec.Struct, frozen=True):
-    subscription: int
-    session: int
+    subscription: SubscriptionState
+    consumer: Consumer
     reason: str
 
 
 Notice: TypeAlias = (
-    TopicGone
+    TopicAdded
+    | TopicClosed
+    | TopicGone
     | LedgersGone
     | SubscriptionGone
     | SubscriptionMoved

@@ -54,7 +54,7 @@ def remove_producer(
     del state.sessions[session]
     state.touch(topic)
     if reason is not None:
-        context.notices.append(ProducerGone(topic.id, session, reason))
+        context.notices.append(ProducerGone(topic, gone, reason))
 
 
 def promote(state: BrokerState, context: Context, topic: TopicState) -> None:
@@ -65,7 +65,7 @@ def promote(state: BrokerState, context: Context, topic: TopicState) -> None:
     topic.epoch += 1
     ready = Producer(waited.session, waited.name, waited.access, waited.member, topic.epoch, waited.attempt)
     last = attach_producer(state, topic, ready)
-    context.notices.append(ProducerReady(topic.id, ready.session, ready.epoch, last))
+    context.notices.append(ProducerReady(topic, ready, last))
 
 
 def end_producers(state: BrokerState, context: Context, topic: TopicState, reason: str) -> None:
@@ -82,11 +82,11 @@ def remove_consumer(
     reason: str | None = None,
 ) -> None:
     """End a consumer's session. With a reason, its owner is notified."""
-    del subscription.consumers[session]
+    gone = subscription.consumers.pop(session)
     del state.sessions[session]
     state.touch(subscription)
     if reason is not None:
-        context.notices.append(ConsumerGone(subscription.id, session, reason))
+        context.notices.append(ConsumerGone(subscription, gone, reason))
 
 
 def remove_subscription(
@@ -99,7 +99,7 @@ def remove_subscription(
     del topic.subscriptions[subscription.name]
     del state.subscriptions[subscription.id]
     state.touch(subscription)
-    context.notices.append(SubscriptionGone(topic.id, subscription.id))
+    context.notices.append(SubscriptionGone(subscription))
 
 
 def remove_topic(state: BrokerState, context: Context, topic: TopicState) -> None:
@@ -112,7 +112,7 @@ def remove_topic(state: BrokerState, context: Context, topic: TopicState) -> Non
     state.log.remove_topic(topic.id)
     del state.topics[topic.id]
     del state.names[topic.name]
-    context.notices.append(TopicGone(topic.id))
+    context.notices.append(TopicGone(topic))
 
 
 def end_sessions(state: BrokerState, context: Context, sessions: Iterable[int], reason: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.broker.events.base import Context, Event, event
-from holdfast.broker.events.notices import LedgersGone, SubscriptionMoved
+from holdfast.broker.events.notices import LedgersGone, SubscriptionMoved, TopicAdded, TopicClosed
 from holdfast.broker.events.outcomes import NO_ID, Done, TopicCreated, TopicTerminated, Trimmed
 from holdfast.broker.events.sessions import remove_topic
 from holdfast.broker.state import BrokerState, Policies, TopicState
@@ -45,7 +45,7 @@ class TopicCreate(Event, frozen=True):
         state.names[topic.name] = topic.id
         state.log.add_topic(topic.id, deduplicate=state.deduplicates(topic))
         state.touch(topic)
-        context.created.append(topic.id)
+        context.notices.append(TopicAdded(topic))
         return TopicCreated(topic.id)
 
 
@@ -81,6 +81,7 @@ class TopicTerminate(Event, frozen=True):
             topic.terminated = True
             state.log.set_topic(topic.id, closed=True)
             state.touch(topic)
+            context.notices.append(TopicClosed(topic))
         ledgers = topic.ledgers
         return TopicTerminated(
             ledgers.end, ledgers.id_of(ledgers.end - 1) if ledgers.end > ledgers.first else NO_ID
@@ -102,10 +103,10 @@ class TopicTruncate(Event, frozen=True):
                 if each.acks.acked_to < end:
                     each.acks.advance(end)
                     state.touch(each)
-                    context.notices.append(SubscriptionMoved(topic.id, each.id, each.reset_number, end))
+                    context.notices.append(SubscriptionMoved(each, each.reset_number, end))
             state.seal(topic)
             gone = state.drop_ledgers(topic, len(topic.ledgers))
-            context.notices.append(LedgersGone(topic.id, gone))
+            context.notices.append(LedgersGone(topic, gone))
         return Trimmed(gone, topic.ledgers.first)
 
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.dispatch.dispatcher import Dispatcher
-from holdfast.broker.events import ProducerGone, TopicTerminate
+from holdfast.broker.events import ProducerGone, TopicClosed
 from holdfast.broker.machine import Applied
 from holdfast.broker.topic import Topic
 from holdfast.errors import HoldfastError, Misuse
@@ -74,7 +74,7 @@ class Server:
         """Which requests begin when."""
         self.budget = self.options.budget or Budget()
         """What is held for clients, in bytes."""
-        self.watching = Watching(broker, self.budget, self.listings)
+        self.watching = Watching(self.budget, self.listings)
         """Who is told of the topics that come and go."""
         self.refusals = Refusals(LOG)
         """What clients were refused, for the log."""
@@ -259,11 +259,10 @@ class Server:
         self.watching.settled(applied)
         for notice in applied.notices:
             if isinstance(notice, ProducerGone):
-                producer = self.producers.get(notice.session)
+                producer = self.producers.get(notice.producer.session)
                 if producer is not None:
                     producer.connection.producers.expel(producer)
-        for event in applied.events:
-            if isinstance(event, TopicTerminate) and event.topic in self.broker.topics:
-                for dispatcher in self.broker.topics[event.topic].dispatchers.values():
+            elif isinstance(notice, TopicClosed) and notice.topic.id in self.broker.topics:
+                for dispatcher in self.broker.topics[notice.topic.id].dispatchers.values():
                     for consumer in [*self.attached.get(dispatcher, ())]:
                         consumer.look_for_end()

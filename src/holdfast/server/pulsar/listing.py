@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.broker.events import TopicGone
+from holdfast.broker.events import TopicAdded, TopicGone
 from holdfast.broker.machine import Applied
 from holdfast.names import namespace_of
 from holdfast.protocol import pulsar_pb2 as pb
@@ -58,19 +58,15 @@ class Listings:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._names: dict[int, str] = {}
-        """By the topics' ids: a topic that is gone cannot be asked for its name."""
         self.there: dict[str, int] = {}
         """The topics that there are, by their names."""
-        self.gone: dict[int, str] = {}
-        """The names of those that went with what was settled last."""
         self._sorted: dict[str, list[str]] = {}
         self._made: dict[str, Listing] = {}
 
     def start(self) -> None:
         """Look at all topics, and hear of every later one."""
         for topic in self._broker.machine.state.topics.values():
-            self._names[topic.id], self.there[topic.name] = topic.name, topic.id
+            self.there[topic.name] = topic.id
             self._sorted.setdefault(namespace_of(topic.name), []).append(topic.name)
         for names in self._sorted.values():
             names.sort()
@@ -87,22 +83,24 @@ class Listings:
         return found or EMPTY
 
     def _settled(self, applied: Applied) -> None:
-        self.gone = {}
-        for created in applied.created:
-            topic = self._broker.machine.state.topics.get(created)
-            if topic is not None and created not in self._names:
-                self._names[created], self.there[topic.name] = topic.name, created
-                namespace = namespace_of(topic.name)
-                insort(self._sorted.setdefault(namespace, []), topic.name)
-                self._made.pop(namespace, None)
         for notice in applied.notices:
-            if isinstance(notice, TopicGone) and notice.topic in self._names:
-                self._forget(notice.topic, self._names.pop(notice.topic))
+            if isinstance(notice, TopicAdded):
+                self._add(notice.topic.name, notice.topic.id)
+            elif isinstance(notice, TopicGone):
+                self._remove(notice.topic.name, notice.topic.id)
 
-    def _forget(self, id: int, name: str) -> None:  # noqa: A002
-        self.gone[id] = name
-        if self.there.get(name) == id:
-            del self.there[name]
+    def _add(self, name: str, id: int) -> None:  # noqa: A002
+        known = name in self.there
+        self.there[name] = id
+        if not known:
+            namespace = namespace_of(name)
+            insort(self._sorted.setdefault(namespace, []), name)
+            self._made.pop(namespace, None)
+
+    def _remove(self, name: str, id: int) -> None:  # noqa: A002
+        if self.there.get(name) != id:
+            return
+        del self.there[name]
         namespace = namespace_of(name)
         names = self._sorted[namespace]
         del names[bisect_left(names, name)]

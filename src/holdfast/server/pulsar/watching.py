@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker.events import TopicGone
+from holdfast.broker.events import TopicAdded, TopicGone
 from holdfast.broker.machine import Applied
 from holdfast.names import namespace_of
 from holdfast.protocol import pulsar_pb2 as pb
@@ -24,7 +24,6 @@ from holdfast.server.pulsar.commands import Refused
 from holdfast.server.pulsar.patterns import Shown, TopicPattern, hash_of
 
 if TYPE_CHECKING:
-    from holdfast.broker.broker import Broker
     from holdfast.server.budget import Budget
     from holdfast.server.pulsar.connection import Connection
     from holdfast.server.pulsar.listing import Listings
@@ -102,8 +101,7 @@ class Watch:
 class Watching:
     """All watches of a server."""
 
-    def __init__(self, broker: Broker, budget: Budget, listings: Listings) -> None:
-        self._broker = broker
+    def __init__(self, budget: Budget, listings: Listings) -> None:
         self._budget = budget
         self._listings = listings
         self.subjects: dict[str, dict[str, Subject]] = {}
@@ -184,13 +182,9 @@ class Watching:
         """What became of topics, as the listings know it by now. Costs nothing while nobody watches."""
         if not self.subjects:
             return
-        for created in applied.created:
-            topic = self._broker.topics.get(created)
-            if topic is not None:
-                self._note(topic.name)
         for notice in applied.notices:
-            if isinstance(notice, TopicGone) and notice.topic in self._listings.gone:
-                self._note(self._listings.gone[notice.topic])
+            if isinstance(notice, TopicAdded | TopicGone):
+                self._note(notice.topic.name)
 
     def _note(self, name: str) -> None:
         namespace = namespace_of(name)
