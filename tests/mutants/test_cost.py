@@ -167,6 +167,11 @@ def counted_when_nothing_comes(patch: Patch) -> None:
     patch.setattr(Gauge, "_recount", recount)
 
 
+def judged_in_one_go(patch: Patch) -> None:
+    """As it was: the parts of a commit, and entries that are staged, in one turn of the loop."""
+    patch.setattr("holdfast.server.steps.STEP_ITEMS", 1 << 40)
+
+
 def refused_readers_stay(patch: Patch) -> None:
     patch.setattr(Server, "let_go", lambda self, topic, dispatcher, keep: None)
 
@@ -295,6 +300,7 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
     (refusals_are_silent, tests.refusals_are_logged_with_their_reason_and_throttled, {}),
     (any_number_of_acks, singles.acknowledgements_are_taken_a_few_per_turn, {}),
     (one_slice_alone, singles.many_entries_are_acknowledged_in_slices, {}),
+    (judged_in_one_go, singles.what_a_sink_sends_is_judged_in_small_steps, {}),
     (in_one_go, singles.many_ids_are_redelivered_in_slices, {}),
     (any_size, singles.a_command_that_is_too_large_costs_its_connection, LOOKUP),
     (any_number, singles.a_command_that_is_too_large_costs_its_connection, PRODUCER),

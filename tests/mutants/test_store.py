@@ -14,13 +14,13 @@ from holdfast.ledger.failures import Mender
 from holdfast.ledger.journal import scan as journal
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.rotation import Journaling
-from holdfast.ledger.journal.scan import End
+from holdfast.ledger.journal.scan import End, Ending
 from holdfast.ledger.layout import PAGE, Place
 from holdfast.ledger.recovery import Recovery
 from holdfast.ledger.running import Running
 from holdfast.ledger.writer import RoundWriter, SimWriter
-from tests.kit.ledger import checks
-from tests.kit.ledger.store_world import SystemWorld, simulated
+from tests.kit.ledger import checks, doctor_checks
+from tests.kit.ledger.store_world import Life, SystemWorld, simulated
 from tests.kit.ledger.torn import Rounds
 from tests.kit.sim.disk import SimFile
 
@@ -239,3 +239,19 @@ def test_recovery_that_trusts_a_sync_after_one_that_failed(monkeypatch: pytest.M
 
     monkeypatch.setattr(recovery, "write_again", nothing)
     caught(checks.a_sync_that_failed_before_a_restart)
+
+
+@pytest.mark.parametrize("moved", [1, 2], ids=["torn", "damaged"])
+def test_a_torn_file_is_told_as_the_one_before(
+    moved: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As it was; caught by doctor_checks."""
+
+    async def work(life: Life) -> None:
+        for number in range(10):
+            await life.until(life.mixture(number))
+
+    SystemWorld(tmp_path, native=True).live(work, close=False)
+    monkeypatch.setattr(Ending, "wrong", property(lambda self: self.stopped))
+    with pytest.raises(AssertionError):
+        doctor_checks.a_torn_first_round_is_named_with_its_own_file(tmp_path, moved)

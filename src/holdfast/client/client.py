@@ -26,7 +26,7 @@ from holdfast.client.connection import AGAIN, Channel, Link, Lost, Token, error_
 from holdfast.errors import AuthenticationFailed, Closed, Corrupt, HoldfastError, Misuse, Timeout, Unsupported
 from holdfast.names import topic_name
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.sizes import ENTRY_PADDING_BYTES, FRAME_PADDING_BYTES
+from holdfast.protocol.sizes import COMMIT_PARTS_MAX, ENTRY_PADDING_BYTES, FRAME_PADDING_BYTES
 
 APPEND_BYTES = 1 << 20
 """What is sent to a stage at once: so much, and one message more, is in memory."""
@@ -150,6 +150,7 @@ class Client:
         Raises:
             NotFound: a stage is missing; nothing was published.
             Corrupt: a stage is not what its receipt says; nothing was published.
+            Misuse: there are more than 20,000 parts (stages times topics).
             Timeout: not known; commit again.
         """
         return self.sink_commit_at(key, batch, receipts)[0]
@@ -161,6 +162,11 @@ class Client:
         for receipt in receipts:
             for stage, topic, count, digest in receipt.encode():
                 command.parts.add(stage=stage, topic_id=topic, count=count, digest=digest)
+        if len(command.parts) > COMMIT_PARTS_MAX:
+            raise Misuse(
+                f"a commit of {len(command.parts)} parts (stages times topics); "
+                f"at most {COMMIT_PARTS_MAX} are possible: use fewer, larger stages"
+            )
         told = self._call("sink_commit", command).sink_committed
         return bool(told.committed), int(told.batch)
 

@@ -493,6 +493,16 @@ def spread(at: Known, count: int) -> list[Any]:
     return [pb.MessageIdData(ledgerId=ledger, entryId=2 * number) for number in range(count)]
 
 
+def committed(parts: int) -> Row:
+    """A commit of stages that are not there."""
+    part = {"stage": stage(1), "topic_id": 1, "count": 1, "digest": 1}
+    return Row(
+        Type.SINK_COMMIT,
+        lambda at, n: frame_of(Type.SINK_COMMIT, b"", request_id=n, key="k", batch=1, parts=[part] * parts),
+        words=f"of {parts} parts",
+    )
+
+
 LARGEST: list[Row] = [
     crowded(Type.SUBSCRIBE, "metadata", 60_000, consumer_id=1, subscription="s", subType=1),
     crowded(Type.SUBSCRIBE, "metadata", 1000, consumer_id=1, subscription="s", subType=1),
@@ -564,17 +574,7 @@ LARGEST: list[Row] = [
         ),
         words="of 10000",
     ),
-    Row(
-        Type.SINK_COMMIT,
-        lambda at, n: frame_of(
-            Type.SINK_COMMIT,
-            b"",
-            request_id=n,
-            key="k",
-            batch=1,
-            parts=[{"stage": stage(1), "topic_id": 1, "count": 1, "digest": 1}] * 100_000,
-        ),
-        words="of 100000 parts",
-    ),
+    committed(20_000),
+    committed(100_000),
 ]
 """Commands at the largest size, made to cost as much as they can. Beside them every command is stuffed."""

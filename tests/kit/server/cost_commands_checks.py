@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from holdfast._core import encode_messages
 from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.topic import Topic
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pace import Appetite
 from holdfast.server.pulsar import delivery as sink
+from holdfast.server.pulsar import extensions
 from holdfast.server.pulsar.connection import TURN_ITEMS, Connection
 from holdfast.server.pulsar.delivery import WireConsumer
 from tests.kit.server.cost_checks import until
-from tests.kit.server.cost_world import CostWorld
+from tests.kit.server.cost_world import STEP_INSTRUCTIONS, CostWorld, steps_of
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 
 
@@ -134,6 +136,25 @@ def a_command_that_is_too_large_costs_its_connection(kind: int, fields: dict[str
         ((answer, error),) = raw.closed()
         assert (answer, error.error) == (Type.ERROR, pb.NotAllowedError)
         assert "are possible" in error.message
+
+
+def what_a_sink_sends_is_judged_in_small_steps() -> None:
+    """Thousands of entries, or of parts: the loop has turns in between, and waits for the engine behind."""
+    entry = encode_messages([b"x"], "raw", 0, 1)[0]
+    part = {"stage": bytes(16), "topic_id": 1, "count": 1, "digest": 1}
+    with CostWorld(topics=1) as world:
+        connection, (topic,) = world.connection(world.raw()), world.broker.topics
+        name = world.broker.topics[topic].name
+        append = pb.CommandStageAppend(
+            request_id=1, stage=bytes(16), topic=name, at=0, entries=[entry] * 4000
+        )
+        commit = pb.CommandSinkCommit(request_id=1, key="k", batch=1, parts=[part] * 4000)
+        for steps in (
+            world.run(steps_of(extensions.stage_append(connection, append))),
+            world.run(steps_of(extensions.sink_commit(connection, commit))),
+        ):
+            assert 10 < len(steps) < 100
+            assert max(steps) < STEP_INSTRUCTIONS
 
 
 def who_is_asked_for_a_sign_of_life_is_asked_once() -> None:

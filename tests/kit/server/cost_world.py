@@ -29,6 +29,9 @@ from tests.kit.server.wire_raw import Raw, full
 
 Answered = TypeVar("Answered")
 
+STEP_INSTRUCTIONS = 60_000
+"""Instructions of Python between two turns of the loop, at most: some milliseconds."""
+
 
 class CostWorld:
     """`with CostWorld(topics=100) as world:`, then `world.raw()` for clients."""
@@ -161,3 +164,17 @@ class Steps:
     def _stepped(self, frame: FrameType, event: str, argument: Any) -> Any:
         self.count += 1
         return self._stepped
+
+
+async def steps_of(work: Coroutine[Any, Any, Any]) -> list[int]:
+    """Carry work out until it ends or waits for another task; answer the instructions of each step."""
+    taken: list[int] = []
+    with contextlib.suppress(StopIteration), contextlib.closing(work):
+        waits = None
+        while waits is None:  # it only gives others a turn
+            with Steps().counting() as steps:
+                try:
+                    waits = work.send(None)
+                finally:
+                    taken.append(steps.count)
+    return taken

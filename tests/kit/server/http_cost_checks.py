@@ -17,7 +17,7 @@ from holdfast.server.http import scraping
 from holdfast.server.http.connection import HttpConnection
 from holdfast.server.http.stats import Looks
 from holdfast.server.logs import Refusals
-from tests.kit.server.cost_world import CostWorld, Steps
+from tests.kit.server.cost_world import STEP_INSTRUCTIONS, CostWorld, steps_of
 from tests.kit.server.wire_raw import full
 
 MIB = 1 << 20
@@ -248,10 +248,6 @@ def a_client_that_reads_its_answer_byte_by_byte_is_closed() -> None:
         world.run(wait_for(lambda: not world.http.connections))
 
 
-STEP_INSTRUCTIONS = 60_000
-"""Instructions of Python between two turns of the loop, at most: some milliseconds."""
-
-
 def a_look_at_a_crowd_takes_small_steps() -> None:
     """Consumers, producers and holes by the hundred: others have the loop in between."""
     with CostWorld(topics=0) as world:
@@ -278,19 +274,6 @@ async def scattered(world: CostWorld, holes: int) -> None:
     for subscription in topic.state.subscriptions.values():
         ranges = [(number, number + 1) for number in range(1, 2 * holes, 2)]
         subscription.acks.ack_ranges(ranges, topic.state.ledgers.end)
-
-
-async def steps_of(work: Coroutine[Any, Any, Any]) -> list[int]:
-    """Carry out what only gives others a turn; answers the instructions of each step."""
-    taken: list[int] = []
-    with contextlib.suppress(StopIteration):
-        while True:
-            with Steps().counting() as steps:
-                try:
-                    work.send(None)
-                finally:
-                    taken.append(steps.count)
-    return taken
 
 
 async def look(connection: HttpConnection, after_s: float) -> None:

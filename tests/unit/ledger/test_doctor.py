@@ -8,7 +8,9 @@ import pytest
 
 from holdfast.errors import Locked, NotFound
 from holdfast.ledger.files.doctor import Examination, examine, examine_disk
-from holdfast.ledger.layout import FILE_HEADER, FORMAT, JOURNAL, LEDGERS, PAGE, SNAPSHOTS, journal_path
+from holdfast.ledger.layout import FILE_HEADER, FORMAT, JOURNAL, LEDGERS, PAGE, SNAPSHOTS
+from tests.kit.ledger import doctor_checks as checks
+from tests.kit.ledger.doctor_checks import flip
 from tests.kit.ledger.store_world import Life, SystemWorld, simulated
 
 
@@ -18,12 +20,6 @@ async def work(life: Life) -> None:
     await life.store.snapshot()
     for n in range(30):
         await life.until(life.mixture(n))
-
-
-def flip(path: Path, offset: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 16
-    path.write_bytes(content)
 
 
 def only_fault(found: Examination) -> tuple[str, int | None]:
@@ -60,22 +56,14 @@ def test_a_directory_after_a_kill(world: SystemWorld) -> None:
 
 def test_a_torn_tail_is_a_note(world: SystemWorld) -> None:
     world.live(work, close=False)
-    rounds = {  # the newest file may be there and not in use yet
-        path: [at for at in range(PAGE, len(content), PAGE) if content[at : at + 4] == b"HF\3\1"]
-        for path in (world.path / journal_path(1), world.path / journal_path(2))
-        if path.exists()
-        for content in [path.read_bytes()]
-    }
-    path, last = [(path, found[-1]) for path, found in rounds.items() if found][-1]
-    flip(path, last + 100)  # behind its header: a first round without one would be no round at all
-    found = examine(world.path)
-    assert found.sound
-    before = [at for each, at in rounds.items() if each != path]
-    whole = (
-        before[0][-1] + PAGE if last == PAGE else last
-    )  # torn as the first of a file: where the one before ends
-    assert [each.offset for each in found.findings] == [whole]
-    assert "not whole" in found.notes[0]
+    checks.a_torn_last_round_is_named(world.path)
+
+
+@pytest.mark.parametrize("moved", [1, 2], ids=["torn", "damaged"])
+def test_a_torn_first_round_is_named_with_its_own_file(world: SystemWorld, moved: int) -> None:
+    """Its place was told as the end of the file before, by the doctor and by the broker that refuses it."""
+    world.live(work, close=False)
+    checks.a_torn_first_round_is_named_with_its_own_file(world.path, moved)
 
 
 def test_damage_of_each_kind_is_named(world: SystemWorld) -> None:

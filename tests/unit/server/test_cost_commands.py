@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.sizes import COMMIT_BYTES_MAX, COMMIT_PARTS_MAX
 from tests.kit.server import cost_commands_checks as checks
 from tests.kit.server.wire_raw import Type, full
 
@@ -26,11 +28,27 @@ def test_many_parts_are_acknowledged_in_slices(monkeypatch: pytest.MonkeyPatch) 
     checks.many_parts_are_acknowledged_in_slices(monkeypatch)
 
 
+def test_what_a_sink_sends_is_judged_in_small_steps() -> None:
+    checks.what_a_sink_sends_is_judged_in_small_steps()
+
+
+def test_the_largest_commit_fits() -> None:
+    """As many parts as are allowed, with the largest numbers."""
+    most = (1 << 64) - 1
+    fields = {each.name: most for each in pb.StagePart.DESCRIPTOR.fields if each.name != "stage"}
+    command = pb.CommandSinkCommit(request_id=most, key="k" * 1000, batch=most)
+    command.parts.extend([pb.StagePart(stage=bytes(16), **fields)] * 1000)
+    size = command.ByteSize() / 1000 * COMMIT_PARTS_MAX
+    assert size < COMMIT_BYTES_MAX
+
+
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
         (Type.LOOKUP, {"topic": "x" * (129 << 10)}),
         (Type.GET_TOPICS_OF_NAMESPACE, {"namespace": "x" * (129 << 10)}),
+        (Type.PROGRESS, {"topic": full("t"), "subscription": "x" * (129 << 10)}),
+        (Type.SINK_COMMIT, {"key": "x" * (COMMIT_BYTES_MAX + 1), "batch": 1}),
         (
             Type.PRODUCER,
             {"topic": full("t"), "producer_id": 1, "metadata": [{"key": "", "value": ""}] * 1001},

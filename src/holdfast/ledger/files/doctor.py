@@ -38,6 +38,7 @@ from holdfast.ledger.layout import (
     FileKind,
     LedgerFile,
     header_fault,
+    journal_path,
     number_of,
     read_file_header,
     snapshot_path,
@@ -225,12 +226,12 @@ class _Doctor:
             self.tell(JOURNAL, None, str(error), RESTORE)
             return False
         self.found.last_d = max(ending.last_d, meta.d)
-        path, offset = str(ending.stopped).split(" at offset ")
+        path, offset = journal_path(ending.wrong.journal), ending.wrong.offset
         if ending.outcome is End.DAMAGED:
-            self.tell(path, int(offset), ending.complaint(), RESTORE)
+            self.tell(path, offset, ending.complaint(), RESTORE)
         elif ending.outcome is End.TORN:
             what = "the end of the last write is not whole: nothing in it was confirmed"
-            self.note(path, int(offset), what, "it is wiped at the next start")
+            self.note(path, offset, what, "it is wiped at the next start")
         return ending.outcome is End.CLEAN and ending.last_d == meta.d
 
     def _time(self, base: recovery.Base) -> None:

@@ -131,12 +131,19 @@ class Ending:
     cut_bytes: int = 0
     witness: Place | None = None
     """The round that says that what is missing was synced; None: the snapshot says it, or nobody."""
+    broken: Place | None = None
+    """The next round, where it stands in the file after `stopped` and is not whole."""
+
+    @property
+    def wrong(self) -> Place:
+        """The place to look at: of the round that is not whole, or where it should stand."""
+        return self.broken or self.stopped
 
     def complaint(self) -> str:
-        """What is damaged, where, and what to do."""
+        """Say what is damaged, where, and what to do."""
         who = f"a round in {self.witness}" if self.witness else "the snapshot"
         return (
-            f"{self.stopped}: event D {self.last_d + 1} is missing or damaged, and {who} says that it was "
+            f"{self.wrong}: event D {self.last_d + 1} is missing or damaged, and {who} says that it was "
             "synced; nothing was changed. Look at the disk, and restore a backup"
         )
 
@@ -215,6 +222,8 @@ class _Stop:
     offset: int
     zeros: bool = True
     whole_header: RoundHeader | None = None
+    broken: bool = False
+    """The header continues the rounds, but its frames are not all there."""
 
 
 @dataclass
@@ -239,6 +248,7 @@ class JournalScan:
     """(place, bytes, last D) of rounds of which no other round says that they were synced."""
     _synced_d: int = 0
     _stop: _Stop = field(init=False)
+    _broken: Place | None = None
 
     def __post_init__(self) -> None:
         self.last_d = self.start_d
@@ -265,6 +275,8 @@ class JournalScan:
                 # A file without a round that counts was not begun: the last one before it is where they end.
                 if stop.offset > first or number == self.start.journal:
                     self._stop = stop
+                elif stop.broken:
+                    self._broken = Place(number, stop.offset)
             finally:
                 await window.file.close()
 
@@ -311,6 +323,7 @@ class JournalScan:
         data = await window.read(stop.offset + ROUND_HEADER, header.size)
         frames = parse_frames(header, data)
         if frames is None:
+            stop.broken = header.last_d > self.last_d
             return None
         fresh = [frame for frame in frames if frame.first_d > self.last_d]
         return Round(Place(number, stop.offset), header, fresh)
@@ -345,6 +358,7 @@ class JournalScan:
             newer=tuple(newer),
             cut_bytes=cut if outcome is End.TORN else 0,
             witness=witness if synced_d > self.last_d else None,
+            broken=self._broken,
         )
 
     async def _headers(

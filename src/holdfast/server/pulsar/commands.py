@@ -30,6 +30,7 @@ from holdfast.errors import (
 )
 from holdfast.ids import MessageId
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.sizes import COMMIT_BYTES_MAX
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
@@ -125,16 +126,24 @@ _LARGE = {
     pb.BaseCommand.GET_OR_CREATE_SCHEMA,
     pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
     pb.BaseCommand.SEEK,
+    pb.BaseCommand.STAGE_APPEND,
 }
-"""Commands with a schema or a list of ids in them: these, and our own, may be larger."""
+"""Commands with a schema, a list of ids or entries in them: of any size that a frame may have."""
+
+_SIZES: dict[int, int] = dict.fromkeys(_LARGE, 1 << 32) | {pb.BaseCommand.SINK_COMMIT: COMMIT_BYTES_MAX}
 
 
 def require_size(kind: int, size: int) -> None:
-    """Raises Refused for a command that is larger than any that a client has reason to send."""
-    if size > COMMAND_BYTES_MAX and kind not in _LARGE and kind < pb.BaseCommand.STAGE_OPEN:
+    """Refuse a command that is larger than any that a client has reason to send.
+
+    Raises:
+        Refused: it is too large; it was not parsed.
+    """
+    most = _SIZES.get(kind, COMMAND_BYTES_MAX)
+    if size > most:
         raise Refused(
             pb.NotAllowedError,
-            f"a command of type {kind} of {size} bytes; at most {COMMAND_BYTES_MAX} are possible",
+            f"a command of type {kind} of {size} bytes; at most {most} are possible",
         )
 
 

@@ -18,10 +18,11 @@ from holdfast.broker.topic import Topic
 from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
 from holdfast.names import shown
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.protocol.sizes import ENTRY_PADDING_BYTES
+from holdfast.protocol.sizes import COMMIT_PARTS_MAX, ENTRY_PADDING_BYTES
 from holdfast.server.pulsar import commands, lookup
 from holdfast.server.pulsar.commands import Refused, refusal
 from holdfast.server.pulsar.requests import Request
+from holdfast.server.steps import Steps
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 UNDER_WAY_BYTES = 8 << 20
 """What one connection may have under way of these; beyond that it is not read."""
 
-PARTS_MAX = 20_000
-"""Of one commit: stages times topics."""
+LISTED = 0.3
+"""Items of a step (see `Steps`) that an entry of an append or a part of a commit is."""
 
 _PAUSE = "stages"
 _under_way: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
@@ -78,12 +79,13 @@ async def stage_open(connection: Connection, command: pb.CommandStageOpen) -> by
 async def stage_append(connection: Connection, command: pb.CommandStageAppend) -> bytes:
     """STAGE_APPEND: entries for a topic; answered when they are durable."""
     topic = await lookup.topic_for(connection, command.topic, "produce")
-    entries = list(command.entries)
+    entries, steps = list(command.entries), Steps()
     most = connection.options.message_bytes_max + ENTRY_PADDING_BYTES
     for entry in entries:
         if len(entry) > most:
             raise Misuse(f"an entry of {len(entry)} bytes; the largest is {most}")
         parse_entry(entry)
+        await steps.did(LISTED)
     await connection.broker.admit(command.ByteSize())
     event = StageAppend(command.stage, topic.state.id, command.at, entries)
     staged = await connection.broker.engine.submit(event)
@@ -115,19 +117,23 @@ async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> 
     """SINK_COMMIT: publish stages, in all their topics at once, once."""
     broker = connection.broker
     connection.authorize("stage", "")
-    if len(command.parts) > PARTS_MAX:
-        raise Misuse(f"a commit of {len(command.parts)} parts; at most {PARTS_MAX} are possible")
-    for topic_id in {part.topic_id for part in command.parts}:
-        state = broker.machine.state.topics.get(topic_id)
-        if state is not None:  # else the event refuses it
-            connection.authorize("produce", state.name)
+    if len(command.parts) > COMMIT_PARTS_MAX:
+        raise Misuse(f"a commit of {len(command.parts)} parts; at most {COMMIT_PARTS_MAX} are possible")
     if not command.key:
         raise Misuse("a sink has a key that is not empty")
+    parts, allowed, steps = [], set(), Steps()
+    for part in command.parts:
+        parts.append((part.stage, part.topic_id, part.count, part.digest))
+        if part.topic_id not in allowed:
+            state = broker.machine.state.topics.get(part.topic_id)
+            if state is not None:  # else the event refuses it
+                connection.authorize("produce", state.name)
+            allowed.add(part.topic_id)
+        await steps.did(LISTED)
     # Keys are a role's own: nobody can make another's batches look as if they were committed.
     role = connection.role.replace("%", "%25").replace(":", "%3A")
     key = f"{role}:{command.key}" if role else command.key
     await broker.admit(0)
-    parts = [(part.stage, part.topic_id, part.count, part.digest) for part in command.parts]
     done = await broker.engine.submit(SinkCommit(key, command.batch, parts))
     answer = pb.CommandSinkCommitted(
         request_id=command.request_id, committed=done.committed, batch=done.batch
