@@ -11,7 +11,7 @@ unexport PYTEST_ADDOPTS PYTEST_PLUGINS PYTEST_DISABLE_PLUGIN_AUTOLOAD PYTHONPATH
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 
-NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp native/holdfast/*/*.hpp)
+NATIVE  := $(wildcard native/*/*.hpp native/*/*.cpp native/*/*/*.hpp native/*/*/*.cpp)
 PYTHONS := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
@@ -31,10 +31,10 @@ build: build/.built ## compile the extension and install the package in place
 # Also out of date when a source was added or removed, which no timestamp of a file shows.
 build/sources: FORCE
 	@mkdir -p build
-	@echo $(sort $(wildcard native/holdfast/*/* native/bindings/*)) | cmp -s - $@ || \
-	    echo $(sort $(wildcard native/holdfast/*/* native/bindings/*)) > $@
+	@echo $(sort $(wildcard native/holdfast/*/* native/bindings/* native/bindings/*/*)) | cmp -s - $@ || \
+	    echo $(sort $(wildcard native/holdfast/*/* native/bindings/* native/bindings/*/*)) > $@
 
-build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filter-out native/model/%,$(NATIVE))
+build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filter native/holdfast/% native/bindings/%,$(NATIVE))
 	@flock build/sources .ci/progress build "compiling the core and its bindings with $${CXX:-g++}" \
 	    --count '\[\d+/(?P<total>\d+)\] Building CXX object \S*?(?P<name>[\w.]+)\.o' -- \
 	    $(BIN)/pip install --verbose --no-build-isolation --no-deps --no-index --editable .

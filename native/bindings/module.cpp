@@ -2,8 +2,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include "gil.hpp"
-#include "objects.hpp"
+#include "bindings/base/gil.hpp"
+#include "bindings/queue/objects.hpp"
 
 namespace nb = nanobind;
 

@@ -1,10 +1,10 @@
-#include "explorer.hpp"
+#include "model/explorer.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <deque>
 
-#include "visited.hpp"
+#include "model/visited.hpp"
 
 namespace model {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "machine.hpp"
+#include "model/machine.hpp"
 
 namespace model {
 

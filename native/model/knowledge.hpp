@@ -19,7 +19,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "world.hpp"
+#include "model/world.hpp"
 
 namespace model {
 

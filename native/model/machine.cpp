@@ -1,8 +1,8 @@
-#include "machine.hpp"
+#include "model/machine.hpp"
 
 #include <cstdio>
 
-#include "text.hpp"
+#include "model/text.hpp"
 
 namespace model {
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "knowledge.hpp"
-#include "nodes.hpp"
+#include "model/knowledge.hpp"
+#include "model/nodes.hpp"
 
 namespace model {
 

@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "report.hpp"
-#include "text.hpp"
+#include "model/report.hpp"
+#include "model/text.hpp"
 
 namespace model {
 namespace {

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "model_memory.hpp"
+#include "model/model_memory.hpp"
 
 namespace model {
 

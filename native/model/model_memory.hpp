@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
-#include "access.hpp"
-#include "world.hpp"
+#include "model/access.hpp"
+#include "model/world.hpp"
 
 namespace model {
 

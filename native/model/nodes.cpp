@@ -1,4 +1,4 @@
-#include "nodes.hpp"
+#include "model/nodes.hpp"
 
 #include <algorithm>
 #include <bit>

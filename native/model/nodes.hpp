@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "model.hpp"
+#include "model/model.hpp"
 
 namespace model {
 

@@ -1,10 +1,10 @@
-#include "report.hpp"
+#include "model/report.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
 
-#include "text.hpp"
+#include "model/text.hpp"
 
 namespace model {
 

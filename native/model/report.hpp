@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "explorer.hpp"
-#include "queue_model.hpp"
-#include "toys.hpp"
+#include "model/explorer.hpp"
+#include "model/queue/model.hpp"
+#include "model/toys.hpp"
 
 namespace model {
 

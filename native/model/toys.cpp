@@ -1,4 +1,4 @@
-#include "toys.hpp"
+#include "model/toys.hpp"
 
 namespace model {
 

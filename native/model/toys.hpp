@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "explorer.hpp"
+#include "model/explorer.hpp"
 
 namespace model {
 

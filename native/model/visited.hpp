@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "state.hpp"
+#include "model/state.hpp"
 
 namespace model {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "holdfast/base/block.hpp"
-#include "state.hpp"
+#include "model/state.hpp"
 
 namespace model {
 

@@ -124,7 +124,7 @@ def reference_pingpong(rounds: int) -> float: ...
 def reference_memcpy(size: int, ring_bytes: int, seconds: float) -> float: ...
 def reference_ring(size: int, ring_bytes: int, seconds: float) -> float: ...
 
-# Frames and entries (native/bindings/frame.cpp)
+# Frames and entries (native/bindings/log/frame.cpp)
 
 @final
 class Frame:
@@ -225,7 +225,7 @@ def encode_messages(
     batch: int = 1,
 ) -> list[bytes]: ...
 
-# Runs of entries, and what a consumer gets of them (native/bindings/entries.cpp, delivery.cpp)
+# Runs of entries, and what a consumer gets of them (native/bindings/log/entries.cpp, delivery.cpp)
 
 @final
 class Entries:
@@ -352,7 +352,7 @@ class LedgerFiles:
 
 def parse_run(ledger: int, first_ordinal: int, entry: int, index: bytes, data: bytes) -> Entries: ...
 
-# Entries as Arrow's columns (native/bindings/columns.cpp)
+# Entries as Arrow's columns (native/bindings/arrow/columns.cpp)
 
 @final
 class ColumnBatch:
@@ -387,7 +387,7 @@ def packed_entry(run: Entries, at: int) -> tuple[int, int, bytes, int, int, byte
 def chunks_in(run: Entries) -> list[tuple[int, bytes, int, int]]: ...
 def lz4_size(block: bytes) -> int: ...
 
-# What readers of the files are told of a topic (native/bindings/publication.cpp)
+# What readers of the files are told of a topic (native/bindings/log/publication.cpp)
 
 @final
 class TopicView:
@@ -403,7 +403,7 @@ class TopicViewReader:
     def read(self) -> tuple[bytes, int, int, int, str]: ...
     def moved(self) -> bool: ...
 
-# -- blocks (native/bindings/blocks.cpp) ---------------------------------------------------------------
+# -- blocks (native/bindings/base/blocks.cpp) ---------------------------------------------------------------
 
 def crc32c(buffer: Buffer, seed: int = 0) -> int: ...
 def seal_block(kind: int, tag: int, time: int, payload: Buffer) -> bytes: ...
@@ -503,7 +503,7 @@ def faults_fired() -> int: ...
 def at(point: str) -> None: ...
 def log_points() -> list[str]: ...
 
-# The dispatcher's tables (native/bindings/dispatch.cpp)
+# The dispatcher's tables (native/bindings/dispatch/dispatch.cpp)
 
 class Dispatch:
     single: bool
@@ -581,7 +581,7 @@ def group_acks(
     messages: Batch | Sequence[TopicMessage], reset_number: int
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]], int]: ...
 
-# The wire protocol (native/bindings/wire.cpp)
+# The wire protocol (native/bindings/wire/wire.cpp)
 
 @final
 class AckIds:

@@ -18,13 +18,14 @@ def core_with(mutant: Mutant, directory: Path) -> Path:
     source = ROOT / "native/bindings" / mutant.file
     entries = json.loads((objects / "compile_commands.json").read_text())
     (entry,) = [each for each in entries if Path(each["file"]) == source]
-    changed = directory / mutant.file
+    changed = directory / source.name
     changed.write_text(patched(source.read_text(), mutant))
     words = shlex.split(entry["command"])
-    words = [*words[: words.index("-o")], "-I", str(source.parent), "-c", str(changed)]
+    words = [*words[: words.index("-o")], "-c", str(changed)]
     subprocess.run([*words, "-o", f"{changed}.o"], check=True, capture_output=True, cwd=objects)
-    others = objects.glob("CMakeFiles/_core.dir/native/bindings/*.o")
-    linked = [str(path) for path in others if path.name != f"{mutant.file}.o"]
+    others = objects / "CMakeFiles/_core.dir/native/bindings"
+    same = others / f"{mutant.file}.o"
+    linked = [str(path) for path in others.rglob("*.o") if path != same]
     package = directory / "package" / "holdfast"
     package.mkdir(parents=True)
     for each in (ROOT / "src/holdfast").iterdir():

@@ -61,14 +61,14 @@ ROWS = (
         "a lock is believed through a number that is another file's",
         ("lock-believed", "no-signature", "strangers-closed"),
         CORE,
-        ("native/tests/test_participants.cpp",),
+        ("native/tests/shm/test_participants.cpp",),
     ),
     Row(
         "4",
         "a stopped recoverer, or joiner, keeps what the dead left",
         ("recoverer-alone", "joiner-alone"),
         CORE,
-        ("native/tests/test_participants.cpp",),
+        ("native/tests/shm/test_participants.cpp",),
     ),
     Row(
         "5",
@@ -82,7 +82,7 @@ ROWS = (
         "recovery raises a count before the exchange that may fail",
         ("count-before-the-swap",),
         CORE,
-        ("native/tests/test_queue_life.cpp",),
+        ("native/tests/queue/test_queue_life.cpp",),
     ),
     Row(
         "6",
@@ -96,14 +96,14 @@ ROWS = (
         "contention is called damage, and damage contention",
         ("contention-is-damage", "damage-is-contention"),
         CORE,
-        ("native/tests/test_queue_life.cpp",),
+        ("native/tests/queue/test_queue_life.cpp",),
     ),
     Row(
         "6",
         "a stall limit below the time of a copy",
         ("limit-not-doubled", "limit-forgotten", "fences-are-deliveries"),
         CORE,
-        ("native/tests/test_queue_life.cpp",),
+        ("native/tests/queue/test_queue_life.cpp",),
     ),
     Row(
         "7",
@@ -162,7 +162,7 @@ ROWS = (
         "log time moves with frames that the journal does not keep",
         ("time-of-every-frame",),
         CORE,
-        ("native/tests/test_log.cpp",),
+        ("native/tests/log/test_log.cpp",),
     ),
     Row(
         "11",
@@ -395,7 +395,7 @@ ROWS = (
         "the core's writer does not look",
         ("removed-unseen", "number-believed"),
         CORE,
-        ("native/tests/test_writer.cpp",),
+        ("native/tests/log/test_writer.cpp",),
     ),
     Row(
         "files",
@@ -412,7 +412,7 @@ ROWS = (
         "a child shares the mapping, or uses its parent's writer",
         ("child-shares", "thread-in-child"),
         CORE,
-        ("native/tests/test_participants.cpp", "native/tests/test_writer_ledgers.cpp"),
+        ("native/tests/shm/test_participants.cpp", "native/tests/log/test_writer_ledgers.cpp"),
     ),
     Row(
         "stops",
@@ -447,21 +447,24 @@ ROWS = (
         "a batch beyond the last sequence number stops the broker",
         ("batch-over-the-end", "written-and-not-read"),
         NATIVE_LIMITS,
-        ("native/tests/test_wire.cpp", "tests/unit/server/test_limits.py::test_the_last_sequence_of_a_batch"),
+        (
+            "native/tests/wire/test_wire.cpp",
+            "tests/unit/server/test_limits.py::test_the_last_sequence_of_a_batch",
+        ),
     ),
     Row(
         "limits",
         "counts of deliveries, delays and back-offs wrap, or are no numbers",
         ("redeliveries-wrap", "due-wraps", "nothing-times-infinity"),
         NATIVE_LIMITS,
-        ("native/tests/test_dispatch.cpp",),
+        ("native/tests/dispatch/test_dispatch.cpp",),
     ),
     Row(
         "limits",
         "numbers of a topic's view, of events and of positions have no end",
         ("views-by-size", "events-without-end", "ordinals-without-end"),
         NATIVE_LIMITS,
-        ("native/tests/test_publication.cpp", "native/tests/test_log.cpp"),
+        ("native/tests/log/test_publication.cpp", "native/tests/log/test_log.cpp"),
     ),
     Row(
         "limits",

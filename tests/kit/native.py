@@ -26,7 +26,9 @@ from tests.kit import ROOT
 
 NATIVE = ROOT / "native"
 BUILD = ROOT / "build"
-PROGRAMS = tuple(sorted(path.stem for path in (NATIVE / "tests").glob("test_*.cpp")))
+SOURCES = {path.stem: path.relative_to(NATIVE) for path in sorted((NATIVE / "tests").rglob("test_*.cpp"))}
+"""The native tests by name, with their paths below native/."""
+PROGRAMS = tuple(sorted(SOURCES))
 UNITS = ("log", "rest")
 CHOICE = "HOLDFAST_MUTANT"
 RUN_S = 120
@@ -46,13 +48,13 @@ def compiler() -> str:
 
 def unit_of(program: str) -> str:
     """Return the unit of a program: frames.hpp has an Entry of its own, and must be apart from the other."""
-    text = (NATIVE / "tests" / f"{program}.cpp").read_text()
-    return "log" if re.search(r'#include "(frames|writer_world)\.hpp"', text) else "rest"
+    text = (NATIVE / SOURCES[program]).read_text()
+    return "log" if re.search(r'#include "tests/log/(frames|writer_world)\.hpp"', text) else "rest"
 
 
 def unit_source(native: Path, programs: Sequence[str]) -> str:
     """Return the text of a program that runs the native test named by its argument."""
-    sources = {name: native / "tests" / f"{name}.cpp" for name in programs}
+    sources = {name: native / SOURCES[name] for name in programs}
     heads = dict.fromkeys(
         line for path in sources.values() for line in path.read_text().splitlines() if line[:8] == "#include"
     )
@@ -69,7 +71,9 @@ def unit_source(native: Path, programs: Sequence[str]) -> str:
 def built(name: str, source: str, native: Path, flags: Sequence[str]) -> Path:
     """Return the program of this text, compiled unless the same one is below build/ already."""
     total = hashlib.sha256("\0".join([compiler(), *flags, source.replace(str(native), "")]).encode())
-    for path in sorted([*native.glob("holdfast/**/*.hpp"), *native.glob("tests/*"), *native.glob("fuzz/*")]):
+    for path in sorted(
+        [*native.glob("holdfast/**/*.hpp"), *native.glob("tests/**/*.?pp"), *native.glob("fuzz/*")]
+    ):
         total.update(path.name.encode() + path.read_bytes())
     folder = BUILD / "native-tests"
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,8 +87,7 @@ def built(name: str, source: str, native: Path, flags: Sequence[str]) -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             text = Path(scratch) / "unit.cpp"
             text.write_text(source)
-            include = [f"-I{native}", f"-I{native / 'tests'}"]
-            command = [compiler(), "-std=c++20", *flags, *include, str(text), "-pthread", "-o"]
+            command = [compiler(), "-std=c++20", *flags, f"-I{native}", str(text), "-pthread", "-o"]
             done = subprocess.run([*command, f"{scratch}/unit"], capture_output=True, text=True)
             if done.returncode != 0:
                 raise RuntimeError(f"{name} does not compile:\n{done.stderr}")

@@ -54,7 +54,7 @@ def package(name: str, flags: Sequence[str], mutants: Sequence[Mutant] = ()) -> 
         native.mkdir()
         written(mutants, native)
         total = hashlib.sha256("\0".join([compiler(), sys.version, *flags]).encode())
-        for path in sorted([*native.glob("holdfast/*"), *native.glob("bindings/*")]):
+        for path in sorted(native.rglob("*.?pp")):
             total.update(path.name.encode() + path.read_bytes())
         done = folder / f"{name}-{total.hexdigest()[:16]}"
         if not (done / library).exists():

@@ -403,7 +403,7 @@ def limit_rows(tree: Tree) -> Iterator[str]:
         return
     lines = tree.text(LIMITS).splitlines()
     code = set(re.findall(r"`([^`\n]+)`", tree.text(LIMITS)))
-    configs = "".join(tree.text(path) for path in tree.matching("native/model/*.cpp"))
+    configs = "".join(tree.text(path) for path in tree.matching("native/model/**.cpp"))
     spaces = set(re.findall(r'\.name = "([\w-]+)"', configs))
     rulers = {at for at, line in enumerate(lines) if line.startswith("|") and set(line) <= set("|-: ")}
     for at, line in enumerate(lines):
@@ -500,7 +500,7 @@ LAYERS = (
 )
 """Modules and packages of src/holdfast, from the bottom. Each imports only those before it."""
 ROOMS = ("base", "shm", "queue", "entry", "log", "dispatch", "wire", "arrow")
-"""Folders of native/holdfast, from the bottom. Each includes only those before it."""
+"""Folders of native/holdfast, bindings and tests, from the bottom. Each includes those before it alone."""
 
 
 def looks_up(tree: Tree) -> Iterator[str]:
@@ -521,10 +521,16 @@ def looks_up(tree: Tree) -> Iterator[str]:
                 there = rest.partition(".")[0]
                 if first == "holdfast" and there in LAYERS and LAYERS.index(there) > LAYERS.index(here):
                     yield f"{path}:{node.lineno}: {here} imports {name}, which is above it"
-    for path in tree.matching("native/holdfast/**.hpp"):
-        here = PurePosixPath(path).relative_to("native/holdfast").parts[0]
-        for name in re.findall(r'#include "holdfast/(\w+)/', tree.text(path)):
-            if here not in ROOMS or name not in ROOMS or ROOMS.index(name) > ROOMS.index(here):
+    for path in tree.matching("native/**.hpp", "native/**.cpp"):
+        part, here, *inside = PurePosixPath(path).relative_to("native").parts
+        if part not in ("holdfast", "bindings", "tests") or (not inside and part != "holdfast"):
+            continue
+        if here not in ROOMS:
+            yield f"{path}: {here} is not among ROOMS (tests/kit/tidy.py)"
+            continue
+        # A test may use what is above it.
+        for name in re.findall(r'#include "(?:holdfast|bindings)/(\w+)/', tree.text(path)):
+            if part != "tests" and (name not in ROOMS or ROOMS.index(name) > ROOMS.index(here)):
                 yield f"{path}: {here} includes {name}, which is above it"
 
 

@@ -17,7 +17,7 @@ TEST = "tests/process/queue/test_threads_buried.py"
 SHARED = Mutant(
     "got-shared",
     "what a call gets goes through memory that all calls of the object share",
-    "queue.cpp",
+    "queue/queue.cpp",
     """    explicit Got(QueueObject* queue) : queue_(queue) { messages_.swap(queue->spare); }
     Got(const Got&) = delete;
     ~Got() {
@@ -44,7 +44,7 @@ SHARED = Mutant(
 HALF_A_PAIR = Mutant(
     "half-a-pair-as-python-says",
     "text that cannot be written is Python's UnicodeEncodeError, from wherever it is noticed",
-    "frame.cpp",
+    "log/frame.cpp",
     """PyErr_Clear();
         throw Error(Code::misuse, std::string(what) +
                                       " has half of a surrogate pair in it, which is not text; "

@@ -8,6 +8,7 @@ import pytest
 
 from tests.kit import ROOT
 from tests.kit.cases import CORE, ROWS, Row, table
+from tests.kit.native import SOURCES
 from tests.kit.native_mutants import MUTANTS
 
 
@@ -31,7 +32,7 @@ def test_its_names_are_there(row: Row) -> None:
 
 
 def test_mutants_of_the_core_name_their_program() -> None:
-    programs = {mutant.name: f"native/tests/{mutant.program}.cpp" for mutant in MUTANTS}
+    programs = {mutant.name: f"native/{SOURCES[mutant.program]}" for mutant in MUTANTS}
     for row in ROWS:
         if row.planted == CORE:
             assert {programs[name] for name in row.mutants} == {*row.caught}

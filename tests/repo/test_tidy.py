@@ -55,6 +55,8 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     (tidy.looks_up, {"src/holdfast/ledger/a.py": "def f():\n    import holdfast.cli"}, "ledger imports"),
     (tidy.looks_up, {"src/holdfast/lost/a.py": ""}, "not among LAYERS"),
     (tidy.looks_up, {"native/holdfast/base/a.hpp": '#include "holdfast/log/b.hpp"'}, "base includes log"),
+    (tidy.looks_up, {"native/bindings/queue/a.cpp": '#include "bindings/log/b.hpp"'}, "queue includes log"),
+    (tidy.looks_up, {"native/tests/new/a.cpp": ""}, "new is not among ROOMS"),
     (tidy.dead_modules, {"src/holdfast/__init__.py": "", "src/holdfast/lost.py": ""}, "lost.py"),
     (
         tidy.dead_modules,

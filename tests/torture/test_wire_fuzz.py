@@ -1,7 +1,7 @@
 """The fuzzer of the wire codec, and that it finds something. `make fuzz-wire` goes on.
 
 It needs clang, and runs in `make nightly`. `make test` judges its corpus and random changes of it, built by
-any compiler (native/tests/test_wire_corpus.cpp in tests/process/core/test_native.py).
+any compiler (native/tests/wire/test_wire_corpus.cpp in tests/process/core/test_native.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def clang() -> str:
     return found
 
 
-# In `make test`: native/tests/test_wire_corpus.cpp judges the same corpus and random changes of it.
+# In `make test`: native/tests/wire/test_wire_corpus.cpp judges the same corpus and random changes of it.
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", seeds("wire streams", test=1, nightly=1))
 def test_some_thousand_streams_find_nothing(tmp_path: Path, clang: str, seed: Seed) -> None:

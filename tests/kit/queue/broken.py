@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.kit import ROOT, native
 from tests.kit.queue.mutants import MUTANTS
 
-CHANGED = ("inspect", "message", "module", "queue")
+CHANGED = ("inspect", "message", "module", "queue", "verdicts")
 """The bindings that hold code of the queue."""
 CUSTOMIZE = """
 import importlib.machinery

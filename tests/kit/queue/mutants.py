@@ -451,7 +451,7 @@ def build_broken() -> tuple[Path, dict[str, int]]:
     with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as name:
         scratch = Path(name)
         numbers = native.with_all(MUTANTS, scratch)
-        total = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(OBJECTS.glob("*.o"))))
+        total = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(OBJECTS.rglob("*.o"))))
         for path in sorted(scratch.glob("holdfast/**/*.hpp")):
             total.update(path.read_bytes())
         explorer = BUILD / f"broken-{total.hexdigest()[:16]}"
@@ -466,12 +466,12 @@ def compile_against(scratch: Path) -> Path:
     compiler = os.environ.get("CXX", "c++")
     changed, explorer = BUILD / f"broken.{os.getpid()}.o", BUILD / f"broken.{os.getpid()}"
     include = ["-include", "holdfast/mutant_switch.hpp", "-I", str(scratch), "-I", str(NATIVE)]
-    source = str(NATIVE / "model" / "queue_model.cpp")
+    source = str(NATIVE / "model" / "queue" / "model.cpp")
     command = [compiler, "-std=c++20", "-O1", "-w", *include, "-c", source, "-o", str(changed)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
-    same = [str(path) for path in sorted(OBJECTS.glob("*.o")) if not path.name.startswith("queue_model.")]
+    same = [str(path) for path in sorted(OBJECTS.rglob("*.o")) if path.parts[-2:] != ("queue", "model.cpp.o")]
     subprocess.run([compiler, str(changed), *same, "-pthread", "-o", str(explorer)], check=True)
     changed.unlink()
     return explorer

@@ -3,7 +3,7 @@
     python -m tests.kit.server.fuzz_wire                  # one minute
     python -m tests.kit.server.fuzz_wire --seconds 3600
 
-libFuzzer changes sound streams, under sanitizers, and native/tests/wire_judge.hpp judges what comes of them.
+libFuzzer changes sound streams, under sanitizers; native/tests/wire/wire_judge.hpp judges the outcome.
 What it found worth keeping stays in build/fuzz-wire, where the next run begins. No piece of memory may be
 much larger than a frame, all of it together 512 MB, and one stream may take five seconds.
 """
@@ -30,7 +30,7 @@ from tests.kit.server.pulsar_recorder import frame_of
 
 FLAGS = ["-std=c++20", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
 KEPT = KIT / "server" / "streams"
-"""Findings of earlier nights; native/tests/test_wire_corpus.cpp replays them in every run."""
+"""Findings of earlier nights; native/tests/wire/test_wire_corpus.cpp replays them in every run."""
 WANTED = "no clang++ here has libFuzzer and its sanitizers; .ci/nightly-tools installs them"
 FINDINGS = ("crash-*", "leak-*", "oom-*", "timeout-*")
 """What libFuzzer calls the streams that it has found."""
@@ -115,7 +115,7 @@ def write_corpus(folder: Path) -> Path:
 
 
 def stream_of(note: Path) -> bytes:
-    """Return the stream that native/tests/test_wire_corpus.cpp was judging: its size, and its bytes."""
+    """Return the stream that native/tests/wire/test_wire_corpus.cpp was judging: its size, and its bytes."""
     data = note.read_bytes()
     (size,) = struct.unpack_from("<Q", data)
     return data[8 : 8 + size]
@@ -206,7 +206,7 @@ def main() -> int:
     options = parser.parse_args()
     clang = compiler()
     if clang is None:
-        print(f"{WANTED}; native/tests/test_wire_corpus.cpp does without")
+        print(f"{WANTED}; native/tests/wire/test_wire_corpus.cpp does without")
         return 2
     folder = ROOT / "build/fuzz-wire"
     report = fuzz(folder, clang, options.seconds, options.seed)

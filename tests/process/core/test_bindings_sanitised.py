@@ -33,7 +33,7 @@ RACES = (
     Mutant(
         "put-without-gil",
         "a put of several small messages runs without the GIL, on the state of an object that threads share",
-        "bindings/queue.cpp",
+        "bindings/queue/queue.cpp",
         "return self->attachment->put(payloads, false) == Verdict::ok ||",
         """if (MUTANT && payloads.size() > 1 && payloads[0].size + payloads[1].size < 2000) {
             GilRelease release;

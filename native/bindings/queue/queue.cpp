@@ -1,0 +1,556 @@
+// Queue: the calls that a user makes for every message, and the waiting around them.
+//
+// Threads: a call runs under the GIL, but for three things that touch no state of this object: copying a large payload,
+// spinning (which only reads shared words), and sleeping on a bell.
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <deque>
+#include <limits>
+
+#include "bindings/queue/objects.hpp"
+#include "bindings/queue/waiting.hpp"
+
+namespace holdfast::bindings {
+
+namespace {
+
+constexpr u32 kBatchMax = 65536;
+
+// None: wait for ever (-1). A number of seconds else.
+bool parse_timeout(PyObject* value, double& seconds) {
+    if (value == Py_None) {
+        seconds = -1;
+        return true;
+    }
+    seconds = PyFloat_AsDouble(value);
+    if (seconds == -1 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_TypeError, "timeout must be None or a number of seconds, not %R",
+                         value);
+            return false;
+        }
+        if (!PyLong_Check(value) || !PyErr_ExceptionMatches(PyExc_OverflowError)) return false;
+        PyErr_Clear();
+        seconds = _PyLong_Sign(value) * std::numeric_limits<double>::infinity();
+    }
+    if (seconds >= 0) return true;
+    char shown[32] = "nan";
+    if (!std::isnan(seconds)) std::snprintf(shown, sizeof shown, "%g", seconds);
+    raise("Misuse", std::string("timeout must be None or at least 0 seconds, not ") + shown);
+    return false;
+}
+
+// The arguments of a call with `count_max` positional ones; the last of `names` is always "timeout". Missing: null.
+bool parse(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* kwnames,
+           const char* const* names, int names_count, int required, PyObject** out) {
+    for (int i = 0; i < names_count; ++i) out[i] = i < count ? args[i] : nullptr;
+    if (count > names_count) {
+        PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments (%zd given)", call,
+                     names_count, count);
+        return false;
+    }
+    Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
+    for (Py_ssize_t k = 0; k < keywords; ++k) {
+        PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+        int i = 0;
+        while (i < names_count && PyUnicode_CompareWithASCIIString(name, names[i]) != 0) ++i;
+        if (i == names_count || out[i] != nullptr) {
+            PyErr_Format(PyExc_TypeError, "%s() got an unexpected argument '%U'", call, name);
+            return false;
+        }
+        out[i] = args[count + k];
+    }
+    for (int i = 0; i < required; ++i)
+        if (out[i] == nullptr) {
+            PyErr_Format(PyExc_TypeError, "%s() misses the argument '%s'", call, names[i]);
+            return false;
+        }
+    return true;
+}
+
+bool too_large(QueueObject* self, u64 size) {
+    const Geometry& geometry = self->attachment->geometry();
+    if (size <= geometry.size_max()) [[likely]]
+        return false;
+    raise("Misuse", "a message of " + std::to_string(size) + " bytes is too large for queue " +
+                        self->attachment->name() + ", which takes at most " +
+                        std::to_string(geometry.size_max()) +
+                        " (half of its capacity less a header): create it with a larger capacity");
+    return true;
+}
+
+// A bytes-like object for the time of a call.
+class Bytes {
+ public:
+    Bytes() = default;
+    Bytes(const Bytes&) = delete;
+    ~Bytes() {
+        if (held_) PyBuffer_Release(&view_);
+    }
+    bool get(PyObject* object, Payload& payload) {
+        if (PyBytes_CheckExact(object)) [[likely]] {
+            payload = {reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(object)),
+                       static_cast<u64>(PyBytes_GET_SIZE(object))};
+            return true;
+        }
+        if (PyObject_GetBuffer(object, &view_, PyBUF_SIMPLE) < 0) return false;
+        held_ = true;
+        payload = {static_cast<const std::byte*>(view_.buf), static_cast<u64>(view_.len)};
+        return true;
+    }
+
+ private:
+    Py_buffer view_{};
+    bool held_ = false;
+};
+
+bool put_payloads(QueueObject* self, const char* call, std::span<const Payload> payloads,
+                  double timeout) {
+    Busy busy(self);
+    return self->attachment->put(payloads, false) == Verdict::ok ||
+           wait_for(self, call, timeout, true,
+                    [&](bool probe) { return self->attachment->put(payloads, probe); });
+}
+
+PyObject* queue_put(PyObject* object, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    static const char* const names[] = {"data", "timeout"};
+    PyObject* given[2] = {count > 0 ? args[0] : nullptr, nullptr};
+    double timeout = -1;
+    if (count != 1 || kwnames != nullptr) {
+        if (!parse("put", args, count, kwnames, names, 2, 1, given)) return nullptr;
+        if (given[1] != nullptr && !parse_timeout(given[1], timeout)) return nullptr;
+    }
+    if (!usable(self)) return nullptr;
+    Bytes bytes;
+    Payload payload;
+    if (!bytes.get(given[0], payload) || too_large(self, payload.size)) return nullptr;
+    if (!put_payloads(self, "put", {&payload, 1}, timeout)) return nullptr;
+    Py_RETURN_NONE;
+}
+
+// All of them at once where they fit into half the capacity together, else in as few extents as they fit into.
+PyObject* put_list(QueueObject* self, PyObject* sequence, double timeout) {
+    const Py_ssize_t total = PySequence_Fast_GET_SIZE(sequence);
+    PyObject** items = PySequence_Fast_ITEMS(sequence);
+    std::deque<Bytes> others;  // what is not exactly bytes; a Bytes must not move
+    std::vector<Payload> payloads;
+    payloads.reserve(static_cast<std::size_t>(total));
+    for (Py_ssize_t i = 0; i < total; ++i) {
+        PyObject* item = items[i];
+        Payload payload;
+        if (PyBytes_CheckExact(item)) [[likely]] {
+            payload = {reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(item)),
+                       static_cast<u64>(PyBytes_GET_SIZE(item))};
+        } else {
+            if (!others.emplace_back().get(item, payload)) return nullptr;
+        }
+        if (too_large(self, payload.size)) return nullptr;
+        payloads.push_back(payload);
+    }
+    std::size_t begin = 0;
+    bool good = true;
+    const u64 length_max = self->attachment->geometry().length_max();
+    const u64 start = timeout > 0 ? monotonic_ns() : 0;
+    while (good && begin < payloads.size()) {
+        std::size_t end = begin;
+        for (u64 length = 0; end < payloads.size(); ++end) {
+            length += Geometry::blocks_granules(payloads[end].size);
+            if (length > length_max) break;
+        }
+        double left =
+            timeout > 0
+                ? std::max(1e-9, timeout - static_cast<double>(monotonic_ns() - start) / 1e9)
+                : timeout;
+        good = usable(self) &&
+               put_payloads(self, "put_many", {payloads.data() + begin, end - begin}, left);
+        if (good) begin = end;
+    }
+    if (!good) {  // the exception tells how many were put before it
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyErr_NormalizeException(&type, &value, &traceback);
+        PyObject* done = PyLong_FromSize_t(begin);
+        if (value != nullptr && done != nullptr && PyObject_SetAttrString(value, "done", done) < 0)
+            PyErr_Clear();
+        Py_XDECREF(done);
+        PyErr_Restore(type, value, traceback);
+        return nullptr;
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject* queue_put_many(PyObject* object, PyObject* const* args, Py_ssize_t count,
+                         PyObject* kwnames) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    static const char* const names[] = {"messages", "timeout"};
+    PyObject* given[2];
+    double timeout = -1;
+    if (!parse("put_many", args, count, kwnames, names, 2, 1, given)) return nullptr;
+    if (given[1] != nullptr && !parse_timeout(given[1], timeout)) return nullptr;
+    if (!usable(self)) return nullptr;
+    // A copy of the list, so that nobody changes it under us while the GIL is gone.
+    PyObject* sequence =
+        PyTuple_CheckExact(given[0]) ? Py_NewRef(given[0]) : PySequence_Tuple(given[0]);
+    if (sequence == nullptr) return nullptr;
+    PyObject* result = guarded([&] { return put_list(self, sequence, timeout); }, nullptr);
+    Py_DECREF(sequence);
+    return result;
+}
+
+// What one call gets. It belongs to that call alone: any call may let go of the GIL (to wait, to bury a large message, in
+// a destructor that an allocation runs), and another thread's get runs meanwhile. The memory is lent by the queue object,
+// so that a get allocates nothing.
+class Got {
+ public:
+    explicit Got(QueueObject* queue) : queue_(queue) { messages_.swap(queue->spare); }
+    Got(const Got&) = delete;
+    ~Got() {
+        messages_.clear();
+        if (messages_.capacity() > queue_->spare.capacity()) messages_.swap(queue_->spare);
+    }
+    std::vector<Delivered>& all() { return messages_; }
+    const Delivered& first() const { return messages_.front(); }
+
+ private:
+    QueueObject* queue_;
+    std::vector<Delivered> messages_;
+};
+
+// Fills `got` with at least one message.
+bool get_some(QueueObject* self, Got& got, const char* call, u32 wanted, double timeout) {
+    Busy busy(self);
+    if (self->attachment->get(got.all(), wanted, false) == Verdict::ok) [[likely]]
+        return true;
+    auto attempt = [&](bool probe) { return self->attachment->get(got.all(), wanted, probe); };
+    if (self->attachment->message_damaged()) {
+        raise_verdict(*self->attachment, Verdict::corrupt, call, 0, true);
+        return false;
+    }
+    return wait_for(self, call, timeout, false, attempt);
+}
+
+bool parse_get(const char* call, PyObject* const* args, Py_ssize_t count, PyObject* kwnames,
+               double& timeout) {
+    static const char* const names[] = {"timeout"};
+    PyObject* given[1];
+    if (!parse(call, args, count, kwnames, names, 1, 0, given)) return false;
+    return given[0] == nullptr || parse_timeout(given[0], timeout);
+}
+
+PyObject* queue_get(PyObject* object, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    double timeout = -1;
+    if ((count != 0 || kwnames != nullptr) && !parse_get("get", args, count, kwnames, timeout))
+        return nullptr;
+    Got got(self);
+    if (!usable(self) || !get_some(self, got, "get", 1, timeout)) return nullptr;
+    PyObject* message = message_new(self, got.first());
+    if (message == nullptr) self->attachment->put_aside(got.first().taken);
+    return message;
+}
+
+PyObject* queue_get_bytes(PyObject* object, PyObject* const* args, Py_ssize_t count,
+                          PyObject* kwnames) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    double timeout = -1;
+    if (!parse_get("get_bytes", args, count, kwnames, timeout)) return nullptr;
+    Got some(self);
+    if (!usable(self) || !get_some(self, some, "get_bytes", 1, timeout)) return nullptr;
+    const Delivered& got = some.first();
+    PyObject* copy = PyBytes_FromStringAndSize(nullptr, got.size);
+    if (copy == nullptr) {
+        self->attachment->put_aside(got.taken);
+        return nullptr;
+    }
+    Busy busy(self);
+    copy_bytes(PyBytes_AS_STRING(copy), got.data, got.size);
+    self->attachment->settle(got.taken);
+    self->attachment->announce_space();
+    return copy;
+}
+
+PyObject* queue_get_into(PyObject* object, PyObject* const* args, Py_ssize_t count,
+                         PyObject* kwnames) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    static const char* const names[] = {"buffer", "timeout"};
+    PyObject* given[2];
+    double timeout = -1;
+    if (!parse("get_into", args, count, kwnames, names, 2, 1, given)) return nullptr;
+    if (given[1] != nullptr && !parse_timeout(given[1], timeout)) return nullptr;
+    Py_buffer view;
+    if (PyObject_GetBuffer(given[0], &view, PyBUF_WRITABLE) < 0) return nullptr;
+    PyObject* result = nullptr;
+    Got some(self);
+    if (usable(self) && get_some(self, some, "get_into", 1, timeout)) {
+        const Delivered& got = some.first();
+        if (got.size <= static_cast<u64>(view.len)) {
+            Busy busy(self);
+            copy_bytes(view.buf, got.data, got.size);
+            self->attachment->settle(got.taken);
+            self->attachment->announce_space();
+            result = PyLong_FromUnsignedLong(got.size);
+        } else {
+            self->attachment->put_aside(got.taken);
+            raise("Misuse", "the message has " + std::to_string(got.size) +
+                                " bytes and the buffer " + std::to_string(view.len) +
+                                "; the message stays in the queue: use a larger buffer");
+        }
+    }
+    PyBuffer_Release(&view);
+    return result;
+}
+
+PyObject* queue_get_many(PyObject* object, PyObject* const* args, Py_ssize_t count,
+                         PyObject* kwnames) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    static const char* const names[] = {"count", "timeout"};
+    PyObject* given[2];
+    double timeout = -1;
+    if (!parse("get_many", args, count, kwnames, names, 2, 1, given)) return nullptr;
+    if (given[1] != nullptr && !parse_timeout(given[1], timeout)) return nullptr;
+    const Py_ssize_t wanted = PyNumber_AsSsize_t(given[0], nullptr);  // at most all that there are
+    if (wanted == -1 && PyErr_Occurred()) return nullptr;
+    if (wanted < 1) {
+        raise("Misuse", "get_many needs a count of at least 1");
+        return nullptr;
+    }
+    if (!usable(self)) return nullptr;
+    Got got(self);
+    if (!get_some(self, got, "get_many", static_cast<u32>(std::min<Py_ssize_t>(wanted, kBatchMax)),
+                  timeout))
+        return nullptr;
+    PyObject* messages = messages_new(self, got.all());
+    if (messages == nullptr)
+        for (const Delivered& each : got.all()) self->attachment->put_aside(each.taken);
+    return messages;
+}
+
+PyObject* queue_close(PyObject* object, PyObject*) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    if (!usable(self)) return nullptr;
+    Verdict verdict;
+    while ((verdict = self->attachment->close()) == Verdict::contended)
+        if (PyErr_CheckSignals() < 0 || !usable(self)) return nullptr;
+    if (verdict != Verdict::ok) {
+        raise_verdict(*self->attachment, verdict, "close", 0, true);
+        return nullptr;
+    }
+    Py_RETURN_NONE;
+}
+
+// What waits now is taken and settled; what others hold stays theirs.
+PyObject* queue_purge(PyObject* object, PyObject*) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    if (!usable(self)) return nullptr;
+    Busy busy(self);
+    u64 purged = 0;
+    for (;;) {
+        std::vector<Delivered> batch;
+        Verdict verdict = self->attachment->get(batch, 1024, true);
+        if (verdict == Verdict::corrupt && self->attachment->message_damaged()) {
+            ++purged;
+            continue;
+        }
+        if (verdict == Verdict::corrupt) {
+            raise_verdict(*self->attachment, verdict, "purge", 0, true);
+            return nullptr;
+        }
+        if (verdict == Verdict::contended) {
+            if (PyErr_CheckSignals() < 0) return nullptr;
+            continue;
+        }
+        if (verdict != Verdict::ok) return PyLong_FromUnsignedLongLong(purged);
+        for (const Delivered& each : batch) self->attachment->settle(each.taken);
+        self->attachment->announce_space();
+        purged += batch.size();
+        if (PyErr_CheckSignals() < 0) return nullptr;
+    }
+}
+
+PyObject* queue_recover(PyObject* object, PyObject*) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    if (!usable(self)) return nullptr;
+    Recovered sum = self->attachment->recover_all();
+    if (!still_usable(*self->attachment)) return nullptr;
+    return Py_BuildValue("{s:I,s:I,s:I}", "skipped", sum.skipped, "handed_on", sum.handed_on,
+                         "released", sum.released);
+}
+
+PyObject* queue_detach(PyObject* object, PyObject*) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    if (!self->attachment->usable()) Py_RETURN_NONE;
+    if (self->exports > 0) {
+        raise("Misuse", "queue " + self->attachment->name() + ": " + std::to_string(self->exports) +
+                            " views of message data are alive; release them (leave their `with`, "
+                            "delete them) and "
+                            "detach again");
+        return nullptr;
+    }
+    if (self->busy > 0) {
+        raise("Misuse", "queue " + self->attachment->name() + " is in use by " +
+                            std::to_string(self->busy) +
+                            " other threads; let them finish, then detach");
+        return nullptr;
+    }
+    self->attachment->detach();
+    Py_RETURN_NONE;
+}
+
+PyObject* queue_listen(PyObject* object, PyObject* putting) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    if (!usable(self)) return nullptr;
+    int which = PyObject_IsTrue(putting);
+    if (which < 0) return nullptr;
+    return PyLong_FromUnsignedLong(which ? self->attachment->listen_space()
+                                         : self->attachment->listen_data());
+}
+
+PyObject* queue_enter(PyObject* self, PyObject*) {
+    return Py_NewRef(self);
+}
+PyObject* queue_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
+    return queue_detach(self, nullptr);
+}
+
+// Life and attributes
+
+PyObject* queue_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+    static const char* names[] = {"directory", "name", "adopt", nullptr};
+    const char *directory, *name;
+    int adopt = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|p", const_cast<char**>(names), &directory,
+                                     &name, &adopt))
+        return nullptr;
+    // First the attachment: an object without one is never seen, not even by a subclass's __del__.
+    std::shared_ptr<QueueAttachment> attachment =
+        guarded([&] { return std::make_shared<QueueAttachment>(directory, name, adopt != 0); },
+                std::shared_ptr<QueueAttachment>());
+    if (!attachment) return nullptr;
+    PyObject* object = type->tp_alloc(type, 0);
+    if (object == nullptr) {
+        attachment->detach();
+        return nullptr;
+    }
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    new (&self->attachment) std::shared_ptr<QueueAttachment>(std::move(attachment));
+    new (&self->spare) std::vector<Delivered>();
+    self->spin_ns = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 50'000 : 0;
+    return object;
+}
+
+void queue_dealloc(PyObject* object) {
+    auto* self = reinterpret_cast<QueueObject*>(object);
+    self->attachment->detach();
+    self->attachment.~shared_ptr();
+    self->spare.~vector();
+    Py_TYPE(object)->tp_free(object);
+}
+
+PyObject* queue_name(PyObject* object, void*) {
+    return PyUnicode_FromString(reinterpret_cast<QueueObject*>(object)->attachment->name().c_str());
+}
+PyObject* queue_directory(PyObject* object, void*) {
+    return PyUnicode_FromString(
+        reinterpret_cast<QueueObject*>(object)->attachment->directory().c_str());
+}
+PyObject* queue_message_size_max(PyObject* object, void*) {
+    return PyLong_FromUnsignedLongLong(
+        reinterpret_cast<QueueObject*>(object)->attachment->geometry().size_max());
+}
+PyObject* queue_slot(PyObject* object, void*) {
+    return PyLong_FromUnsignedLong(
+        reinterpret_cast<QueueObject*>(object)->attachment->participant().slot());
+}
+PyObject* queue_usable(PyObject* object, void*) {
+    return PyBool_FromLong(reinterpret_cast<QueueObject*>(object)->attachment->usable());
+}
+PyObject* queue_dead_letter_blocked(PyObject* object, void*) {
+    return PyBool_FromLong(
+        reinterpret_cast<QueueObject*>(object)->attachment->dead_letter_blocked());
+}
+PyObject* queue_put_end(PyObject* object, void*) {
+    return PyLong_FromUnsignedLongLong(
+        reinterpret_cast<QueueObject*>(object)->attachment->put_end());
+}
+PyObject* queue_spin(PyObject* object, void*) {
+    return PyFloat_FromDouble(static_cast<double>(reinterpret_cast<QueueObject*>(object)->spin_ns) /
+                              1e9);
+}
+int queue_set_spin(PyObject* object, PyObject* value, void*) {
+    double seconds = value == nullptr ? -1 : PyFloat_AsDouble(value);
+    if (seconds == -1 && PyErr_Occurred()) return -1;
+    if (!(seconds >= 0 && seconds <= 10)) {
+        raise("Misuse", "spin is a time in seconds, from 0 (sleep at once) to 10");
+        return -1;
+    }
+    reinterpret_cast<QueueObject*>(object)->spin_ns = static_cast<u64>(seconds * 1e9);
+    return 0;
+}
+
+constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
+
+// No C++ exception passes into the interpreter.
+template <auto Function>
+PyObject* fast(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+    return guarded([&] { return Function(self, args, count, kwnames); }, nullptr);
+}
+
+template <auto Function>
+PyObject* plain(PyObject* self, PyObject* argument) {
+    return guarded([&] { return Function(self, argument); }, nullptr);
+}
+
+PyMethodDef queue_methods[] = {
+    {"put", method(fast<queue_put>), kFast, "put(data, timeout=None): adds a message."},
+    {"put_many", method(fast<queue_put_many>), kFast,
+     "put_many(messages, timeout=None): adds messages, all at once."},
+    {"get", method(fast<queue_get>), kFast, "get(timeout=None) -> Message"},
+    {"get_bytes", method(fast<queue_get_bytes>), kFast,
+     "get_bytes(timeout=None) -> bytes: a copy, settled at once."},
+    {"get_into", method(fast<queue_get_into>), kFast,
+     "get_into(buffer, timeout=None) -> int: the size, settled at once."},
+    {"get_many", method(fast<queue_get_many>), kFast,
+     "get_many(count, timeout=None) -> Messages: at least one."},
+    {"close", plain<queue_close>, METH_NOARGS, "Ends the stream for everybody."},
+    {"purge", plain<queue_purge>, METH_NOARGS, "Throws away what waits; returns how many."},
+    {"detach", plain<queue_detach>, METH_NOARGS, "This process leaves; what it holds goes back."},
+    {"_recover", plain<queue_recover>, METH_NOARGS, nullptr},
+    {"_listen", plain<queue_listen>, METH_O, nullptr},
+    {"__enter__", queue_enter, METH_NOARGS, nullptr},
+    {"__exit__", method(queue_exit), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyGetSetDef queue_getset[] = {
+    {"name", queue_name, nullptr, "The queue's name.", nullptr},
+    {"directory", queue_directory, nullptr, "Where its segment stands.", nullptr},
+    {"message_size_max", queue_message_size_max, nullptr, "The largest message, in bytes.",
+     nullptr},
+    {"slot", queue_slot, nullptr, "This attachment's slot.", nullptr},
+    {"attached", queue_usable, nullptr, "False after detach() and in a forked child.", nullptr},
+    {"spin", queue_spin, queue_set_spin, "Seconds to spin before a waiting call sleeps.", nullptr},
+    {"_put_end", queue_put_end, nullptr, nullptr, nullptr},
+    {"_dead_letter_blocked", queue_dead_letter_blocked, nullptr, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+}  // namespace
+
+PyTypeObject QueueType{};
+
+int ready_types() {
+    immortalise(QueueType);
+    QueueType.tp_name = "holdfast._core.Queue";
+    QueueType.tp_basicsize = sizeof(QueueObject);
+    QueueType.tp_new = queue_new;
+    QueueType.tp_dealloc = queue_dealloc;
+    QueueType.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE;
+    QueueType.tp_doc = "An attachment to a queue segment; holdfast.Queue is the class to use.";
+    QueueType.tp_methods = queue_methods;
+    QueueType.tp_getset = queue_getset;
+    return PyType_Ready(&QueueType) < 0 ? -1 : ready_message_types();
+}
+
+}  // namespace holdfast::bindings

@@ -1,0 +1,349 @@
+// The dispatcher's tables: sets, maps and lists against simple ones; permits, turns, priorities, counts, delays.
+#include <map>
+#include <random>
+#include <set>
+
+#include "holdfast/dispatch/tables.hpp"
+#include "tests/check.hpp"
+
+using namespace holdfast;
+
+static void test_run_set() {
+    std::mt19937 chance(1);
+    RunSet runs;
+    std::set<u64> plain;
+    for (int step = 0; step < 20'000; ++step) {
+        const u64 first = chance() % 200;
+        const u64 end = first + chance() % 12;
+        switch (chance() % 5) {
+            case 0:
+            case 1:
+                runs.insert(first, end);
+                for (u64 each = first; each < end; ++each) plain.insert(each);
+                break;
+            case 2:
+                runs.erase(first, end);
+                for (u64 each = first; each < end; ++each) plain.erase(each);
+                break;
+            case 3:
+                for (const Run& run : runs.take(chance() % 9, 3))
+                    for (u64 each = run.first; each < run.end; ++each) {
+                        CHECK(!plain.empty() && *plain.begin() == each);
+                        plain.erase(each);
+                    }
+                break;
+            default:
+                CHECK(runs.contains(first) == plain.contains(first));
+        }
+        CHECK(runs.sound() && runs.size() == plain.size());
+        CHECK(runs.empty() || runs.first() == *plain.begin());
+    }
+    RunSet apart;
+    apart.insert(0, 2);
+    apart.insert(5, 6);
+    apart.insert(50, 60);
+    CHECK((apart.take(10, 4) == std::vector<Run>{{0, 2}, {5, 6}}));  // 50 is too far away
+    CHECK((apart.take(3, 4) == std::vector<Run>{{50, 53}}) && apart.size() == 7);
+}
+
+static void test_map() {
+    std::mt19937_64 chance(2);
+    OrdinalMap map;
+    std::map<u64, u32> plain;
+    for (int step = 0; step < 50'000; ++step) {
+        const u64 ordinal = chance() % 2 == 0 ? chance() % 300 : (chance() % 300) << 40;
+        if (chance() % 3 != 0) {
+            const u32 value = static_cast<u32>(chance() % 1000);
+            map.at(ordinal, 0) = value;
+            plain[ordinal] = value;
+        } else {
+            CHECK(map.erase(ordinal) == (plain.erase(ordinal) == 1));
+        }
+        CHECK(map.size() == plain.size());
+        const auto found = plain.find(ordinal);
+        CHECK(map.find(ordinal) == (found == plain.end() ? OrdinalMap::kNothing : found->second));
+        if (step % 1000 == 0) CHECK(map.sound());
+    }
+    for (const auto& [ordinal, value] : plain) CHECK(map.find(ordinal) == value);
+}
+
+static std::vector<Handed> hand(Dispatch& table, u64 first, u32 count, u32 messages = 1,
+                                u64 now_ns = 1, std::vector<Run> skip = {}) {
+    auto out = table.hand(first, count, [&](u32) { return messages; }, skip, {}, nullptr, now_ns);
+    table.check();
+    return out;
+}
+
+// I50: send while permits are left; never more than one entry beyond them.
+static void test_permits() {
+    Dispatch table;
+    const u64 one = table.add(0);
+    CHECK(hand(table, 0, 10).empty() && table.replay().size() == 10);
+    table.flow(one, 5);
+    CHECK(table.wanted() == 5);
+    table.take_replay(100, 0);
+    const auto out = hand(table, 0, 10, 3);
+    CHECK(out.size() == 1 && out[0].indices == (std::vector<u32>{0, 1}) && out[0].messages == 6);
+    CHECK(table.consumer(one).permits == -1 && table.wanted() == 0);
+    CHECK(table.replay().size() == 8 && table.pending_entries() == 2);
+    table.flow(one, 1);
+    CHECK(table.wanted() == 0);  // the debt comes first
+    table.flow(one, 1);
+    CHECK(table.wanted() == 1);
+    table.flow(one, ~u64{0});
+    table.flow(one, ~u64{0});
+    CHECK(table.wanted() == kPermitsMax);
+}
+
+static void test_batches_in_part_acknowledged() {
+    Dispatch table;
+    const u64 one = table.add(0);
+    table.flow(one, 100);
+    const std::vector<LeftOfBatch> left{{1, 3}, {3, 0}};
+    table.hand(0, 4, [](u32) { return 10u; }, {}, left, nullptr, 1);
+    CHECK(table.consumer(one).permits == 100 - 10 - 3 - 10 - 1);
+    CHECK(table.consumer(one).pending.messages == 24);
+    table.shrink(0, 4);
+    CHECK(table.consumer(one).pending.messages == 18);
+    table.release(0, 4);
+    CHECK(table.consumer(one).pending.messages == 0);
+    table.check();
+}
+
+static void test_what_is_filtered() {
+    Dispatch table;
+    table.flow(table.add(0), 100);
+    const auto out = hand(table, 100, 10, 1, 1, {{90, 101}, {103, 106}, {109, 200}});
+    CHECK(out[0].indices == (std::vector<u32>{1, 2, 6, 7, 8}));
+    CHECK(table.filtered_entries() == 5);
+    // Of a replay only what was asked for, and never what somebody holds (I51).
+    const std::vector<Run> only{{100, 102}, {104, 105}};
+    const auto again = table.hand(100, 10, [](u32) { return 1u; }, {}, {}, &only, 1);
+    CHECK(again[0].indices == (std::vector<u32>{0, 4}));
+    table.check();
+}
+
+// I53: the best level that may take something; in it, one after the other.
+static void test_turns_and_priorities() {
+    Dispatch table(DispatchMode::shared, 2);
+    const u64 low = table.add(1);
+    const u64 a = table.add(0);
+    const u64 b = table.add(0);
+    CHECK(table.ids() == (std::vector<u64>{a, b, low}) && table.active() == a);
+    for (const u64 id : {low, a, b}) table.flow(id, 5);
+    auto out = hand(table, 0, 6);
+    CHECK(out.size() == 2 && out[0].consumer == a && out[1].consumer == b);
+    CHECK(out[0].indices == (std::vector<u32>{0, 1, 4, 5}));
+    CHECK(out[1].indices == (std::vector<u32>{2, 3}));
+    out = hand(table, 6,
+               6);  // three for b, whose turn it is, one for a, and only then the lower level
+    CHECK(out.size() == 3 && out[0].consumer == b && out[1].consumer == a &&
+          out[2].consumer == low);
+    CHECK(out[0].indices.size() == 3 && out[1].indices.size() == 1 && out[2].indices.size() == 2);
+
+    Dispatch single(DispatchMode::single);
+    const u64 second = single.add(0);
+    const u64 best = single.add(-1);
+    single.flow(second, 100);
+    CHECK(single.active() == best && single.wanted() == 0 && hand(single, 0, 3).empty());
+    single.remove(best);
+    CHECK(single.active() == second && single.wanted() == 100);
+    CHECK_ERROR(Code::misuse, single.set_mode(DispatchMode::shared), "type");
+    CHECK_ERROR(Code::misuse, single.flow(best, 1), "no consumer 2");
+}
+
+// I52: the count of an entry is how often it was handed out before.
+static void test_priorities_are_forgotten() {
+    Dispatch dispatch;
+    const u64 first = dispatch.add(0);
+    for (int priority = -50; priority < 50; ++priority) {
+        const u64 other = dispatch.add(priority);
+        dispatch.flow(first, 5);
+        dispatch.flow(other, 5);
+        dispatch.hand(0, 10, [](u32) { return 1u; }, {}, {}, nullptr, 1);
+        CHECK(dispatch.levels() <= 2);
+        dispatch.remove(other);
+        dispatch.drop_permits(first);
+        dispatch.release(0, 10);
+    }
+    CHECK(dispatch.levels() == 1);
+    dispatch.remove(first);
+    CHECK(dispatch.levels() == 0);
+}
+
+static void test_counts() {
+    Dispatch table;
+    const u64 one = table.add(0);
+    table.flow(one, 100);
+    hand(table, 0, 4);
+    CHECK(table.remove(one) == 4 && table.replay().size() == 4 && table.consumers() == 0);
+    const u64 two = table.add(0);
+    table.flow(two, 100);
+    const auto runs = table.take_replay(100, 0);
+    auto out = table.hand(0, 4, [](u32) { return 1u; }, {}, {}, &runs, 2);
+    CHECK(out[0].counts == (std::vector<u32>{1, 1, 1, 1}));
+    const std::vector<u64> some{1, 2, 77};
+    CHECK(table.redeliver(two, some) == 2 && table.count_of(1) == 2 && table.count_of(0) == 1);
+    CHECK(table.release(0, 2) == 1 && table.count_of(1) == 0 && table.replay().size() == 1);
+    CHECK(table.counted_entries() == 2);
+    table.rewind();  // 3 was held, 2 was not
+    CHECK(table.count_of(3) == 2 && table.count_of(2) == 2 && table.pending_entries() == 0);
+    table.reset(1);
+    CHECK(table.counted_entries() == 0 && table.undelivered(3) && !table.undelivered(4));
+    CHECK(!table.undelivered(0));
+    hand(table, 1, 2);
+    CHECK(!table.undelivered(2) && table.undelivered(3));
+    CHECK(table.release(0, ~u64{0}) == 2);
+    table.check();
+}
+
+// A field just before its end: it stays there.
+static void test_ends() {
+    Dispatch table;
+    const u64 one = table.add(0);
+    table.flow(one, 100);
+    const std::vector<u64> five{5};
+    table.set_count(5, kRedeliveriesMax - 1);
+    for (int i = 0; i < 3; ++i) {
+        table.take_replay(100, 0);
+        hand(table, 5, 1);
+        CHECK(table.redeliver(one, five) == 1 && table.count_of(5) == kRedeliveriesMax);
+    }
+    for (const u32 count : {0u, 1023u, 1024u, kRedeliveriesMax}) {
+        CHECK((BackOff{0, 2.0, 60}.delay_ns(count) == 0));
+        CHECK((BackOff{1, 2.0, 60}.delay_ns(count) == (count == 0 ? 1 : 60)));
+    }
+    table.take_replay(100, 0);
+    hand(table, 5, 1);
+    constexpr u64 end = ~u64{0};
+    CHECK(table.nack(one, five, {end, 1.0, end}, 1000) == 1 && table.next_due() == end);
+}
+
+static void test_delays_and_timeouts() {
+    Dispatch table;
+    const u64 one = table.add(0);
+    table.flow(one, 100);
+    const BackOff growing{10, 2.0, 35};
+    u64 now = 100;
+    for (const u64 expected : {10u, 20u, 35u, 35u}) {
+        const auto runs = table.take_replay(100, 0);
+        hand(table, 5, 1, 1, now);
+        CHECK(runs.size() == (expected == 10 ? 0 : 1));
+        const std::vector<u64> five{5};
+        CHECK(table.nack(one, five, growing, now) == 1);
+        CHECK(table.nack(one, five, growing, now) == 0);  // it does not hold it any more
+        CHECK(table.next_due() == now + expected && table.delayed_entries() == 1);
+        CHECK(table.take_due(now + expected - 1) == 0);
+        CHECK(table.take_due(now + expected) == 1 && table.next_due() == 0);
+        now += 1000;
+    }
+    CHECK(table.count_of(5) == 4);
+    table.reset(100);
+    hand(table, 0, 3, 1, 50);
+    hand(table, 3, 3, 2, 60);
+    CHECK(table.oldest_ns(one) == 50 && table.expire(one, 49) == 0);
+    table.release(1, 2);
+    CHECK(table.expire(one, 50) == 2 && table.oldest_ns(one) == 60);
+    const std::vector<u64> four{4};
+    CHECK(table.nack(one, four, growing, 60) == 1);
+    table.shrink(4, 1);  // acknowledged in part while it waits
+    table.check();
+    table.release(4, 5);  // acknowledged while it waited
+    CHECK(table.next_due() == 0 && table.take_due(1000) == 0);
+    table.check();
+}
+
+static void test_limit_of_unacknowledged() {
+    Dispatch table;
+    const u64 one = table.add(0);
+    table.flow(one, 100);
+    table.set_unacked_max(3);
+    CHECK(hand(table, 0, 10)[0].indices.size() == 3 && table.wanted() == 0);
+    table.release(0, 1);
+    CHECK(table.wanted() == 97);
+}
+
+// Random operations; check() after each, and every entry is somewhere until it is released.
+static void test_at_random() {
+    std::mt19937 chance(3);
+    Dispatch table(DispatchMode::shared, 3);
+    std::set<u64> alive;
+    std::vector<u64> consumers;
+    u64 next = 0;
+    u64 now = 0;
+    for (int step = 0; step < 20'000; ++step) {
+        ++now;
+        const u64 id = consumers.empty() ? 0 : consumers[chance() % consumers.size()];
+        std::vector<u64> some;
+        for (int each = 0; each < 4; ++each) some.push_back(chance() % (next + 1));
+        switch (chance() % 9) {
+            case 0:
+                if (consumers.size() < 5)
+                    consumers.push_back(table.add(static_cast<int>(chance() % 2)));
+                break;
+            case 1:
+                if (id != 0 && chance() % 4 == 0) {
+                    table.remove(id);
+                    std::erase(consumers, id);
+                }
+                break;
+            case 2:
+                if (id != 0) table.flow(id, chance() % 10);
+                break;
+            case 3: {
+                const u32 count = chance() % 8;
+                for (u32 each = 0; each < count; ++each) alive.insert(next + each);
+                hand(table, next, count, 1 + chance() % 3, now);
+                next += count;
+                break;
+            }
+            case 4: {
+                const auto runs = table.take_replay(6, 2);
+                if (runs.empty()) break;
+                if (chance() % 5 == 0)
+                    table.put_back(runs);
+                else
+                    table.hand(
+                        runs.front().first, static_cast<u32>(runs.back().end - runs.front().first),
+                        [](u32) { return 1u; }, {}, {}, &runs, now);
+                break;
+            }
+            case 5:
+                if (id != 0) table.nack(id, some, {3, 2.0, 40}, now);
+                break;
+            case 6:
+                if (id != 0) table.redeliver(id, some);
+                break;
+            case 7: {
+                const u64 first = chance() % (next + 1);
+                const u64 end = first + chance() % (chance() % 10 == 0 ? 1000 : 4);
+                table.release(first, end);
+                alive.erase(alive.lower_bound(first), alive.lower_bound(end));
+                break;
+            }
+            default:
+                table.take_due(now);
+                if (id != 0 && now > 30) table.expire(id, now - 30);
+        }
+        table.check();
+        const u64 known = table.pending_entries() + table.delayed_entries() + table.replay().size();
+        CHECK(known == alive.size());
+        for (const u64 each : consumers) CHECK(table.consumer(each).permits > -3);
+    }
+    CHECK(next > 1000);
+}
+
+int main() {
+    test_run_set();
+    test_map();
+    test_permits();
+    test_batches_in_part_acknowledged();
+    test_what_is_filtered();
+    test_turns_and_priorities();
+    test_priorities_are_forgotten();
+    test_counts();
+    test_ends();
+    test_delays_and_timeouts();
+    test_limit_of_unacknowledged();
+    test_at_random();
+}
