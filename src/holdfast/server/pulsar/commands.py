@@ -120,7 +120,7 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-_LARGE = {
+_LARGE: set[int] = {
     pb.BaseCommand.PRODUCER,
     pb.BaseCommand.SUBSCRIBE,
     pb.BaseCommand.GET_OR_CREATE_SCHEMA,
@@ -130,7 +130,10 @@ _LARGE = {
 }
 """Commands with a schema, a list of ids or entries in them: of any size that a frame may have."""
 
-_SIZES: dict[int, int] = dict.fromkeys(_LARGE, 1 << 32) | {pb.BaseCommand.SINK_COMMIT: COMMIT_BYTES_MAX}
+_SIZES: dict[int, int] = {
+    **dict.fromkeys(_LARGE, 1 << 32),
+    pb.BaseCommand.SINK_COMMIT: COMMIT_BYTES_MAX,
+}
 
 
 def require_size(kind: int, size: int) -> None:
