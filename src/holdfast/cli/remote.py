@@ -1,6 +1,7 @@
 """A server instead of a data directory: the same commands, through its HTTP interface.
 
-`RemoteBroker` has of a `Broker` what the commands use. Its calls block: a command does one thing at a time.
+`RemoteBroker` has the part of a `Broker` that the commands use. Messages go through `holdfast.client`. Calls
+block: a command does one thing at a time.
 """
 
 from __future__ import annotations
@@ -14,21 +15,20 @@ import urllib.parse
 import urllib.request
 from datetime import datetime
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast import errors
+from holdfast._core import TopicMessage
 from holdfast.broker.telemetry.stats import LedgerStats, SubscriptionStats, TopicStats
 from holdfast.cli.places import Place
-from holdfast.cli.remote_messages import RemoteMessage, messages_of
+from holdfast.client.client import Client
+from holdfast.client.topic import LATEST, Consumer, Producer, Reader, entry_of, messages_of
 from holdfast.ids import MessageId
 from holdfast.names import topic_name
-
-if TYPE_CHECKING:
-    from holdfast.cli.remote_wire import RemoteConsumer, RemoteProducer, RemoteReader
+from holdfast.protocol import pulsar_pb2 as pb
 
 TOKEN_VARIABLE = "HOLDFAST_TOKEN"
 TIMEOUT_S = 60.0
-LATEST_LEDGER = (1 << 63) - 1
 MB = 1 << 20
 _ERRORS: dict[int, type[errors.HoldfastError]] = {
     401: errors.AuthenticationFailed,
@@ -150,20 +150,32 @@ class RemoteBroker:
     async def __aexit__(self, *_: object) -> None:
         pass
 
-    def producer(self, topic: str, name: str | None = None) -> RemoteProducer:
-        from holdfast.cli.remote_wire import RemoteProducer
+    def producer(self, topic: str, name: str | None = None) -> Producer:
+        return Producer(self._client(topic), topic_name(topic), name)
 
-        return RemoteProducer(self.http, topic_name(topic), name)
+    def consumer(
+        self, topic: str, subscription: str, start: Place, receiver_queue: int, receipts: bool = True
+    ) -> Consumer:
+        if not isinstance(start, str) and subscription not in self.admin.subscriptions(topic):
+            self.admin.make_subscription(topic, subscription, start)
+        client = self._client(topic)
+        return Consumer(client, topic_name(topic), subscription, start == "earliest", receiver_queue)
 
-    def consumer(self, topic: str, subscription: str, **options: Any) -> RemoteConsumer:
-        from holdfast.cli.remote_wire import RemoteConsumer
+    def reader(self, topic: str, start: Place, receiver_queue: int) -> Reader:
+        place = self.admin.at_time(topic, start) if isinstance(start, datetime) else start
+        return Reader(self._client(topic), topic_name(topic), place, receiver_queue)
 
-        return RemoteConsumer(self.http, topic_name(topic), subscription, **options)
-
-    def reader(self, topic: str, **options: Any) -> RemoteReader:
-        from holdfast.cli.remote_wire import RemoteReader
-
-        return RemoteReader(self.http, topic_name(topic), **options)
+    def _client(self, topic: str) -> Client:
+        """Find the broker of a topic, for messages; by TLS if the server was named by https."""
+        found = self.http.get(path_of(topic).replace("/admin/v2/", "/lookup/v2/topic/", 1))
+        secure = self.http.url.startswith("https:")
+        if secure and self.http.token and not found["brokerUrlTls"]:
+            raise errors.Misuse(
+                f"{self.http.url} takes messages without TLS only, which would show the token; say its "
+                "http: address if that is meant"
+            )
+        url = (found["brokerUrlTls"] if secure else "") or found["brokerUrl"] or found["brokerUrlTls"]
+        return Client(url, token=self.http.token)
 
 
 class RemoteAdmin:
@@ -277,23 +289,28 @@ class RemoteAdmin:
         return found
 
     async def create_subscription(self, topic: str, name: str, start: Place = "latest") -> None:
+        self.make_subscription(topic, name, start)
+
+    def make_subscription(self, topic: str, name: str, start: Place) -> None:
         later = isinstance(start, datetime)
-        body = "latest" if later else _target(start)
-        self._http.send("PUT", self._at(topic, name), body)
+        self._http.send("PUT", self._at(topic, name), "latest" if later else _target(start))
         if later:
-            await self.reset(topic, name, start)
+            self._reset(topic, name, start)
 
     async def delete_subscription(self, topic: str, name: str, force: bool = False) -> None:
         self._http.send("DELETE", self._at(topic, name), force=str(force).lower())
 
     async def reset(self, topic: str, name: str, to: Place) -> None:
+        self._reset(topic, name, to)
+
+    def _reset(self, topic: str, name: str, to: Place) -> None:
         at = self._at(topic, name) + "/resetcursor"
         if isinstance(to, datetime):
             self._http.send("POST", f"{at}/{milliseconds(to)}")
             return
         ends = {
             "earliest": {"ledgerId": -1, "entryId": -1},
-            "latest": {"ledgerId": LATEST_LEDGER, "entryId": 0},
+            "latest": {"ledgerId": LATEST, "entryId": 0},
         }
         self._http.send("POST", at, ends[to] if isinstance(to, str) else _target(to))
 
@@ -311,8 +328,8 @@ class RemoteAdmin:
 
     # -- looking at messages ---------------------------------------------------------------------------
 
-    async def peek(self, topic: str, name: str, count: int = 1) -> list[RemoteMessage]:
-        found: list[RemoteMessage] = []
+    async def peek(self, topic: str, name: str, count: int = 1) -> list[TopicMessage]:
+        found: list[TopicMessage] = []
         for number in range(1, count + 1):
             try:
                 found += self._message(f"{self._at(topic, name)}/position/{number}")
@@ -320,10 +337,10 @@ class RemoteAdmin:
                 break
         return found[:count]
 
-    async def examine(self, topic: str, start: Place = "earliest", count: int = 1) -> list[RemoteMessage]:
+    async def examine(self, topic: str, start: Place = "earliest", count: int = 1) -> list[TopicMessage]:
         stats = self.topic_stats(topic)
         at = self._place(topic, start, stats)
-        found: list[RemoteMessage] = []
+        found: list[TopicMessage] = []
         for ledger in stats.ledgers:
             first = 0 if ledger.id > at.ledger else at.entry if ledger.id == at.ledger else ledger.entries
             for entry in range(first, ledger.entries):
@@ -337,17 +354,23 @@ class RemoteAdmin:
             return start
         if isinstance(start, datetime):
             return self.at_time(topic, start)
-        return MessageId(-1, 0) if start == "earliest" or not stats.ledgers else MessageId(LATEST_LEDGER, 0)
+        return MessageId(-1, 0) if start == "earliest" or not stats.ledgers else MessageId(LATEST, 0)
 
     def at_time(self, topic: str, time: datetime) -> MessageId:
         """The first message from that time on."""
         found = self._http.get(f"{path_of(topic)}/messageid/{milliseconds(time)}")
         return MessageId(found["ledgerId"], found["entryId"])
 
-    def _message(self, path: str) -> list[RemoteMessage]:
+    def _message(self, path: str) -> list[TopicMessage]:
         data, headers = self._http.raw("GET", path, None, {})
         ledger, _, entry = headers["x-pulsar-message-id"].partition(":")
-        return messages_of(MessageId(int(ledger), int(entry.partition(":")[0])), data, headers)
+        at = MessageId(int(ledger), int(entry.partition(":")[0]))
+        told = {
+            name.removeprefix("x-pulsar-"): urllib.parse.unquote(value)
+            for name, value in headers.items()
+            if name.startswith("x-pulsar-")
+        }
+        return messages_of(at, entry_of(_metadata(told), data, told.get("compression", "NONE")))
 
 
 NOT_REMOTE = ("roll_bytes", "roll_entries", "roll_age_s")
@@ -357,6 +380,28 @@ def require_remote(policies: dict[str, Any]) -> None:
     """Not everything has a path in Pulsar's interface."""
     if given := [name for name in NOT_REMOTE if policies.get(name) is not None]:
         raise errors.Misuse(f"{', '.join(given)} cannot be set through a server; stop it, and say --data DIR")
+
+
+def _metadata(told: dict[str, str]) -> pb.MessageMetadata:
+    """Restore the metadata of an entry that came by HTTP."""
+    properties = json.loads(told.get("property", "{}")).items()
+    found = pb.MessageMetadata(
+        producer_name=told.get("producer-name", ""),
+        sequence_id=int(told.get("sequence-id", "0")),
+        publish_time=_ms(told.get("publish-time")),
+        event_time=_ms(told.get("event-time")),
+        properties=[pb.KeyValue(key=key, value=text) for key, text in properties],
+    )
+    if "partition-key" in told:
+        found.partition_key = told["partition-key"]
+        found.partition_key_b64_encoded = told.get("partition-key-b64-encoded") == "true"
+    if "num-batch-message" in told:
+        found.num_messages_in_batch = int(told["num-batch-message"])
+    return found
+
+
+def _ms(time: str | None) -> int:
+    return milliseconds(datetime.fromisoformat(time)) if time else 0
 
 
 def _target(place: Place) -> object:

@@ -304,20 +304,29 @@ class Client:
             )
 
     def _connected(self, deadline: float) -> Link:
-        """The connection; a new one if it has broken. First to where there was one before."""
+        """Return the connection, or a new one if it has broken."""
         if self._closed:
             raise Closed(f"the client of {self.url} was closed")
-        if self._link is not None and self._link.broken is None:
-            return self._link
+        if self._link is None or self._link.broken is not None:
+            self._link = self._reached(deadline)
+        return self._link
+
+    def link(self, timeout: float) -> Link:
+        """Make a connection on which no thread listens: for one thread alone, which closes it."""
+        return self._reached(time.monotonic() + timeout, listen=False)
+
+    def _reached(self, deadline: float, listen: bool = True) -> Link:
+        """Connect, first to the address that answered last."""
         failed: list[Exception] = []
         for turn in range(len(self._addresses)):
             at = (self._best + turn) % len(self._addresses)
             # One that is silent must leave some time for the others.
             share_s = (deadline - time.monotonic()) / (len(self._addresses) - turn)
             try:
-                self._link = self._connect(*self._addresses[at], time.monotonic() + min(CONNECT_S, share_s))
+                until = time.monotonic() + min(CONNECT_S, share_s)
+                link = self._connect(*self._addresses[at], until, listen)
                 self._best = at
-                return self._link
+                return link
             except HoldfastError as error:
                 if not isinstance(error, Timeout):  # it answers, and refuses
                     raise
@@ -331,14 +340,14 @@ class Client:
             ) from failed[-1]
         raise ConnectionError(f"{self.url}: {failed[-1]}") from failed[-1]
 
-    def _connect(self, host: str, port: int, deadline: float) -> Link:
+    def _connect(self, host: str, port: int, deadline: float, listen: bool) -> Link:
         sock = socket.create_connection((host, port), max(0.001, deadline - time.monotonic()))
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             channel = Channel(sock, self._tls, host)
             channel.greet(deadline)
             link = Link(channel, self._token)
-            link.greet(deadline)
+            link.greet(deadline, listen)
         except TimeoutError as error:
             sock.close()
             raise ConnectionError(f"{host}:{port} does not answer") from error

@@ -28,6 +28,7 @@ from holdfast.errors import (
     TooManyConnections,
 )
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.sizes import FRAME_PADDING_BYTES
 
 FRAME_BYTES_MAX = 6 << 20
 READ_BYTES = 1 << 16
@@ -38,6 +39,7 @@ _CODES: dict[int, type[HoldfastError]] = {
     pb.TooManyRequests: TooManyConnections,
     pb.NotAllowedError: Misuse,
     pb.InvalidTopicName: Misuse,
+    pb.ChecksumError: Corrupt,
 }
 AGAIN = (Closed, NoQuorum, TooManyConnections)
 """The broker stops, or waits for others: ask again."""
@@ -183,8 +185,8 @@ class Link:
         self.broken: Exception | None = None
         self.message_bytes_max = 5 << 20
 
-    def greet(self, deadline: float) -> None:
-        """CONNECT, and its answer; then the thread begins.
+    def greet(self, deadline: float, listen: bool = True) -> None:
+        """Send CONNECT and await its answer; then a thread listens, or one that calls `hear` does.
 
         Raises:
             AuthenticationFailed, Denied, …: the broker does not want us.
@@ -200,13 +202,14 @@ class Link:
         )
         command = pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=greeting)
         self._channel.send(framed(command), deadline)
-        answer = self._read(deadline)
+        answer, _ = self._read(deadline)
         if answer.type == pb.BaseCommand.ERROR:
             raise error_of(answer.error)
         if answer.type != pb.BaseCommand.CONNECTED:
             raise Corrupt(f"this is no broker: it answers CONNECT with a command of type {answer.type}")
         self.message_bytes_max = answer.connected.max_message_size or self.message_bytes_max
-        threading.Thread(target=self._listen, name="holdfast-client", daemon=True).start()
+        if listen:
+            threading.Thread(target=self._listen, name="holdfast-client", daemon=True).start()
 
     def _credentials(self) -> tuple[str, bytes]:
         if self._token is None:
@@ -226,7 +229,7 @@ class Link:
                 raise self._lost()
             self._waiting[request] = answer
         try:
-            self._send(frame, deadline)
+            self.send(frame, deadline)
             if not answer.came.wait(max(0.0, deadline - time.monotonic())):
                 # Perhaps it is only slow. But a connection whose other end has vanished looks the same, and
                 # whoever else waits here may ask again elsewhere.
@@ -245,7 +248,8 @@ class Link:
             return type(self.broken)(str(self.broken))
         return Lost(str(self.broken))
 
-    def _send(self, frame: bytes, deadline: float) -> None:
+    def send(self, frame: bytes, deadline: float) -> None:
+        """Send a whole frame. Raises Lost: the connection has broken."""
         try:
             self._channel.send(frame, deadline)
         except (OSError, ValueError) as error:
@@ -255,26 +259,40 @@ class Link:
     def _listen(self) -> None:
         try:
             while True:
-                self._heard(self._read(None))
+                command, _ = self._read(None)
+                if not self._own(command):
+                    self._heard(command)
         except Exception as error:  # whatever it is, those who wait are told
             self.break_off(error)
         self._channel.close()
 
-    def _heard(self, command: pb.BaseCommand) -> None:
-        kind = command.type
-        soon = time.monotonic() + 10.0
+    def hear(self, deadline: float) -> tuple[pb.BaseCommand, bytes]:
+        """Return the next command and the entry behind it: where no thread listens.
+
+        Raises:
+            TimeoutError, OSError, Corrupt.
+        """
+        while self._own((found := self._read(deadline))[0]):
+            pass
+        return found
+
+    def _own(self, command: pb.BaseCommand) -> bool:
+        """Answer a command that concerns the connection alone; False: it is another one."""
+        kind, soon = command.type, time.monotonic() + 10.0
         if kind == pb.BaseCommand.PING:
-            self._send(framed(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong())), soon)
+            self.send(framed(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong())), soon)
         elif kind == pb.BaseCommand.AUTH_CHALLENGE:
             method, data = self._credentials()
             shown = pb.AuthData(auth_method_name=method, auth_data=data)
             response = pb.CommandAuthResponse(client_version=f"holdfast {__version__}", response=shown)
             command = pb.BaseCommand(type=pb.BaseCommand.AUTH_RESPONSE, authResponse=response)
-            self._send(framed(command), soon)
-        elif kind != pb.BaseCommand.PONG:
-            for field, message in command.ListFields():
-                if field.name != "type":
-                    self._answered(message.request_id, command)
+            self.send(framed(command), soon)
+        return kind in (pb.BaseCommand.PING, pb.BaseCommand.PONG, pb.BaseCommand.AUTH_CHALLENGE)
+
+    def _heard(self, command: pb.BaseCommand) -> None:
+        for field, message in command.ListFields():
+            if field.name != "type":
+                self._answered(message.request_id, command)
 
     def _answered(self, request: int, command: pb.BaseCommand) -> None:
         with self._lock:
@@ -285,21 +303,23 @@ class Link:
         elif command.type == pb.BaseCommand.ERROR:  # of the connection as a whole
             raise error_of(command.error)
 
-    def _read(self, deadline: float | None) -> pb.BaseCommand:
-        total, size = struct.unpack(">II", self._exactly(8, deadline))
-        if not 4 + size == total <= FRAME_BYTES_MAX:
+    def _read(self, deadline: float | None) -> tuple[pb.BaseCommand, bytes]:
+        """Return the next command and the entry behind it. After a TimeoutError nothing is lost."""
+        self._fill(8, deadline)
+        total, size = struct.unpack_from(">II", self._buffer)
+        if not 4 + size <= total <= max(FRAME_BYTES_MAX, self.message_bytes_max + FRAME_PADDING_BYTES):
             raise Corrupt(f"a frame of {total} bytes with a command of {size}: this is no broker")
-        return pb.BaseCommand.FromString(self._exactly(size, deadline))
+        self._fill(4 + total, deadline)
+        frame = bytes(self._buffer[8 : 4 + total])
+        del self._buffer[: 4 + total]
+        return pb.BaseCommand.FromString(frame[:size]), frame[size:]
 
-    def _exactly(self, count: int, deadline: float | None) -> bytes:
+    def _fill(self, count: int, deadline: float | None) -> None:
         while len(self._buffer) < count:
             self._buffer += self._channel.receive(deadline)
-        data = bytes(self._buffer[:count])
-        del self._buffer[:count]
-        return data
 
     def forget(self) -> None:
-        """In a child of the process whose connection this is: it has a descriptor of it, and no thread."""
+        """Close the socket where no thread listens: also in a child of the process that made it."""
         self._channel.close()
 
     def break_off(self, reason: Exception) -> None:

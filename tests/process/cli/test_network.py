@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import main, remote_wire
+from holdfast.cli import main
+from holdfast.client import topic
 from tests.kit.certificates import Authority
 from tests.kit.cli.servers import Cli
 from tests.kit.cli.servers import cli as cli
@@ -134,15 +135,15 @@ def test_a_server_that_is_killed_under_a_command(
 ) -> None:
     """What was published up to then is told by an error, not by a trace of the code."""
     with served(tmp_path / "data", http=True) as server:
-        real = remote_wire.Wire.tell
+        real = topic.Producer._tell
 
         def tell(self: Any, kind: int, *given: Any, **fields: Any) -> None:
-            if kind == remote_wire.Type.SEND:
+            if kind == topic.Type.SEND:
                 server.process.kill()
                 server.process.wait()
             real(self, kind, *given, **fields)
 
-        monkeypatch.setattr(remote_wire.Wire, "tell", tell)
+        monkeypatch.setattr(topic.Producer, "_tell", tell)
         assert main(["topic", "produce", "t", "x", "--create", "--server", server.http_url]) == 1
     said = capfd.readouterr().err
     assert said.startswith("holdfast: ")
