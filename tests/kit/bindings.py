@@ -13,7 +13,7 @@ from tests.kit.native import Mutant, patched
 
 
 def core_with(mutant: Mutant, directory: Path) -> Path:
-    """Builds the package with one source of its bindings changed; answers where to import it from."""
+    """Build the package with one source of its bindings changed; answer where to import it from."""
     objects = next(path.parent for path in ROOT.glob("build/*/compile_commands.json") if built(path.parent))
     source = ROOT / "native/bindings" / mutant.file
     entries = json.loads((objects / "compile_commands.json").read_text())
@@ -23,9 +23,7 @@ def core_with(mutant: Mutant, directory: Path) -> Path:
     words = shlex.split(entry["command"])
     words = [*words[: words.index("-o")], "-c", str(changed)]
     subprocess.run([*words, "-o", f"{changed}.o"], check=True, capture_output=True, cwd=objects)
-    others = objects / "CMakeFiles/_core.dir/native/bindings"
-    same = others / f"{mutant.file}.o"
-    linked = [str(path) for path in others.rglob("*.o") if path != same]
+    linked = [str(object_of(each)) for each in entries if is_binding(each) and each is not entry]
     package = directory / "package" / "holdfast"
     package.mkdir(parents=True)
     for each in (ROOT / "src/holdfast").iterdir():
@@ -38,6 +36,16 @@ def core_with(mutant: Mutant, directory: Path) -> Path:
         cwd=objects,
     )
     return package.parent
+
+
+def is_binding(entry: dict[str, str]) -> bool:
+    return Path(entry["file"]).is_relative_to(ROOT / "native/bindings")
+
+
+def object_of(entry: dict[str, str]) -> Path:
+    """What a source was compiled to. Objects of sources that have moved may lie beside it."""
+    words = shlex.split(entry["command"])
+    return Path(entry["directory"]) / words[words.index("-o") + 1]
 
 
 def built(folder: Path) -> bool:

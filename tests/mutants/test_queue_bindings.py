@@ -13,6 +13,8 @@ from tests.kit.bindings import core_with, pytest_with
 from tests.kit.native import Mutant
 
 TEST = "tests/process/queue/test_threads_buried.py"
+POINTS = "tests/unit/queue/test_points_threads.py"
+"""Threads that stand at each named point of an object, while others use it."""
 
 SHARED = Mutant(
     "got-shared",
@@ -69,6 +71,8 @@ def test_half_of_a_pair_is_a_clear_error(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_threads_see_memory_that_they_share(tmp_path: Path) -> None:
-    done = pytest_with(core_with(SHARED, tmp_path), TEST)
+    done = pytest_with(core_with(SHARED, tmp_path), TEST, POINTS)
     assert done.returncode == 1, f"it survived: {done.stdout}{done.stderr}"
-    assert "test_each_message_once" in done.stdout
+    assert f"FAILED {TEST}::test_each_message_once" in done.stdout
+    assert f"FAILED {POINTS}::test_the_same_object[get-take_claimed]" in done.stdout
+    assert f"FAILED {POINTS}::test_another_object" not in done.stdout

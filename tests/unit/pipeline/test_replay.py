@@ -28,6 +28,4 @@ def test_a_condition_that_selects_other_rows_each_time(where: str) -> None:
 
 
 def test_words_in_texts_and_comments_are_not_functions() -> None:
-    require_lasting(
-        "key = 'now' OR key = 'it\\'s rand()' -- select\n OR unix_timestamp(date) > 5 /* uuid */"
-    )
+    require_lasting("key = 'now' OR key = 'it\\'s rand()' -- select\n OR unix_timestamp(date) > 5 /* uuid */")
