@@ -55,7 +55,7 @@ def headed(title: str, rows: list[str]) -> str:
 
 
 def command_tables() -> str:
-    """Return a table for each command, and first one of what all commands of its noun share."""
+    """Return a table for each noun with its shared options, and one for each command."""
     nouns: dict[str, dict[str, list[str]]] = {}
     for parser in commands(build()):
         nouns.setdefault(parser.prog.split()[1], {})[parser.prog] = rows_of(parser)

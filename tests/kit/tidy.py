@@ -1,4 +1,4 @@
-"""What the linters do not see: each rule is a function from a tree of files to its complaints.
+"""Rules that linters do not have: functions from a tree of files to complaints.
 
 tests/repo/test_tidy.py runs every rule over the repository, and over a small bad tree that it must reject.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import PurePosixPath
 
+from tests.kit.language import older_files, unclear_sentences
 from tests.kit.tree import Tree
 
 LINES_MAX = 600
@@ -42,7 +43,7 @@ def module_name(path: str) -> str:
 
 @cache
 def imported_modules(tree: Tree, path: str) -> set[str]:
-    """Everything that this file imports or names in a string, with `from a import b` read as a and a.b."""
+    """Return all names that a file imports or has in a string; `from a import b` is two."""
     package = module_name(path).split(".")
     if not path.endswith("/__init__.py"):
         package.pop()
@@ -60,7 +61,7 @@ def imported_modules(tree: Tree, path: str) -> set[str]:
 
 
 def dead_modules(tree: Tree) -> Iterator[str]:
-    """A module of the package that no other module imports; a helper or a benchmark that nothing uses."""
+    """A module that no other module imports; a helper or a benchmark that nothing uses."""
     paths = tree.matching("src/**.py", "bench/**.py", "tests/**.py")
     users: dict[str, set[str]] = {}
     """By what they import or name."""
@@ -86,7 +87,7 @@ TEST_MODULE = re.compile(r"tests(?!\.kit\.)(\.\w+)*\.test_\w+(\.\w+)*")
 
 
 def tests_import_tests(tree: Tree) -> Iterator[str]:
-    """A file of the tests that imports a test: what two tests need belongs into tests/kit."""
+    """A file that imports a test: code that two tests need is in tests/kit."""
     for path in tree.matching("tests/**.py"):
         for name in sorted(imported_modules(tree, path)):
             if TEST_MODULE.fullmatch(name):
@@ -100,7 +101,7 @@ def tests_import_tests(tree: Tree) -> Iterator[str]:
 
 
 def tests_not_collected(tree: Tree) -> Iterator[str]:
-    """A test that pytest does not find: its file or class has another name, or it is inside of a function."""
+    """A test that pytest does not find: in a wrong file, class or function."""
 
     def hidden(node: ast.AST, inside: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
         for each in ast.iter_child_nodes(node):
@@ -120,7 +121,7 @@ def tests_not_collected(tree: Tree) -> Iterator[str]:
 
 
 def sessions_elsewhere(tree: Tree) -> Iterator[str]:
-    """A test outside tests/spark that asks for the session of Spark: it would start another Java."""
+    """A test outside tests/spark with the session of Spark: it would start another Java."""
     for path in tree.matching("tests/**.py"):
         if path.startswith(("tests/spark/", "tests/kit/")):
             continue
@@ -135,7 +136,7 @@ CLOCKS = ("monotonic", "perf_counter", "process_time", "thread_time")
 
 
 def asserted_durations(tree: Tree) -> Iterator[str]:
-    """An assertion of how long something took: tests count, compare within one run, or have virtual time."""
+    """An assertion of a duration: tests count, compare within one run, or have virtual time."""
     for path in tree.matching("tests/**.py"):
         if path == "tests/kit/waiting.py":  # a wait is not shorter than its own timeout
             continue
@@ -154,7 +155,7 @@ def reads_clock(node: ast.AST) -> bool:
 
 
 def comments_at(tree: Tree, path: str) -> dict[int, str]:
-    """Return the comments of a Python file by line; lines of nothing but comment are joined downwards."""
+    """Return the comments of a Python file by line; neighbouring lines are joined downwards."""
     found: dict[int, str] = {}
     for token in tokenize.generate_tokens(io.StringIO(tree.text(path)).readline):
         if token.type == tokenize.COMMENT:
@@ -198,7 +199,7 @@ SKIPS = {
 
 
 def unlisted_skips(tree: Tree) -> Iterator[str]:
-    """A test that may be skipped, and is not listed: install what it needs, or move it to the night."""
+    """A skip that is not listed: install the tools, or make the test nightly."""
     for path in tree.matching("tests/**.py"):
         named = [
             (node.lineno, ast.unparse(node))
@@ -219,7 +220,7 @@ def dead_examples(tree: Tree) -> Iterator[str]:
 
 
 def site_navigation(tree: Tree) -> Iterator[str]:
-    """A documentation page that the site does not lead to, or a site entry without its page."""
+    """A page that is not in the site's navigation, or an entry without its page."""
     if not tree.has("mkdocs.yml"):
         return
     entries = set(re.findall(r"^\s*-\s.*?(\S+\.md)\s*$", tree.text("mkdocs.yml"), re.MULTILINE))
@@ -246,13 +247,13 @@ def blank(found: re.Match[str]) -> str:
 
 
 def blank_comments(code: str) -> str:
-    """C++ with the inside of comments and literals replaced by blanks; the lines stay where they are."""
+    """Replace the inside of comments and literals of C++ by blanks; lines keep their numbers."""
     pattern = r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'"
     return re.sub(pattern, blank, code, flags=re.DOTALL)
 
 
 def native_functions(code: str) -> Iterator[tuple[str, int, int]]:
-    """(head, first line, number of lines) of each function body that stands in a namespace or a class."""
+    """Find (head, first line, lines) of each function body in a namespace or a class."""
     directive = r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*"  # with its continuation lines
     code = re.sub(directive, blank, blank_comments(code), flags=re.MULTILINE)
     scopes: list[tuple[str, str, int]] = []  # kind, head, line of the opening brace
@@ -299,7 +300,7 @@ PAIRS = re.compile(r"pairs with:\s*(.*)")
 
 
 def partners(comment: str) -> list[str]:
-    """The names after "pairs with:"; what follows a full stop, a dash or a bracket is explanation."""
+    """Return the names after "pairs with:", up to a full stop, dash or bracket."""
     named = re.split(r"\.\s|\.$|\s[-–—]\s|\(|:\s", comment)[0]
     return [
         name.strip().removesuffix("()")
@@ -329,7 +330,7 @@ def statement_comments(lines: list[str], code: list[str], at: int) -> str:
 
 
 def unpaired_orders(tree: Tree) -> Iterator[str]:
-    """An acquire, release or stronger whose partner is not named, or is named but does not exist."""
+    """An acquire, release or stronger order without a partner, or with an unknown one."""
     natives = tree.matching("native/**.hpp", "native/**.cpp")
     identifiers = {word for path in natives for word in re.findall(r"\w+", blank_comments(tree.text(path)))}
     for path in tree.matching("native/holdfast/**.hpp"):
@@ -352,7 +353,7 @@ def unpaired_orders(tree: Tree) -> Iterator[str]:
 
 
 def uncited_invariants(tree: Tree) -> Iterator[str]:
-    """An invariant on a page that no test or model cites; a citation of one that no page states."""
+    """An invariant that no test or model cites; a citation that no page states."""
     stated = {
         number: page
         for page in tree.matching("docs/**.md")
@@ -370,7 +371,7 @@ def uncited_invariants(tree: Tree) -> Iterator[str]:
 
 
 def requirement_rows(tree: Tree) -> Iterator[str]:
-    """A row of docs/requirements.md that names no test, or a file or a test that does not exist."""
+    """A row of docs/requirements.md without a test, or with a file that does not exist."""
     page = "docs/requirements.md"
     if not tree.has(page):
         return
@@ -398,7 +399,7 @@ WIRED = re.compile(r"^\s*(?:required|optional|repeated)\s+[us]?(?:int|fixed)\d+\
 
 
 def limit_rows(tree: Tree) -> Iterator[str]:
-    """A row of the limits without a test that exists; a packed field that the page does not name."""
+    """A row of the limits without an existing test; a packed field without a row."""
     if not tree.has(LIMITS):
         return
     lines = tree.text(LIMITS).splitlines()
@@ -430,7 +431,7 @@ def limit_rows(tree: Tree) -> Iterator[str]:
 
 
 def packed_fields(tree: Tree) -> Iterator[tuple[str, str]]:
-    """Formats of Python's struct, layouts of the core, numbers of the wire and of records on disk."""
+    """Find formats of `struct`, layouts of the core, numbers of the wire and of records."""
     for path in tree.matching("src/**.py"):
         if "/bench/" in path:  # the formats of others
             continue
@@ -504,7 +505,7 @@ ROOMS = ("base", "shm", "queue", "entry", "log", "dispatch", "wire", "arrow")
 
 
 def looks_up(tree: Tree) -> Iterator[str]:
-    """A layer that imports, or includes, one above it; or a folder that has no place among them."""
+    """A layer that imports one above it; a folder that is not a layer."""
     for path in tree.matching("src/holdfast/**.py"):
         here = PurePosixPath(path).relative_to("src/holdfast").parts[0].removesuffix(".py")
         if here == "__init__" or "/template/" in path:
@@ -554,4 +555,6 @@ RULES: list[Callable[[Tree], Iterator[str]]] = [
     limit_rows,
     unknown_commands,
     forbidden_words,
+    unclear_sentences,
+    older_files,
 ]

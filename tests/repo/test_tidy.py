@@ -1,4 +1,4 @@
-"""The tidy rules, over the repository; and the proof, for each rule, that it can fail."""
+"""Run the tidy rules over the repository, and show that each can fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import ROOT, tidy
+from tests.kit import ROOT, language, tidy
 from tests.kit.tree import Tree
 
 Rule = Callable[[Tree], Iterator[str]]
@@ -43,6 +43,8 @@ DOCUMENTED = 'def f():\n    """Says.\n' + "    More.\n" * 85 + '    """\n    ret
 MANY_SHORT = "namespace n {\n" + "int f() {\n    if (x) {\n        g();\n    }\n}\n" * 40 + "}\n"
 TABLE = "| id | where |\n|---|---|\n"
 ACQUIRE = "x.load(w, std::memory_order_acquire);"
+
+LONG_SENTENCE = "It " + "more and " * 12 + "more."
 
 LATE = "@pytest.mark.timeout(9)\n@pytest.mark.nightly\ndef test_late(): ...\n"
 LISTED = next(iter(tidy.SKIPS))
@@ -172,6 +174,30 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     (tidy.forbidden_words, {"a.txt": f"from {REGISTRY}"}, "registry"),
     (tidy.forbidden_words, {"a.py": f"# {UNFINISHED}: later"}, "unfinished"),
     (tidy.forbidden_words, {"docs/a.md": "The figures:\n\nALL_FIGURES\n"}, "never filled"),
+    (language.unclear_sentences, {"src/a.py": f'"""{"Say " * 16}."""'}, "first line has 16 words"),
+    (
+        language.unclear_sentences,
+        {"src/a.py": f'"""A.\n\n{LONG_SENTENCE}\n"""'},
+        "src/a.py:3: a sentence of 26",
+    ),
+    (language.unclear_sentences, {"src/a.py": "x = 1  #" + " for whoever asks"}, "'whoever' in a comment"),
+    (language.unclear_sentences, {"src/a.py": "# nobody\n# asks\n"}, "src/a.py:1: 'nobody'"),
+    (language.unclear_sentences, {"src/a.py": 'raise E(f"{x} is no name")'}, "in an error (say not an X)"),
+    (language.unclear_sentences, {"src/a.py": 'f(help="about so many of them")'}, "in a help"),
+    (language.unclear_sentences, {"src/a.py": 'x = 1\n"""What it has."""'}, "whose subject is 'what'"),
+    (language.unclear_sentences, {"native/a.hpp": "int a;  // it is none\n"}, "in a comment"),
+    (
+        language.unclear_sentences,
+        {"docs/a.md": "```\ncode\n```\nIt lets go\nof it."},
+        "docs/a.md:4: 'lets go of'",
+    ),
+    (
+        language.unclear_sentences,
+        {"docs/a.md": f"|a|\n|-|\n| {LONG_SENTENCE} |\n"},
+        "docs/a.md:3: a sentence",
+    ),
+    (language.older_files, {language.OLDER: "src/a.py\n", "src/a.py": ""}, "follows the rules"),
+    (language.older_files, {language.OLDER: "src/b.py\n"}, "does not exist"),
 ]
 
 ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
@@ -235,6 +261,11 @@ ACCEPTED: list[tuple[Rule, dict[str, str]]] = [
     ),
     (tidy.unknown_commands, {"Makefile": "test: x\n", "README.md": "`make test` and make sure"}),
     (tidy.forbidden_words, {"a.md": "$XDG/home/x, a/work/b and framework/ and rooted/"}),
+    (language.unclear_sentences, {"src/a.py": "x = '# nobody'  # noqa: who\n", language.OLDER: ""}),
+    (language.unclear_sentences, {"src/a.py": '"""A.\n\n>>> who()\nnobody\n"""\ny = """\n# who\n"""'}),
+    (language.unclear_sentences, {"src/a.py": "# nobody", language.OLDER: "src/a.py\n"}),
+    (language.unclear_sentences, {"docs/a.md": f"```\n{LONG_SENTENCE}\n```\nThere is no `who`. What is it?"}),
+    (language.older_files, {"src/a.py": "# nobody", language.OLDER: "src/a.py\n"}),
 ]
 
 

@@ -38,9 +38,9 @@ def a_torn_last_round_is_named(directory: Path) -> None:
 
 
 def a_torn_first_round_is_named_with_its_own_file(directory: Path, moved: int) -> None:
-    """The last rounds stand in a file of their own, of which the first is damaged.
+    """Damage the first round of the last journal file.
 
-    If there is one behind it, that says that the damaged one was synced.
+    A round behind it shows that the damaged one was synced.
     """
     path = last_file(directory)
     identity = read_file_header((directory / FORMAT).read_bytes())

@@ -1,8 +1,8 @@
 """Decode values that are JSON into columns of a given type, as Spark's `from_json` (PERMISSIVE) does.
 
 A field that is missing, or of another type, is null. A value that is not a JSON object has only nulls, and a
-blank value is null. A value decides about its own row alone, and ends no query (I159). docs/guide/source.md lists
-the differences to Spark.
+blank value is null. A value decides about its own row alone, and ends no query (I159).
+docs/guide/source.md lists the differences to Spark.
 
 Arrow decodes a batch of plain values at once. Python's `json` decodes every other batch value by value.
 """
