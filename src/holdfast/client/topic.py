@@ -1,4 +1,4 @@
-"""Publish to a topic and read it through a server: as much of Pulsar's protocol as the commands need.
+"""Publish to a topic and read it through a server, for the commands.
 
 Calls block, and each object has a connection of its own, for one thread. Nothing is sent again: open another
 object after an error.
@@ -187,7 +187,7 @@ class _Receiver(_Session):
         return True
 
     def _raise_why(self) -> NoReturn:
-        """Subscribe again where this consumer ended: the server refuses it with the reason, if there is one.
+        """Subscribe again where this consumer ended; a refusal has the reason.
 
         Raises:
             Corrupt, Closed.
