@@ -50,6 +50,34 @@ def test_help_lists_every_target() -> None:
     assert set(re.findall(r"make ([\w-]+)", shown)) == set(phony[1].split()) - steps_of_test
 
 
+# -- subjects of commits ------------------------------------------------------------------------------
+
+SUBJECTS_SINCE = "cfdfd5acec77"
+"""The first commit after which CONTRIBUTING's rule for subjects is checked."""
+SUBJECT = re.compile(r"[a-z][\w./, -]*: [^\W\d_].*")
+SUBJECT_MAX = 72
+
+
+def bad_subjects(subjects: list[str]) -> list[str]:
+    """Return those that are not `area: imperative`, or too long."""
+    return [each for each in subjects if len(each) > SUBJECT_MAX or not SUBJECT.fullmatch(each)]
+
+
+def test_subjects_of_commits() -> None:
+    """An archive without git, or a clone without the history, has no commits to look at."""
+    asked = ["git", "log", "--no-merges", "--format=%s", f"{SUBJECTS_SINCE}..HEAD"]
+    has_git = (ROOT / ".git").exists() and shutil.which("git")
+    told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True) if has_git else None
+    subjects = told.stdout.splitlines() if told is not None and told.returncode == 0 else []
+    assert not bad_subjects(subjects)
+
+
+def test_bad_subjects_are_found() -> None:
+    good = ["source: treat ledgers absent from a newer table as trimmed", "docs, tests: fix a link"]
+    bad = ["Fix it", "queue:", "queue: ", "Queue: fix it", f"queue: {'say more ' * 8}", "fix the queue"]
+    assert bad_subjects(good + bad) == bad
+
+
 # -- .ci/prepare on machines that lack something ------------------------------------------------------
 
 
