@@ -25,6 +25,7 @@ from holdfast.server.config import Config
 from holdfast.server.flight.link import Setup
 from holdfast.server.flight.process import FlightProcess
 from holdfast.server.limits import raise_descriptor_limit
+from holdfast.server.listening import bracketed
 from holdfast.server.logs import log, logging_to
 from holdfast.server.pulsar.extensions import HANDLERS
 from holdfast.server.pulsar.listener import Server
@@ -163,9 +164,7 @@ class _Running:
 
     def _ready(self, urls: dict[str, tuple[str, int]]) -> None:
         """One line on the standard output, and a word to the service manager."""
-        host = (
-            f"[{self._config.listen.host}]" if ":" in self._config.listen.host else self._config.listen.host
-        )
+        host = bracketed(self._config.listen.host)
         shown = {name: f"{scheme}://{host}:{port}" for name, (scheme, port) in urls.items()}
         seconds = round(time.monotonic() - self._began, 3)
         if self._json_ready:

@@ -53,6 +53,7 @@ from holdfast.ledger.files.table import directory_incarnation
 from holdfast.names import TopicName
 from holdfast.server.flight.link import Link, Setup
 from holdfast.server.flight.places import Places
+from holdfast.server.listening import bracketed
 
 logger = logging.getLogger("holdfast.flight")
 
@@ -70,7 +71,7 @@ class Service:
         self.places = Places(setup.reads, setup.idle_s)
         reads = Reads(Path(setup.directory), link, self.places)
         gate = {"caller": _Gate(link)}
-        host = f"[{setup.host}]" if ":" in setup.host else setup.host
+        host = bracketed(setup.host)
         self._listeners: list[flight.FlightServerBase] = []
         self.port = self.tls_port = None
         if setup.port is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.errors import Unsupported
 from holdfast.server.http.answers import FlightAnswer
 from holdfast.server.http.routing import Call, Routes
+from holdfast.server.listening import bracketed
 
 route = Routes("flight", "/holdfast/v1", "broker", action="consume")
 
@@ -20,7 +21,7 @@ async def flight(call: Call) -> FlightAnswer:
     secure = call.request.scheme == "https"
     port = await found.port(secure)
     host = found.host or call.request.url.host or "127.0.0.1"
-    host = f"[{host}]" if ":" in host else host
+    host = bracketed(host)
     here = call.server.addresses(call.request)
     return FlightAnswer(
         url=f"{'grpc+tls' if secure else 'grpc'}://{host}:{port}",

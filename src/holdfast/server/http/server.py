@@ -8,19 +8,16 @@ import functools
 import ipaddress
 import logging
 import re
-import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from aiohttp import web
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.telemetry.traffic import Counts
-from holdfast.errors import HoldfastError, Misuse
+from holdfast.errors import HoldfastError
 from holdfast.server.budget import Budget
-from holdfast.server.handshakes import after_handshake
 from holdfast.server.http import brokers, flight, messages, namespaces, policies, subscriptions, topics
 from holdfast.server.http.answers import LookupAnswer
 from holdfast.server.http.connection import HttpConnection, Requests
@@ -28,6 +25,7 @@ from holdfast.server.http.openapi import description
 from holdfast.server.http.options import HttpOptions
 from holdfast.server.http.refusals import Refusal, refusal_of
 from holdfast.server.http.routing import JSON, PIECE_BYTES, Call, Route
+from holdfast.server.listening import Listening, bracketed
 from holdfast.server.logs import Log, Refusals
 from holdfast.server.pulsar.listing import Listings
 
@@ -66,7 +64,7 @@ ROUTES: list[Route] = [route for subject in _SUBJECTS for route in subject.all]
 """All there are, in the order in which a path is compared with them."""
 
 
-class HttpServer:
+class HttpServer(Listening):
     """Serves a broker over HTTP; the broker stays its opener's: stop the server, then close the broker.
 
     `wire` is the server of the binary protocol beside it: where clients find it, and who is connected.
@@ -84,9 +82,12 @@ class HttpServer:
         b'ok'
     """
 
+    SCHEMES = ("http", "https")
+
     def __init__(
         self, broker: Broker, options: HttpOptions | None = None, wire: Server | None = None
     ) -> None:
+        super().__init__()
         self.broker = broker
         self.options = options or HttpOptions()
         self.wire = wire
@@ -110,17 +111,6 @@ class HttpServer:
         """Of requests under way, by their identity: for the log."""
         self.application = self._application()
         self._runner: web.AppRunner | None = None
-        self._listeners: list[asyncio.Server] = []
-        self._looking: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     # -- its life --------------------------------------------------------------------------------------
 
@@ -131,15 +121,11 @@ class HttpServer:
             OSError: an address or a port cannot be had.
         """
         options = self.options
-        if options.port is None and options.https_port is None:
-            raise Misuse("an HTTP server without a port; give it one, with TLS or without")
-        if options.https_port is not None and options.tls is None:
-            raise Misuse("a port for HTTPS and no certificate; give both or none")
         self._runner = web.AppRunner(self.application, access_log=None)
         await self._runner.setup()
         try:
-            self.port = await self._listen(options.port, None)
-            self.https_port = await self._listen(options.https_port, options.tls)
+            ports = (options.port, options.https_port)
+            self.port, self.https_port = await self._listen(self._connect, options, ports, options.head_s)
         except BaseException:
             await self._close()
             raise
@@ -149,19 +135,6 @@ class HttpServer:
             self.wire.http_ports = (self.port or 0, self.https_port or 0)
         self.broker.rates.sources.append(self._producers)
         self._looking = asyncio.get_running_loop().create_task(self._look(), name="http-look")
-
-    async def _listen(self, port: int | None, tls: ssl.SSLContext | None) -> int | None:
-        if port is None:
-            return None
-        options = self.options
-        factory: Callable[[], asyncio.Protocol] = self._connect
-        if tls is not None:
-            factory = after_handshake(self._connect, tls, options.enter, options.leave, options.head_s)
-        listener = await asyncio.get_running_loop().create_server(
-            factory, options.host, port, backlog=options.backlog
-        )
-        self._listeners.append(listener)
-        return int(listener.sockets[0].getsockname()[1])
 
     def _connect(self) -> HttpConnection:
         assert self._runner is not None
@@ -186,8 +159,7 @@ class HttpServer:
         self.broker.rates.sources.remove(self._producers)
         if self.wire is None:
             self.listings.stop()
-        for listener in self._listeners:
-            listener.close()
+        self._unlisten()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 while self._under_way:
@@ -196,9 +168,7 @@ class HttpServer:
         await self._close()
 
     async def _close(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+        self._unlisten()
         for connection in list(self.connections.values()):
             connection.close()
         if self._runner is not None:
@@ -207,8 +177,7 @@ class HttpServer:
     @property
     def url(self) -> str:
         """What somebody on this machine connects to."""
-        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
-        return f"http://{host}:{self.port}" if self.port is not None else f"https://{host}:{self.https_port}"
+        return self._address(self.options.host, self.port, self.https_port)
 
     @property
     def name(self) -> str:
@@ -245,7 +214,7 @@ class HttpServer:
         if not host:
             own = request.transport and request.transport.get_extra_info("sockname")
             host = own[0] if own else "127.0.0.1"
-        host = f"[{host}]" if ":" in host else host
+        host = bracketed(host)
         url, tls_url = self._binary(host, listener)
         return LookupAnswer(
             broker_url=url,

@@ -25,6 +25,7 @@ from holdfast import __version__
 from holdfast._core import WireReader
 from holdfast.errors import Closed, Denied, HoldfastError
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.server.listening import bracketed
 from holdfast.server.logs import Log
 from holdfast.server.pace import Appetite, Pace
 from holdfast.server.pulsar import commands
@@ -503,7 +504,7 @@ class Connection(asyncio.BufferedProtocol):
             return ""
         host, port, *_ = self._transport.get_extra_info("sockname")
         scheme = "pulsar" if self._transport.get_extra_info("sslcontext") is None else "pulsar+ssl"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        return f"{scheme}://{bracketed(host)}:{port}"
 
     # -- stopping and starting to read -----------------------------------------------------------------
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Self
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.events import ProducerGone, TopicClosed
 from holdfast.broker.machine import Applied
 from holdfast.broker.topic import Topic
-from holdfast.errors import HoldfastError, Misuse
+from holdfast.errors import HoldfastError
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import Budget
-from holdfast.server.handshakes import after_handshake
+from holdfast.server.listening import Listening
 from holdfast.server.logs import Log, Refusals
 from holdfast.server.pulsar.commands import Refused
 from holdfast.server.pulsar.connection import Connection
@@ -38,7 +36,7 @@ LOOK_S = 1.0
 """How often connections are looked at: who is silent, who has not connected."""
 
 
-class Server:
+class Server(Listening):
     """Serves a broker, which stays its opener's: stop the server, then close the broker.
 
     `handlers` serve commands beside those of the protocol and our own (see `private`), by their type.
@@ -54,12 +52,15 @@ class Server:
         pulsar://127.0.0.1
     """
 
+    SCHEMES = ("pulsar", "pulsar+ssl")
+
     def __init__(
         self,
         broker: Broker,
         options: ServerOptions | None = None,
         handlers: Mapping[int, Request] | None = None,
     ) -> None:
+        super().__init__()
         self.broker = broker
         self.options = options or ServerOptions()
         self.handlers = {**HANDLERS, **(handlers or {})}
@@ -84,20 +85,9 @@ class Server:
         self.tls_port: int | None = None
         self.http_ports: tuple[int, int] | None = (0, 0)
         """Where the same broker speaks HTTP, without TLS and with it; 0: nowhere; None: not known yet."""
-        self._listeners: list[asyncio.Server] = []
         self._kept: dict[Dispatcher, asyncio.TimerHandle] = {}
         """Volatile subscriptions that wait for their client to come back."""
         self._room: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     # -- its life --------------------------------------------------------------------------------------
 
@@ -108,40 +98,17 @@ class Server:
             OSError: an address or a port cannot be had.
         """
         options = self.options
-        if options.port is None and options.tls_port is None:
-            raise Misuse("a server without a port; give it one, with TLS or without")
-        if options.tls_port is not None and options.tls is None:
-            raise Misuse("a port for TLS and no certificate; give both or none")
-        loop = asyncio.get_running_loop()
+        ports = (options.port, options.tls_port)
         try:
-            if options.port is not None:
-                plain = await loop.create_server(
-                    lambda: Connection(self), options.host, options.port, backlog=options.backlog
-                )
-                self._listeners.append(plain)
-                self.port = plain.sockets[0].getsockname()[1]
-            if options.tls_port is not None:
-                assert options.tls is not None
-                secure = await loop.create_server(
-                    after_handshake(
-                        lambda: Connection(self),
-                        options.tls,
-                        options.enter,
-                        options.leave,
-                        options.handshake_s,
-                    ),
-                    options.host,
-                    options.tls_port,
-                    backlog=options.backlog,
-                )
-                self._listeners.append(secure)
-                self.tls_port = secure.sockets[0].getsockname()[1]
+            self.port, self.tls_port = await self._listen(
+                lambda: Connection(self), options, ports, options.handshake_s
+            )
         except BaseException:
             self._unlisten()
             raise
         self.listings.start()
         self.broker.watchers.append(self._settled)
-        self._looking = loop.create_task(self._look(), name="keep-alive")
+        self._looking = asyncio.get_running_loop().create_task(self._look(), name="keep-alive")
 
     async def stop(self, grace_s: float = 10.0) -> None:
         """Take nothing more, confirm what was taken, tell the clients, and let them go."""
@@ -177,18 +144,10 @@ class Server:
         self.broker.watchers.remove(self._settled)
         self.listings.stop()
 
-    def _unlisten(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
-
     @property
     def url(self) -> str:
         """What a client on this machine connects to."""
-        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
-        if self.port is not None:
-            return f"pulsar://{host}:{self.port}"
-        return f"pulsar+ssl://{host}:{self.tls_port}"
+        return self._address(self.options.host, self.port, self.tls_port)
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()

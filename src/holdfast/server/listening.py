@@ -1,0 +1,73 @@
+"""The listeners that the servers of both protocols have: a port without TLS, one with it, or both."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from holdfast.errors import Misuse
+from holdfast.server.handshakes import Factory, after_handshake
+
+if TYPE_CHECKING:
+    from holdfast.server.http.options import HttpOptions
+    from holdfast.server.pulsar.options import ServerOptions
+
+
+class Listening:
+    """Listens from `start` to `stop`, or while `async with` lasts."""
+
+    SCHEMES: ClassVar[tuple[str, str]]
+    """Without TLS, and with it."""
+    start: Any
+    stop: Any
+
+    def __init__(self) -> None:
+        self._listeners: list[asyncio.Server] = []
+        self._looking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _listen(
+        self,
+        make: Factory,
+        options: HttpOptions | ServerOptions,
+        ports: tuple[int | None, int | None],
+        handshake_s: float,
+    ) -> list[int | None]:
+        """Open the ports, without TLS and with it; returns their numbers."""
+        found: list[int | None] = [None, None]
+        for at, port in enumerate(ports):
+            factory = make
+            if port is None:
+                continue
+            if at:
+                if options.tls is None:
+                    raise Misuse(f"a port for {self.SCHEMES[1]} and no certificate; give both or none")
+                factory = after_handshake(make, options.tls, options.enter, options.leave, handshake_s)
+            listener = await asyncio.get_running_loop().create_server(
+                factory, options.host, port, backlog=options.backlog
+            )
+            self._listeners.append(listener)
+            found[at] = int(listener.sockets[0].getsockname()[1])
+        if found == [None, None]:
+            raise Misuse(f"a server of {self.SCHEMES[0]} without a port; give it one, with TLS or without")
+        return found
+
+    def _unlisten(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    def _address(self, host: str, port: int | None, tls_port: int | None) -> str:
+        """Return the address for clients on this machine."""
+        return f"{self.SCHEMES[port is None]}://{bracketed(host)}:{tls_port if port is None else port}"
+
+
+def bracketed(host: str) -> str:
+    """Write a host as addresses have it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
