@@ -6,15 +6,27 @@ the TOML file. holdfast.server.settings reads them; this module says what there 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from holdfast.broker.options import COUNT_MOST, SECONDS_MOST, BrokerOptions
 from holdfast.protocol.sizes import FRAME_PADDING_BYTES
 
 Method: TypeAlias = Literal["token", "basic", "tls"]
 Action: TypeAlias = Literal["produce", "consume", "admin"]
+
+
+def at_least(least: float, default: Any, words: str = "") -> Any:
+    """Declare a number with its smallest value; `words` say that in an error."""
+    return field(default=default, metadata={"least": least, "words": words or f"at least {least}"})
+
+
+def seconds(default: float, zero: bool = False) -> Any:
+    """Declare a time, which may be 0 or not."""
+    return at_least(0.0 if zero else 5e-324, default, "0 seconds or more" if zero else "more than 0 seconds")
 
 
 class Secret:
@@ -62,7 +74,7 @@ class Listen:
     """Port of HTTP: administration, metrics and health."""
     https_port: int | None = None
     """Port of HTTPS; Pulsar's default is 8443."""
-    backlog: int = 1024
+    backlog: int = at_least(1, 1024)
     """Connections that may wait in the kernel to be accepted."""
 
 
@@ -163,63 +175,63 @@ class Limits:
 
     message_bytes: int = 5 << 20
     """The largest message; clients are told. A frame may have 64 KiB more."""
-    connections: int = 10_000
+    connections: int = at_least(1, 10_000)
     """Connections in all, HTTP included."""
-    connections_per_address: int = 5_000
+    connections_per_address: int = at_least(1, 5_000)
     """Connections from one address."""
-    unauthenticated_s: float = 10.0
+    unauthenticated_s: float = seconds(10.0)
     """Time for a connection to authenticate, or to renew an expired token."""
-    requests_in_flight: int = 1000
+    requests_in_flight: int = at_least(1, 1000)
     """Unanswered requests of one connection. At this number the server stops reading from it."""
-    producers_per_connection: int = 10_000
+    producers_per_connection: int = at_least(1, 10_000)
     """Producers of one connection at once; further ones are refused."""
-    consumers_per_connection: int = 10_000
+    consumers_per_connection: int = at_least(1, 10_000)
     """Consumers and readers of one connection at once; further ones are refused."""
-    watchers_per_connection: int = 50
+    watchers_per_connection: int = at_least(1, 50)
     """Topic lists that one connection may watch at once; further ones are refused, and their clients poll."""
-    topics: int = 100_000
+    topics: int = at_least(1, 100_000)
     """Topics in all."""
-    subscriptions: int = 200_000
+    subscriptions: int = at_least(1, 200_000)
     """Durable subscriptions in all."""
-    subscriptions_per_topic: int = 10_000
+    subscriptions_per_topic: int = at_least(1, 10_000)
     """Durable subscriptions of one topic."""
-    namespaces: int = 10_000
+    namespaces: int = at_least(1, 10_000)
     """Tenants and namespaces in all."""
-    schemas_per_topic: int = 100
+    schemas_per_topic: int = at_least(1, 100)
     """Schemas of one topic."""
-    schema_bytes: int = 512 << 10
+    schema_bytes: int = at_least(1, 512 << 10)
     """The largest schema."""
-    properties_bytes: int = 8 << 10
+    properties_bytes: int = at_least(1, 8 << 10)
     """Properties of a subscription, a consumer or a producer, and roles of a tenant."""
-    metadata_bytes: int = 256 << 20
+    metadata_bytes: int = at_least(1, 256 << 20)
     """Names, properties and schemas of topics and subscriptions in all."""
-    partial_batches: int = 10_000
+    partial_batches: int = at_least(1, 10_000)
     """Partially acknowledged batches of one subscription. Partial acknowledgements of further batches are
     dropped until the whole batch is acknowledged."""
-    stages: int = 10_000
+    stages: int = at_least(1, 10_000)
     """Stages open at once."""
-    sinks: int = 100_000
+    sinks: int = at_least(1, 100_000)
     """Remembered keys of sinks."""
     held_bytes: int = 512 << 20
     """Memory of the process for clients, in all: incomplete frames and bodies, unread answers, state of
     producers, consumers and watched lists. Above it, requests are refused, and the connections that
     have been slow for longest are closed."""
-    frame_s: float = 30.0
+    frame_s: float = seconds(30.0)
     """Time for a frame or an HTTP body to arrive, plus a second per 16 KiB of it."""
-    keepalive_s: float = 30.0
+    keepalive_s: float = seconds(30.0)
     """Idle time after which a connection gets a PING; it is closed after the same time without an answer."""
-    liveness_s: float = 5.0
+    liveness_s: float = seconds(5.0)
     """Time to answer a PING for a client that holds a producer name or exclusive subscription which
     another client asks for."""
-    volatile_s: float = 60.0
+    volatile_s: float = seconds(60.0, zero=True)
     """Time for which the position of a disconnected reader is kept after a seek."""
-    write_bytes: int = 512 << 10
+    write_bytes: int = at_least(1, 512 << 10)
     """Unsent bytes of one connection. Above it, its consumers get no further messages."""
-    http_body_bytes: int = 1 << 20
+    http_body_bytes: int = at_least(1, 1 << 20)
     """The largest body of an HTTP request."""
-    http_requests: int = 200
+    http_requests: int = at_least(1, 200)
     """HTTP requests in progress, of all connections; further ones get status 503."""
-    shutdown_s: float = 10.0
+    shutdown_s: float = seconds(10.0, zero=True)
     """Time for a stopping server to confirm what it has accepted."""
 
     @property
@@ -246,9 +258,9 @@ class Ingest:
 
     enabled: bool = True
     """Accept local producers through shared memory, in $HOLDFAST_RUNTIME_DIR or else /dev/shm."""
-    queue_bytes: int = 16 << 20
+    queue_bytes: int = at_least(1 << 16, 16 << 20, "at least 64 KiB")
     """Size of each topic's queue; a message may have half of it."""
-    topics: int = 256
+    topics: int = at_least(1, 256)
     """Topics with a queue at once."""
 
 
@@ -264,11 +276,11 @@ class Flight:
     """Port beside `listen.http_port`, on the same address. 0: any free port."""
     tls_port: int = 0
     """Port beside `listen.https_port`. 0: any free port."""
-    reads: int = 16
+    reads: int = at_least(1, 16)
     """Reads in progress; further ones are told to retry."""
-    idle_s: float = 300.0
+    idle_s: float = seconds(300.0)
     """Idle time after which the Flight process stops; the next read starts it again."""
-    memory_bytes: int = 4 << 30
+    memory_bytes: int = at_least(2 << 30, 4 << 30, "at least 2 GiB: Arrow reserves more than it uses")
     """Memory limit of the Flight process."""
 
 
@@ -318,34 +330,58 @@ class Config:
     broker: ServedBroker = field(default_factory=ServedBroker)
 
 
+@functools.cache
+def _defaults() -> Config:
+    return Config()
+
+
+def value_of(config: Config, key: str) -> Any:
+    """Look a setting up by its key.
+
+    Example:
+        >>> value_of(Config(), "limits.connections")
+        10000
+    """
+    return functools.reduce(getattr, key.split("."), config)
+
+
+def setting(key: str) -> Any:
+    """Declare a field of options that is a setting: it has its default, its bounds and its meaning."""
+    return field(default=value_of(_defaults(), key), metadata={"setting": key})
+
+
+def options_of(of: type, config: Config) -> dict[str, Any]:
+    """Collect the settings that are fields of options."""
+    known = {each.name: each.metadata.get("setting") for each in fields(of)}
+    return {name: value_of(config, key) for name, key in known.items() if key}
+
+
 def conflicts(config: Config) -> list[tuple[str, str]]:
-    """What does not fit together: (key, why). Empty for a configuration that can work."""
+    """List values that cannot be, and those that do not fit together: (key, why)."""
     return [
         *_listen_conflicts(config),
         *_tls_conflicts(config),
         *_authentication_conflicts(config.authentication),
         *_authorization_conflicts(config.authorization),
         *_limit_conflicts(config.limits),
-        *_ingest_conflicts(config.ingest),
         *_flight_conflicts(config),
         *_broker_conflicts(config.broker),
-        *_beyond(config),
+        *_out_of_bounds(config),
     ]
 
 
-def _beyond(config: Config) -> list[tuple[str, str]]:
-    """Return numbers that no counter of the server reaches: each is a mistake of its writer."""
-    found: list[tuple[str, str]] = []
+def _out_of_bounds(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield numbers below what is declared, or beyond what any counter reaches."""
     for section in ("listen", "limits", "ingest", "flight"):
         part = getattr(config, section)
         for each in fields(part):
-            value = getattr(part, each.name)
-            if isinstance(value, int) and value > COUNT_MOST:
-                found.append((f"{section}.{each.name}", f"{value} is too large; use at most {COUNT_MOST}"))
+            key, value = f"{section}.{each.name}", getattr(part, each.name)
+            if "least" in each.metadata and value < each.metadata["least"]:
+                yield key, each.metadata["words"]
+            elif isinstance(value, int) and value > COUNT_MOST:
+                yield key, f"{value} is too large; use at most {COUNT_MOST}"
             elif isinstance(value, float) and value > SECONDS_MOST:
-                words = f"{value:g} is too long; use at most {SECONDS_MOST:.0f} seconds"
-                found.append((f"{section}.{each.name}", words))
-    return found
+                yield key, f"{value:g} is too long; use at most {SECONDS_MOST:.0f} seconds"
 
 
 def _listen_conflicts(config: Config) -> list[tuple[str, str]]:
@@ -363,8 +399,6 @@ def _listen_conflicts(config: Config) -> list[tuple[str, str]]:
         elif port in taken:
             found.append((f"listen.{name}", f"port {port} is taken by listen.{taken[port]}"))
         taken.setdefault(port, name)
-    if listen.backlog < 1:
-        found.append(("listen.backlog", "at least 1"))
     seen: set[str] = set()
     for number, each in enumerate(config.advertised):
         if not each.name or each.name in seen:
@@ -445,49 +479,10 @@ def _authorization_conflicts(authorization: Authorization) -> list[tuple[str, st
 
 def _limit_conflicts(limits: Limits) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-    for key in (
-        "connections",
-        "connections_per_address",
-        "requests_in_flight",
-        "producers_per_connection",
-        "consumers_per_connection",
-        "watchers_per_connection",
-        "topics",
-        "subscriptions",
-        "subscriptions_per_topic",
-        "namespaces",
-        "schemas_per_topic",
-        "schema_bytes",
-        "properties_bytes",
-        "metadata_bytes",
-        "partial_batches",
-        "stages",
-        "sinks",
-        "write_bytes",
-        "http_body_bytes",
-        "http_requests",
-    ):
-        if getattr(limits, key) < 1:
-            found.append((f"limits.{key}", "at least 1"))
-    for key in ("unauthenticated_s", "frame_s", "keepalive_s", "liveness_s"):
-        if getattr(limits, key) <= 0:
-            found.append((f"limits.{key}", "more than 0 seconds"))
-    for key in ("shutdown_s", "volatile_s"):
-        if getattr(limits, key) < 0:
-            found.append((f"limits.{key}", "0 seconds or more"))
     if not 1024 <= limits.message_bytes <= 1 << 30:
         found.append(("limits.message_bytes", "1 KiB to 1 GiB"))
     if limits.held_bytes < 4 * limits.frame_bytes:
         found.append(("limits.held_bytes", "at least four frames of the largest size (limits.message_bytes)"))
-    return found
-
-
-def _ingest_conflicts(ingest: Ingest) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    if ingest.queue_bytes < 1 << 16:
-        found.append(("ingest.queue_bytes", "at least 64 KiB"))
-    if ingest.topics < 1:
-        found.append(("ingest.topics", "at least 1"))
     return found
 
 
@@ -505,12 +500,6 @@ def _flight_conflicts(config: Config) -> list[tuple[str, str]]:
         taken[port] = f"flight.{name}"
     if "/" in flight.host or "://" in flight.host:
         found.append(("flight.host", f"{flight.host!r} is not a name or an address alone"))
-    if flight.reads < 1:
-        found.append(("flight.reads", "at least 1"))
-    if flight.idle_s <= 0:
-        found.append(("flight.idle_s", "more than 0 seconds"))
-    if flight.memory_bytes < 2 << 30:
-        found.append(("flight.memory_bytes", "at least 2 GiB: Arrow reserves more than it uses"))
     return found
 
 

@@ -21,7 +21,7 @@ from holdfast.broker.broker import Broker
 from holdfast.errors import BadConfiguration, HoldfastError
 from holdfast.local.intake import Ingest
 from holdfast.server.auth.access import Access, http_options, is_loopback, server_options
-from holdfast.server.config import Config
+from holdfast.server.config import Config, value_of
 from holdfast.server.flight.link import Setup
 from holdfast.server.flight.process import FlightProcess
 from holdfast.server.limits import raise_descriptor_limit
@@ -281,10 +281,7 @@ def _credential_files(settings: Settings) -> list[tuple[str, Path]]:
     if settings.file is not None and settings.origin(key).startswith(f"{settings.file}:"):
         found.append((key, settings.file))
     for key in _CREDENTIAL_KEYS:
-        value: Any = settings.config
-        for part in key.split("."):
-            value = getattr(value, part)
-        if value is not None:
+        if (value := value_of(settings.config, key)) is not None:
             found.append((key, value))
     return found
 

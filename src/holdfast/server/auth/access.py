@@ -13,7 +13,7 @@ from holdfast.server.auth import tls
 from holdfast.server.auth.authentication import Authenticator, Peer, Principal
 from holdfast.server.auth.authorization import Authorizer
 from holdfast.server.budget import Budget
-from holdfast.server.config import Config
+from holdfast.server.config import Config, options_of
 from holdfast.server.limits import Admission
 from holdfast.server.pulsar import options as wire
 from holdfast.system import Clock, SystemClock
@@ -184,16 +184,11 @@ class Access:
 
 
 def server_options(config: Config, access: Access) -> wire.ServerOptions:
-    """The configuration as the server of the Pulsar protocol wants it."""
-    limits = config.limits
+    """Make the options of the server of the Pulsar protocol."""
     listeners: Mapping[str, wire.Advertised] = {
         each.name: wire.Advertised(each.url, each.tls_url) for each in config.advertised
     }
     return wire.ServerOptions(
-        host=config.listen.host,
-        port=config.listen.port,
-        backlog=config.listen.backlog,
-        tls_port=config.listen.tls_port,
         tls=access.tls,
         advertised=next(iter(listeners.values()), None),
         listeners=listeners,
@@ -201,33 +196,16 @@ def server_options(config: Config, access: Access) -> wire.ServerOptions:
         authorize=access.authorize,
         enter=access.admission.enter,
         leave=access.admission.leave,
-        message_bytes_max=limits.message_bytes,
-        requests_max=limits.requests_in_flight,
-        producers_max=limits.producers_per_connection,
-        consumers_max=limits.consumers_per_connection,
-        watchers_max=limits.watchers_per_connection,
-        partial_batches_max=limits.partial_batches,
-        properties_bytes_max=limits.properties_bytes,
         budget=access.budget,
-        frame_s=limits.frame_s,
-        handshake_s=limits.unauthenticated_s,
-        keep_alive_s=limits.keepalive_s,
-        liveness_s=limits.liveness_s,
-        write_buffer_bytes=limits.write_bytes,
-        volatile_s=limits.volatile_s,
+        **options_of(wire.ServerOptions, config),
     )
 
 
 def http_options(config: Config, access: Access, flight: http.Flight | None = None) -> http.HttpOptions:
-    """The configuration as the HTTP server wants it."""
+    """Make the options of the HTTP server."""
     from holdfast.server.http.options import HttpOptions
 
-    limits = config.limits
     return HttpOptions(
-        host=config.listen.host,
-        port=config.listen.http_port,
-        backlog=config.listen.backlog,
-        https_port=config.listen.https_port,
         tls=access.tls,
         authorize=access.authorize_http,
         challenge=access.authenticator.http_challenge,
@@ -236,9 +214,6 @@ def http_options(config: Config, access: Access, flight: http.Flight | None = No
         leave=access.admission.leave,
         flight=flight,
         budget=access.budget,
-        body_bytes_max=limits.http_body_bytes,
-        body_s=limits.frame_s,
-        requests_max=limits.http_requests,
-        head_s=limits.unauthenticated_s,
-        keep_alive_s=2 * limits.keepalive_s,
+        keep_alive_s=2 * config.limits.keepalive_s,
+        **options_of(HttpOptions, config),
     )

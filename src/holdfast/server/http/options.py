@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from holdfast.server.budget import Budget
+from holdfast.server.config import setting
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -45,47 +46,42 @@ class Flight(Protocol):
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """Everything that an `HttpServer` can be told, with units in the names.
+    """Everything that an `HttpServer` can be told, with units in the names. Settings mean the same here.
 
     Example:
         >>> HttpOptions(port=0).host
         '127.0.0.1'
     """
 
-    host: str = "127.0.0.1"
-    port: int | None = 8080
-    """0: any that is free; None: no listener without TLS."""
-    https_port: int | None = None
+    host: str = setting("listen.host")
+    port: int | None = setting("listen.http_port")
+    https_port: int | None = setting("listen.https_port")
     tls: ssl.SSLContext | None = None
     """Needed for `https_port`."""
-    backlog: int = 100
-    """Connections that may wait to be accepted."""
+    backlog: int = setting("listen.backlog")
     authorize: Authorize = anybody
     challenge: str = 'Bearer realm="holdfast"'
-    """`WWW-Authenticate` of a refusal: how somebody can show who it is."""
+    """`WWW-Authenticate` of a refusal: the ways to authenticate."""
     local_names: bool = False
-    """Only who calls this machine by an address or as localhost is answered: where everybody on it may come
-    in, and a web page in somebody's browser must not."""
+    """Answer only requests that name this machine by an address or as localhost: where every local program is
+    let in, a web page in a browser must not be."""
     enter: Callable[[str], None] = welcome
-    """Called with the address (no port) of who connects; raises a HoldfastError if it is one too many."""
+    """Called with the address (no port) of a new connection; raises a HoldfastError if it is one too many."""
     leave: Callable[[str], None] = welcome
-    """Called once for each that has entered, when it has gone."""
+    """Called once for each connection that has entered, at its end."""
     broker_url: str = ""
-    """What a lookup answers, `pulsar://host:port`, where no wire server is known; empty: nothing."""
+    """The answer to a lookup, `pulsar://host:port`, where no wire server is known; empty: none."""
     broker_tls_url: str = ""
     flight: Flight | None = None
-    """None: nobody reads whole topics here."""
+    """None: whole topics are not read here."""
     budget: Budget | None = None
-    """For what is held for clients; None: one of its own."""
-    body_bytes_max: int = 1 << 20
-    """The largest body of a request."""
-    body_s: float = 30.0
-    """How long a body may take to arrive; a second more for each 16 KiB that have."""
-    requests_max: int = 200
-    """How many requests are under way; more are told to come again."""
+    """Memory held for clients; None: a budget of its own."""
+    body_bytes_max: int = setting("limits.http_body_bytes")
+    body_s: float = setting("limits.frame_s")
+    requests_max: int = setting("limits.http_requests")
     request_s: float = 60.0
-    """How long a request may take, its body included."""
-    head_s: float = 10.0
-    """How long a client may take to say what it wants, and a TLS handshake."""
+    """Time for a request, its body included."""
+    head_s: float = setting("limits.unauthenticated_s")
+    """Time for the head of a request, and for a TLS handshake."""
     keep_alive_s: float = 60.0
-    """How long a silent connection is kept after an answer."""
+    """Idle time after an answer at which a connection is closed."""

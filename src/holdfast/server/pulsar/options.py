@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from holdfast.protocol.sizes import FRAME_PADDING_BYTES
 from holdfast.server.budget import Budget
+from holdfast.server.config import setting
 
 Action = Literal["lookup", "produce", "consume", "stage", "read"]
 """What a client wants. `stage`: keep entries for a topic that it does not name yet."""
@@ -66,60 +68,45 @@ class Advertised:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Everything that a `Server` can be told, with units in the names.
+    """Everything that a `Server` can be told, with units in the names. Settings mean the same here.
 
     Example:
         >>> ServerOptions(port=0).host
         '127.0.0.1'
     """
 
-    host: str = "127.0.0.1"
-    port: int | None = 6650
-    """0: any that is free; None: no listener without TLS."""
-    backlog: int = 1024
-    """How many may wait to be accepted."""
-    tls_port: int | None = None
+    host: str = setting("listen.host")
+    port: int | None = setting("listen.port")
+    backlog: int = setting("listen.backlog")
+    tls_port: int | None = setting("listen.tls_port")
     tls: ssl.SSLContext | None = None
     """Needed for `tls_port`."""
     advertised: Advertised | None = None
-    """What LOOKUP answers; None: where the client came in, by the way that it came."""
+    """The answer to LOOKUP; None: the address by which the client came."""
     listeners: Mapping[str, Advertised] = field(default_factory=dict)
     """The same, for clients that name a listener."""
     authenticate: Authenticate = anybody
     authorize: Authorize = anything
-    message_bytes_max: int = 5 << 20
-    """The largest message, which clients are told; a frame may be larger by 64 KiB."""
+    message_bytes_max: int = setting("limits.message_bytes")
     enter: Callable[[str], None] = welcome
-    """Called with the address (no port) of who connects; raises a HoldfastError if it is one too many."""
+    """Called with the address (no port) of a new connection; raises a HoldfastError if it is one too many."""
     leave: Callable[[str], None] = welcome
-    """Called once for each that has entered, when it has gone."""
-    requests_max: int = 1000
-    """How many requests of one connection are under way; it is not read on beyond that."""
-    producers_max: int = 10_000
-    """How many producers one connection may have; one more is refused."""
-    consumers_max: int = 10_000
-    """The same for consumers, readers among them."""
-    watchers_max: int = 50
-    """The same for topic lists that are watched. Each keeps the names that its pattern matches."""
-    partial_batches_max: int = 10_000
-    """Batches of a subscription that are acknowledged in part; of more, that is not kept."""
-    properties_bytes_max: int = 8 << 10
-    """Of a producer, a consumer or a subscription."""
-    handshake_s: float = 10.0
-    """Who has not connected by then is closed."""
-    keep_alive_s: float = 30.0
-    """A connection that is silent for so long is pinged, and closed if it stays silent as long again."""
-    liveness_s: float = 5.0
-    """If a name or an exclusive subscription is asked for: how long its holder has to show that it lives."""
-    frame_s: float = 30.0
-    """How long a frame may take to arrive; a second more for each 16 KiB that have."""
+    """Called once for each connection that has entered, at its end."""
+    requests_max: int = setting("limits.requests_in_flight")
+    producers_max: int = setting("limits.producers_per_connection")
+    consumers_max: int = setting("limits.consumers_per_connection")
+    watchers_max: int = setting("limits.watchers_per_connection")
+    partial_batches_max: int = setting("limits.partial_batches")
+    properties_bytes_max: int = setting("limits.properties_bytes")
+    handshake_s: float = setting("limits.unauthenticated_s")
+    keep_alive_s: float = setting("limits.keepalive_s")
+    liveness_s: float = setting("limits.liveness_s")
+    frame_s: float = setting("limits.frame_s")
     budget: Budget | None = None
-    """For what is held for clients; None: one of its own. HTTP shares it."""
-    write_buffer_bytes: int = 512 << 10
-    """What may wait for a slow client; beyond that its consumers are given nothing and it is not read."""
-    volatile_s: float = 60.0
-    """How long the position of a reader that has sought waits for it to come back."""
+    """Memory held for clients; None: a budget of its own. HTTP shares it."""
+    write_buffer_bytes: int = setting("limits.write_bytes")
+    volatile_s: float = setting("limits.volatile_s")
 
     @property
     def frame_bytes_max(self) -> int:
-        return self.message_bytes_max + (64 << 10)
+        return self.message_bytes_max + FRAME_PADDING_BYTES
