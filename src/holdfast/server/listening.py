@@ -1,4 +1,4 @@
-"""The listeners that the servers of both protocols have: a port without TLS, one with it, or both."""
+"""Open the ports of a server: without TLS, with it, or both."""
 
 from __future__ import annotations
 
