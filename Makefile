@@ -40,10 +40,12 @@ build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filt
 	    $(BIN)/pip install --verbose --no-build-isolation --no-deps --no-index --editable .
 	@touch $@
 
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+# `make check` computes all the time. The other folders also wait, for Spark, servers and processes that were killed:
+# a third process of pytest works meanwhile.
+PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
 
 check: build/.built ## under a minute: unit, conformance and simulation; no process, compiler or Java
-	@$(PYTEST) -q $(if $(findstring tests/,$(ARGS)),,tests/unit tests/conformance tests/simulation) $(ARGS)
+	@$(PYTEST) -n 2 -q $(if $(findstring tests/,$(ARGS)),,tests/unit tests/conformance tests/simulation) $(ARGS)
 
 test: ## a slice of everything: environment, build, linters, explorer, all folders of tests
 	@.ci/stages venv build 'lint explore-slice' pytest
@@ -53,7 +55,7 @@ nightly: ## everything, at any length, with other seeds every night; installs th
 	    test $$status != 75 || echo "make nightly: another one is at work in this checkout; wait for its end" >&2; exit $$status
 
 pytest: build/.built
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) -n 3 $(ARGS)
 
 demo: build ## a rig, a broker and Spark at work while all of them are being killed
 	@$(BIN)/holdfast demo

@@ -22,8 +22,13 @@ HEAVY = ("spark", "mutants", "torture")
 ORDER = (*HEAVY, *(folder for folder in FOLDERS if folder not in HEAVY))
 """What takes longest begins first, so that no process is left alone with it at the end."""
 
-# Every Java lives for seconds here: one that compiles little, with one thread for its memory, is done sooner.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+# Every Java lives for seconds here. It is done sooner when it compiles little, collects garbage with one
+# thread and believes the classes of Spark. Compiled code has room: else Java drops it, and compiles it again.
+QUICK_JAVA = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
 
 guard = Guard()
 

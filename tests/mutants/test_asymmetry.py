@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -29,14 +30,15 @@ def parts_one_by_one(patch: Patch) -> None:
 
 
 def stats_look_for_readers(patch: Patch) -> None:
-    """Each reader's stats look for it among all."""
+    """Each reader's stats look at twenty others."""
     from holdfast.broker.dispatch.dispatcher import Dispatcher
     from holdfast.server.http.stats import Looks
 
     real = Looks._volatile
 
     async def volatile(self: Looks, dispatcher: Dispatcher) -> object:
-        for each in dispatcher._topic.dispatchers.values():  # type: ignore[attr-defined]
+        others = dispatcher._topic.dispatchers.values()  # type: ignore[attr-defined]
+        for each in itertools.islice(others, 20):
             assert each.stats() is not None
         return await real(self, dispatcher)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import sys
 import threading
@@ -205,12 +206,10 @@ def send_all(channel: socket.socket, data: bytes) -> None:
 
 
 def read_some(channel: socket.socket) -> int:
-    try:
-        return len(channel.recv(1 << 20, socket.MSG_DONTWAIT))
-    except BlockingIOError:
-        time.sleep(0.001)
-    except OSError:
-        pass
+    """Read the bytes that are there; wait a millisecond for some, not for the timeout of the socket."""
+    with contextlib.suppress(OSError, ValueError):
+        if select.select([channel], [], [], 0.001)[0]:
+            return len(channel.recv(1 << 20, socket.MSG_DONTWAIT))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,8 +24,27 @@ QUICK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    # Python tells Java the line of each operation of a frame, for the words of errors.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 """Not in `make nightly`, which has what users have."""
+FIRST = (
+    "scala-library",
+    "spark-catalyst_",
+    "spark-sql_",
+    "spark-core_",
+    "spark-sql-api_",
+    "spark-common-utils_",
+)
+"""Jars that hold most of the classes. Java looks for each class in all jars, one after the other."""
+
+
+def first_jars() -> str:
+    """Return the class path of the jars that Java shall search before the others."""
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    return ":".join(str(path) for name in FIRST for path in jars.glob(f"{name}*.jar"))
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, little memory; it ends with the run."""
     from holdfast.pipeline import session
 
-    quick = pick(test=QUICK, nightly={})
+    quick = pick(test={**QUICK, "spark.driver.extraClassPath": first_jars()}, nightly={})
     settings = {**SETTINGS, **quick, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     made = session("holdfast-tests", master="local[2]", settings=settings)
     yield made
