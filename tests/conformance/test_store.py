@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,11 +224,12 @@ def test_closed_at_every_step_of_its_start(world: World, monkeypatch: pytest.Mon
 
 def test_one_process_per_directory(world: World) -> None:
     async def use(disk: Disk, clock: Clock, randomness: Randomness) -> None:
-        store = await Store.open(disk, clock=clock, randomness=randomness, options=SMALL, native=world.native)
+        told: dict[str, Any] = {"clock": clock, "randomness": randomness, "options": SMALL}
+        store = await Store.open(disk, files=world.files(disk, clock), **told)
         with pytest.raises(Locked):
-            await Store.open(disk, clock=clock, randomness=randomness, options=SMALL, native=world.native)
+            await Store.open(disk, files=world.files(disk, clock), **told)
         await store.close()
-        again = await Store.open(disk, clock=clock, randomness=randomness, options=SMALL, native=world.native)
+        again = await Store.open(disk, files=world.files(disk, clock), **told)
         await again.close()
 
     world.run(use)
@@ -256,7 +258,8 @@ def test_the_file_that_says_what_it_is_has_gone(world: World) -> None:
 
 def test_start_before_recover(world: World) -> None:
     async def use(disk: Disk, clock: Clock, randomness: Randomness) -> None:
-        store = await Store.open(disk, clock=clock, randomness=randomness, options=SMALL, native=world.native)
+        told: dict[str, Any] = {"clock": clock, "randomness": randomness, "options": SMALL}
+        store = await Store.open(disk, files=world.files(disk, clock), **told)
         with pytest.raises(Misuse, match="recover"):
             store.start(None, lambda d: None, lambda error: None)  # type: ignore[arg-type]
         await store.close()

@@ -17,8 +17,9 @@ import pytest
 
 from holdfast import _core
 from holdfast._core import Log
-from holdfast.ledger.writer import NativeWriter, RoundWriter, SimWriter
+from holdfast.ledger.writer import NativeWriter, RoundWriter
 from holdfast.system import SystemClock, SystemDisk
+from tests.kit.ledger.sim_store import SimWriter
 
 INCARNATION = bytes(range(16))
 JOURNAL, OFFSET = "journal", 4096

@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.group import BEGINNING, Position, View
 from holdfast.group.member import BaseGroup
-from holdfast.system.randomness import SeededRandomness
 from tests.kit.group import machine as group_machine
 from tests.kit.group.checker import Broken
 from tests.kit.group.cluster import lose_a_majority_at_once, turns
@@ -19,6 +18,7 @@ from tests.kit.sim.disk import SimFile
 from tests.kit.sim.group import SimGroup
 from tests.kit.sim.loop import SimLoop
 from tests.kit.sim.network import Endpoint, Entry, Network, Ring
+from tests.kit.sim.randomness import SeededRandomness
 
 SEEDS = (1, 2)
 """Those of tests/simulation/test_group.py in `make check`."""

@@ -18,8 +18,9 @@ from holdfast.ledger.journal.scan import End, Ending
 from holdfast.ledger.layout import PAGE, Place
 from holdfast.ledger.recovery import Recovery
 from holdfast.ledger.running import Running
-from holdfast.ledger.writer import RoundWriter, SimWriter
+from holdfast.ledger.writer import RoundWriter
 from tests.kit.ledger import checks, doctor_checks
+from tests.kit.ledger.sim_store import SimWriter
 from tests.kit.ledger.store_world import Life, SystemWorld, simulated
 from tests.kit.ledger.torn import Rounds
 from tests.kit.sim.disk import SimFile

@@ -41,7 +41,7 @@ PAUSES += "async def pause():\n    await asyncio.sleep(0.1)\n"
 VIRTUAL = """
 import asyncio
 from tests.kit.sim.loop import SimLoop
-from holdfast.system.randomness import SeededRandomness
+from tests.kit.sim.randomness import SeededRandomness
 async def pause():
     await asyncio.sleep(3600)
 def test_virtual():

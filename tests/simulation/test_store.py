@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.system import SeededRandomness
 from tests.kit.ledger.checks import BUSY, a_kill_and_then_a_power_cut, busy, power_cuts, storm
 from tests.kit.ledger.store_world import Life, simulated
+from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.slices import pick, seeds
 
 SEEDS = seeds("store", test=8, nightly=240)

@@ -51,7 +51,7 @@ from holdfast.group import Group, LocalGroup, Position
 from holdfast.ids import EARLIEST, LATEST, MessageId
 from holdfast.ledger.closing import Closing
 from holdfast.ledger.files.table import Publications
-from holdfast.ledger.store import Recovered, Store, StoreOptions
+from holdfast.ledger.store import Files, NativeFiles, Recovered, Store, StoreOptions
 from holdfast.names import namespace_of, topic_name
 from holdfast.system import Clock, Disk, Randomness, SystemClock, SystemDisk, SystemRandomness
 
@@ -189,6 +189,7 @@ class Broker:
         options: BrokerOptions,
         *,
         disk: Disk | None = None,
+        files: Files | None = None,
         clock: Clock | None = None,
         random: Randomness | None = None,
         group: Group | None = None,
@@ -209,9 +210,9 @@ class Broker:
             reserve_bytes=options.reserve_bytes,
             journal_bytes=options.journal_bytes,
         )
-        native = None if path is None else str(path)
+        native = files or NativeFiles(str(path))
         store = await Store.open(
-            disk, options=settings, clock=clock, randomness=random, native=native, upto=upto
+            disk, options=settings, clock=clock, randomness=random, files=native, upto=upto
         )
         try:
             machine = Machine()
@@ -219,8 +220,8 @@ class Broker:
             if group is None:
                 group = LocalGroup(view_id=recovered.position.view + 1, explicit_holds=True)
             publications = None
-            if native is not None:
-                publications = Publications(native, store.incarnation, store.generation, store.rewritten)
+            if path is not None:
+                publications = Publications(str(path), store.incarnation, store.generation, store.rewritten)
             broker = cls(machine, store, group, options, clock, random, recovered, transfer, publications)
             store.start(machine, broker.engine.on_durable, broker.engine.end)
             await group.start(broker.engine)

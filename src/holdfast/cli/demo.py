@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -80,7 +79,8 @@ def demo(options: argparse.Namespace) -> int:
         raise Usage(f"the demo needs more than is installed: pip install {' '.join(map(repr, missing))}")
     from holdfast.demo.settings import Settings
     from holdfast.demo.show import run
-    from holdfast.demo.view import SHOW, Lines, Picture, Quiet, account_lines
+    from holdfast.demo.stage import shown
+    from holdfast.demo.view import account_lines, lines, picture
 
     settings = Settings(
         seconds=options.minutes * 60,
@@ -92,13 +92,8 @@ def demo(options: argparse.Namespace) -> int:
         keep=options.keep,
         to=options.to,
     )
-    terminal = sys.stdout.isatty() and not options.json
-    view = Quiet() if options.json else Picture(sys.stdout) if terminal else Lines(sys.stdout)
-    try:
+    with shown(options.json, picture, lines()) as view:
         outcome = run(settings, view)
-    finally:
-        if terminal:
-            print(SHOW, end="")
     if options.json:
         print_json(
             {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 
 from holdfast.cli.output import print_json
 from holdfast.cli.parsing import Subparsers, command, count, seconds
 from holdfast.demo.queue import Settings, run
-from holdfast.demo.queue.view import SHOW, Lines, Picture, Quiet, account_lines
+from holdfast.demo.queue.view import account_lines, lines, picture
+from holdfast.demo.stage import shown
 
 DESCRIPTION = """\
 Several producers and consumers share one queue, while a chaos loop kills them
@@ -62,13 +62,8 @@ def demo(options: argparse.Namespace) -> int:
         keep=options.keep,
         directory=options.directory,
     )
-    terminal = sys.stdout.isatty() and not options.json
-    view = Quiet() if options.json else Picture(sys.stdout) if terminal else Lines(sys.stdout)
-    try:
+    with shown(options.json, picture, lines()) as view:
         outcome = run(settings, view)
-    finally:
-        if terminal:
-            print(SHOW, end="")
     if options.json:
         scene = outcome.scene
         print_json(
@@ -80,7 +75,7 @@ def demo(options: argparse.Namespace) -> int:
                 "stopped": scene.stopped,
                 "recovered": None
                 if scene.stats is None
-                else _recovered(scene.stats.skipped, scene.stats.handed_on),
+                else {"skipped": scene.stats.skipped, "handed_on": scene.stats.handed_on},
                 "faults": outcome.faults,
                 "records": str(outcome.records) if settings.keep else None,
             }
@@ -90,7 +85,3 @@ def demo(options: argparse.Namespace) -> int:
         if settings.keep:
             print(f"\nkept: the records in {outcome.records}, the queue {outcome.queue}")
     return 0 if outcome.good else 1
-
-
-def _recovered(skipped: int, handed_on: int) -> dict[str, int]:
-    return {"skipped": skipped, "handed_on": handed_on}

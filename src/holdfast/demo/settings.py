@@ -29,65 +29,25 @@ class Settings:
     """Where the report page goes; None: a directory of its own, which stays."""
 
 
-@dataclass(frozen=True)
 class Places:
     """The directory of a run."""
 
-    root: Path
-
-    @property
-    def data(self) -> Path:
-        """The broker's."""
-        return self.root / "data"
-
-    @property
-    def records(self) -> Path:
-        """What was confirmed to whom."""
-        return self.root / "records"
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def archive(self) -> Path:
-        return self.root / "archive"
-
-    @property
-    def windows(self) -> Path:
-        """What was measured, aggregated: Parquet."""
-        return self.root / "windows"
-
-    @property
-    def checkpoint(self) -> Path:
-        """Of the Spark stream."""
-        return self.root / "checkpoint"
-
-    @property
-    def sign(self) -> Path:
-        """The Spark stream has done a batch in this life."""
-        return self.root / "spark.batch"
-
-    @property
-    def runtime(self) -> Path:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.data = root / "data"
+        self.archive = root / "archive"
+        self.windows = root / "windows"
+        self.checkpoint = root / "checkpoint"
+        self.logs = root / "logs"
+        self.records = root / "records"
+        """What was confirmed to each producer."""
+        self.runtime = root / "shm"
         """The shared memory of this run."""
-        return self.root / "shm"
-
-    @property
-    def report(self) -> Path:
-        return self.root / "report.html"
-
-    @property
-    def ending(self) -> Path:
-        """It is there when nobody publishes any more: Spark takes what is left, and accounts for it."""
-        return self.root / "ending"
-
-    @property
-    def said(self) -> Path:
-        """The steps that Spark takes then, a line each."""
-        return self.root / "steps"
-
-    @property
-    def account(self) -> Path:
-        """What it found, JSON."""
-        return self.root / "account.json"
+        self.sign = root / "spark.batch"
+        """The Spark stream has done a batch in this life."""
+        self.ending = root / "ending"
+        """No producer publishes any more: Spark takes the rest, and accounts for it."""
+        self.said = root / "steps"
+        """The steps of that, a line each."""
+        self.report = root / "report.html"
+        self.account = root / "account.json"

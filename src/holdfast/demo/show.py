@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -15,22 +14,21 @@ import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.broker import Broker
+from holdfast.demo import stage
 from holdfast.demo.closing import Account
 from holdfast.demo.places import Part
 from holdfast.demo.roles import Job
 from holdfast.demo.settings import CALIBRATED, TOPIC, Places, Settings
+from holdfast.demo.stage import View
 from holdfast.errors import NotFound
 from holdfast.ledger.files.table import TopicFiles
 
-TICK_S = 0.05
 LOOK_S = 0.5
-ATTACK_S = 0.8
-"""Between two attacks, about."""
 TAME_S = {"broker": 4.0, "spark": 5.0, "sensor": 0.5, "gateway": 1.0, "consumer": 0.5}
 """Whoever has just come back is left alone so long: else nothing would get on."""
 START_S = 240.0
@@ -44,23 +42,15 @@ JOB = [sys.executable, "-m", "holdfast.demo.job"]
 
 
 @dataclass
-class Scene:
+class Scene(stage.Scene):
     """What a view can show."""
 
     settings: Settings
-    began: float
     parts: list[Part]
-    phase: str = "starting"
     stored: int = 0
     stored_rate: float = 0.0
     calibrated: int = 0
     backlog: int = 0
-    events: list[str] = field(default_factory=list)
-    """What happened lately, the newest last."""
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.began
 
     @property
     def kills(self) -> dict[str, int]:
@@ -68,15 +58,6 @@ class Scene:
         for part in self.parts:
             out[part.kind] = out.get(part.kind, 0) + part.kills
         return out
-
-    def tell(self, event: str) -> None:
-        self.events = [*self.events[-7:], f"{self.elapsed:6.1f} s  {event}"]
-
-
-class View(Protocol):
-    """Shows the scene while it goes on."""
-
-    def draw(self, scene: Scene) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -102,17 +83,16 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class Show:
+class Show(stage.Stage):
     """The processes of one run."""
 
+    scene: Scene
+
     def __init__(self, settings: Settings, places: Places, view: View) -> None:
-        self.settings, self.places, self.view = settings, places, view
+        super().__init__(Scene(settings, [], phase="starting"), view)
+        self.places = places
         port, self.http = free_ports(2)
         self.url = f"pulsar://127.0.0.1:{port}"
-        self.faults: list[str] = []
-        self._chance = random.Random()
-        self._interrupted = False
-        self._look_at = 0.0
         self._seen = (0.0, 0)
         environment = {"HOLDFAST_RUNTIME_DIR": str(places.runtime)}
         serve = [sys.executable, "-m", "holdfast.cli", "serve", "--data", str(places.data)]
@@ -142,13 +122,13 @@ class Show:
         for part in parts:
             part.tame = TAME_S[part.kind]
             part.sign = places.sign if part.kind == "spark" else None
-        self.scene = Scene(settings, time.monotonic(), parts)
+        self.scene.parts = parts
 
     def _role(self, kind: str, name: str, rate: float) -> Callable[[int], list[str]]:
         def command(life: int) -> list[str]:
             own = f"{name}.{life}" if kind == "sensor" else name  # a sensor is a new producer in every life
             records, data = str(self.places.records), str(self.places.data)
-            seed = self._chance.getrandbits(32)
+            seed = self.chance.getrandbits(32)
             return Job(kind, own, self.url, data, records, rate, seed, os.getpid()).command()
 
         return command
@@ -163,49 +143,21 @@ class Show:
             for topic in (TOPIC, CALIBRATED):
                 broker.admin.create_topic(topic, deduplication=True, retention_bytes=-1)
 
-    def run(self) -> None:
-        """Until the time is over. Ctrl-C ends it early, and the account is made all the same.
-
-        It is looked for between two steps: one that it broke off, such as a kill, would not be accounted for.
-        """
-        scene, before = self.scene, signal.signal(signal.SIGINT, self._interrupt)
-        try:
-            self._begin()
-            scene.phase = "running"
-            begin = time.monotonic()
-            end, attack_at = begin + self.settings.seconds, begin + 1.0
-            while (now := time.monotonic()) < end and not self._interrupted:
-                self._keep_up(now)
-                if self.settings.chaos and now >= attack_at:
-                    self._attack(now)
-                    attack_at = now + ATTACK_S * self._chance.uniform(0.5, 1.5)
-                self._look()
-                time.sleep(TICK_S)
-        finally:
-            signal.signal(signal.SIGINT, before)
-        if self._interrupted:
-            scene.tell("interrupted: coming to rest")
-
-    def _interrupt(self, *_: object) -> None:
-        if self._interrupted:
-            raise KeyboardInterrupt
-        self._interrupted = True
-
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Until Spark, which takes longest, has done its first batch: then there is something to break."""
-        until = time.monotonic() + START_S
-        while not self.places.sign.exists():
-            if self._interrupted:  # there is nothing to account for yet
-                raise KeyboardInterrupt
-            if time.monotonic() > until:
-                self.faults.append(f"the Spark stream has done nothing in {START_S:.0f} s")
-                return
-            self._keep_up(time.monotonic())
-            self._look()
-            time.sleep(TICK_S)
-        self.scene.tell("Spark's stream has done its first batch")
 
-    def _keep_up(self, now: float) -> None:
+        def begun() -> bool:
+            if self.interrupted:  # there is nothing to account for yet
+                raise KeyboardInterrupt
+            self.keep_up(time.monotonic())
+            return self.places.sign.exists()
+
+        if self.wait(time.monotonic() + START_S, begun):
+            self.scene.tell("Spark's stream has done its first batch")
+        else:
+            self.faults.append(f"the Spark stream has done nothing in {START_S:.0f} s")
+
+    def keep_up(self, now: float) -> None:
         for part in self.scene.parts:
             if not part.alive and part.failed():
                 self._fail(part)
@@ -220,19 +172,21 @@ class Show:
             self.faults.append(fault)
         part.process = None
 
-    def _attack(self, now: float) -> None:
+    def attack(self, now: float) -> None:
         """At random; but nobody twice while there is a kind of which nobody was struck yet: a short run shall
         strike the broker and Spark, too."""
         ripe = [part for part in self.scene.parts if part.ripe(now)]
         if ripe:
             kills = self.scene.kills
-            part = self._chance.choice([each for each in ripe if not kills[each.kind]] or ripe)
+            part = self.chance.choice([each for each in ripe if not kills[each.kind]] or ripe)
             part.kill()
             self.scene.tell(f"kill -9 {part.name}")
 
     def rest(self) -> None:
         """Producers leave when all they sent is confirmed; consumers and Spark get what is left."""
         scene = self.scene
+        if self.interrupted:
+            scene.tell("interrupted: coming to rest")
         scene.phase = "coming to rest"
         until = time.monotonic() + REST_S
         broker = self._of("broker")[0]
@@ -243,18 +197,18 @@ class Show:
         self._keep(broker)
         for part in producers:
             part.ask()
-        self._wait(until, lambda: not any(part.alive for part in producers), "the producers do not end")
-        for part in self._of("consumer"):
+        self._require(until, lambda: not any(part.alive for part in producers), "the producers do not end")
+        consumers = self._of("consumer")
+        for part in consumers:
             if not part.alive:
                 part.start()
-        self._look(now=True)
-        self._wait(
-            until, lambda: self._look(now=True) and scene.backlog == 0, "the consumers do not catch up"
+        self._require(
+            until, lambda: self.look(now=True) and scene.backlog == 0, "the consumers do not catch up"
         )
-        for part in self._of("consumer"):
+        for part in consumers:
             part.ask()
-        leaving = [*producers, *self._of("consumer")]
-        self._wait(until, lambda: not any(part.alive for part in leaving), "the consumers do not end")
+        leaving = [*producers, *consumers]
+        self._require(until, lambda: not any(part.alive for part in leaving), "the consumers do not end")
         for part in leaving:
             if part.failed():
                 self._fail(part)
@@ -263,22 +217,25 @@ class Show:
         """By the Spark job, which takes what is left first."""
         self.scene.phase = "auditing"
         self.places.ending.touch()
-        broker, spark = self._of("broker")[0], self._of("spark")[0]
-        until, told = time.monotonic() + AUDIT_S, 0
-        while not (self.places.account.exists() and not spark.alive):
-            if time.monotonic() > until:
-                self.faults.append(f"the audit did not end within {AUDIT_S:.0f} s")
-                return None
-            if not spark.alive and spark.failed():
-                self._fail(spark)
-                return None
-            self._keep(broker)
-            self._keep(spark)
+        spark, told = self._of("spark")[0], 0
+
+        def done() -> bool:
+            nonlocal told
             told = self._hear(told)
-            self._look()
-            time.sleep(TICK_S)
-        self._hear(told)
-        self._look(now=True)
+            if spark.alive:
+                return False
+            if self.places.account.exists() or spark.failed():
+                return True
+            self._keep(spark)
+            return False
+
+        if not self.wait(time.monotonic() + AUDIT_S, done):
+            self.faults.append(f"the audit did not end within {AUDIT_S:.0f} s")
+            return None
+        self.look(now=True)
+        if not self.places.account.exists():
+            self._fail(spark)
+            return None
         return Account(**json.loads(self.places.account.read_text()))
 
     def _hear(self, told: int) -> int:
@@ -299,22 +256,20 @@ class Show:
         for part in self.scene.parts:
             part.end()
         self.scene.phase = "over"
-        self.view.draw(self.scene)
+        self.view(self.scene)
 
     # -- looking ---------------------------------------------------------------------------------------
 
     def _of(self, kind: str) -> list[Part]:
         return [part for part in self.scene.parts if part.kind == kind]
 
-    def _wait(self, until: float, done: Callable[[], bool], words: str) -> None:
-        broker = self._of("broker")[0]
-        while not done():
-            if time.monotonic() > until:
-                self.faults.append(f"{words} within {REST_S:.0f} s")
-                return
-            self._keep(broker)
-            self._look()
-            time.sleep(TICK_S)
+    def _require(self, until: float, done: Callable[[], bool], words: str) -> None:
+        if not self.wait(until, done):
+            self.faults.append(f"{words} within {REST_S:.0f} s")
+
+    def tend(self) -> None:
+        """The broker is always there."""
+        self._keep(self._of("broker")[0])
 
     def _keep(self, part: Part) -> None:
         """It runs, whoever killed it. If it ended by itself, that is told."""
@@ -323,12 +278,12 @@ class Show:
                 self._fail(part)
             part.start()
 
-    def _look(self, now: bool = False) -> bool:
+    def look(self, now: bool = False) -> bool:
         """What the broker says. Whether it said anything: it may just be dead."""
         moment = time.monotonic()
-        if moment < self._look_at and not now:
+        if moment < self.look_at and not now:
             return False
-        self._look_at = moment + LOOK_S
+        self.look_at = moment + LOOK_S
         scene, before = self.scene, self._seen
         scene.stored, scene.calibrated = (self._entries(topic) for topic in (TOPIC, CALIBRATED))
         if moment - before[0] >= LOOK_S:
@@ -337,7 +292,7 @@ class Show:
         told = self._stats(TOPIC)
         if told is not None:
             scene.backlog = sum(each["msgBacklog"] for each in told["subscriptions"].values())
-        self.view.draw(self.scene)
+        self.view(self.scene)
         return told is not None
 
     def _entries(self, topic: str) -> int:

@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from holdfast._core import Log
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.layout import LedgerFile
-from holdfast.ledger.recovery import Captured
+from holdfast.ledger.recovery import Machine
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space
 from holdfast.ledger.writer import Sync
 from holdfast.system import Clock, Disk, Lock
-
-
-class Machine(Protocol):
-    """What a store recovers into, and makes snapshots of."""
-
-    @property
-    def log(self) -> Log:
-        """Where its events get their numbers, and from where they are written. `load` may replace it."""
-
-    def load(self, parts: Iterable[bytes]) -> None:
-        """Take the state of a snapshot."""
-
-    def redo(self, view: int, index: int, frame: bytes) -> None:
-        """Apply events that were applied once. What they append to ledgers is written again."""
-
-    def capture(self) -> Captured:
-        """The state as it is now."""
+from holdfast.system.files import opened
 
 
 @dataclass(frozen=True)
@@ -118,11 +100,9 @@ class Opened:
     async def sync_ledger(self, file: LedgerFile) -> None:
         """By its name: for a file that no writer of this life has open."""
         for path in (file.data_path, file.index_path):
-            try:
-                opened = await self.disk.open(path)
-            except FileNotFoundError:
-                continue  # it was trimmed meanwhile
-            try:
-                await opened.sync()
-            finally:
-                await opened.close()
+            with contextlib.suppress(FileNotFoundError):  # it was trimmed meanwhile
+                async with opened(self.disk, path) as data:
+                    await data.sync()
+
+
+__all__ = ["Machine", "Opened", "StoreOptions", "StoreStats"]

@@ -24,7 +24,7 @@ from holdfast.group import Position
 from holdfast.ledger.files import rebuild
 from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
-from holdfast.ledger.journal.scan import End, Ending, JournalScan, wipe, write_again, write_all
+from holdfast.ledger.journal.scan import End, Ending, JournalScan, wipe, write_again
 from holdfast.ledger.layout import (
     DIRECTORIES,
     FILE_HEADER,
@@ -46,9 +46,10 @@ from holdfast.ledger.layout import (
     require_header,
 )
 from holdfast.ledger.snapshot import format as snapshot_format
-from holdfast.ledger.snapshot.format import NOTHING, Meta, Snapshot, remove
+from holdfast.ledger.snapshot.format import NOTHING, Meta, Snapshot
 from holdfast.ledger.space import is_full
 from holdfast.system import Disk, File, Randomness
+from holdfast.system.files import opened, read_file, remove, write_all, write_file
 
 REDO_BYTES = 4 << 20
 """How much of the ledgers' ends is kept in memory before it is written."""
@@ -74,10 +75,17 @@ class Machine(Protocol):
     """What a store recovers into, and makes snapshots of."""
 
     @property
-    def log(self) -> Log: ...
-    def load(self, parts: Iterable[bytes]) -> None: ...
-    def redo(self, view: int, index: int, frame: bytes) -> None: ...
-    def capture(self) -> Captured: ...
+    def log(self) -> Log:
+        """Where its events get their numbers, and from where they are written. `load` may replace it."""
+
+    def load(self, parts: Iterable[bytes]) -> None:
+        """Take the state of a snapshot."""
+
+    def redo(self, view: int, index: int, frame: bytes) -> None:
+        """Apply events that were applied once. What they append to ledgers is written again."""
+
+    def capture(self) -> Captured:
+        """The state as it is now."""
 
 
 @dataclass(frozen=True)
@@ -117,19 +125,11 @@ async def prepare(disk: Disk, randomness: Randomness, journal_bytes: int) -> tup
     names = set(await disk.list(""))
     if FORMAT not in names:
         return await _format(disk, randomness, journal_bytes, names), True
-    head = await _head(disk, FORMAT)
+    head = await read_file(disk, FORMAT, 0, FILE_HEADER)
     found = read_file_header(head)
     incarnation = found[3] if found else bytes(16)
     require_header(FORMAT, head, FileKind.DIRECTORY, 0, incarnation)
     return incarnation, False
-
-
-async def _head(disk: Disk, path: str) -> bytes:
-    file = await disk.open(path)
-    try:
-        return await file.read(0, FILE_HEADER)
-    finally:
-        await file.close()
 
 
 async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names: set[str]) -> bytes:
@@ -149,13 +149,7 @@ async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names:
     files = JournalFiles(disk, incarnation, journal_bytes)
     await files.look()
     await (await files.create(1)).close()
-    await remove(disk, FORMAT + NEW)
-    file = await disk.open(FORMAT + NEW, create=True)
-    try:
-        await write_all(file, 0, file_header(FileKind.DIRECTORY, 0, incarnation))
-        await file.sync()
-    finally:
-        await file.close()
+    await write_file(disk, FORMAT + NEW, file_header(FileKind.DIRECTORY, 0, incarnation))
     await disk.rename(FORMAT + NEW, FORMAT)
     await disk.sync_directory("")
     return incarnation
@@ -164,21 +158,13 @@ async def _format(disk: Disk, randomness: Randomness, journal_bytes: int, names:
 async def _require_nothing(disk: Disk) -> None:
     """No data: at most the first journal file of an attempt that did not get to its end."""
     found = await journal_files.numbers(disk)
-    first = await _page(disk, journal_path(1)) if found == [1] else b""
+    first = await read_file(disk, journal_path(1), PAGE, PAGE) if found == [1] else b""
     if await disk.list(LEDGERS) or await disk.list(SNAPSHOTS) or found not in ([], [1]) or any(first):
         raise Corrupt(
             f"the file {FORMAT} is missing, and there is data beside it: this directory was damaged, or only "
             "a part of it was copied; restore a backup"
         )
     await remove(disk, journal_path(1))
-
-
-async def _page(disk: Disk, path: str) -> bytes:
-    file = await disk.open(path)
-    try:
-        return await file.read(PAGE, PAGE)
-    finally:
-        await file.close()
 
 
 # -- the base: a snapshot, and where the journal goes on -----------------------------------------------
@@ -319,11 +305,8 @@ async def cut_ledgers(disk: Disk, extents: dict[LedgerFile, Extent], needed: set
             continue
         limit = extent.size if part == "data" else extent.index_size
         if size > limit:
-            file = await disk.open(path)
-            try:
+            async with opened(disk, path) as file:
                 await file.truncate(limit)
-            finally:
-                await file.close()
             changed += 1
     return changed
 
@@ -502,14 +485,11 @@ class Recovery:
         try:
             for number in self.base.files:
                 if number >= self.base.meta.journal:
-                    file = await self.disk.open(journal_path(number))
-                    try:
+                    async with opened(self.disk, journal_path(number)) as file:
                         for place, size, _ in self.unproven:
                             if place.journal == number:
                                 await write_again(file, place.offset, size)
                         await file.sync()
-                    finally:
-                        await file.close()
         except OSError as error:
             self.spoiled = True
             self.base.notes.append(f"the journal could not be synced ({error}); a new one was begun")

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from holdfast._core import at
 from holdfast.errors import NoSpace
 from holdfast.ledger.layout import RESERVE
-from holdfast.ledger.snapshot.format import remove
 from holdfast.system import Disk
+from holdfast.system.files import opened, remove
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says when there is no room."""
@@ -125,20 +125,18 @@ class Space:
 
     async def _restore(self) -> None:
         await remove(self._disk, RESERVE)
-        file = await self._disk.open(RESERVE, create=True)
-        try:
-            if self.reserve_bytes:
-                await file.preallocate(self.reserve_bytes)
-                await file.sync()
-                await self._disk.sync_directory("")  # recovery may need it, too
-            self.reserved = True
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                await remove(self._disk, RESERVE)
-            if error.errno not in FULL:
-                raise
-        finally:
-            await file.close()
+        async with opened(self._disk, RESERVE, create=True) as file:
+            try:
+                if self.reserve_bytes:
+                    await file.preallocate(self.reserve_bytes)
+                    await file.sync()
+                    await self._disk.sync_directory("")  # recovery may need it, too
+                self.reserved = True
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    await remove(self._disk, RESERVE)
+                if error.errno not in FULL:
+                    raise
         self.free_bytes = await self._disk.free()
         at("reserve_restored")
 

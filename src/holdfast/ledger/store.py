@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
-from holdfast._core import Entries, at
+from holdfast._core import Entries, Log, at
 from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
 from holdfast.group import Position
 from holdfast.ledger import recovery
 from holdfast.ledger.closing import Closing
-from holdfast.ledger.files.entries import DiskReader, LedgerReader, NativeReader
+from holdfast.ledger.files.entries import LedgerReader, NativeReader
 from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.rotation import Journaling
@@ -36,10 +36,31 @@ from holdfast.ledger.running import Running
 from holdfast.ledger.snapshot import capture as snapshot_capture
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space, no_space
-from holdfast.ledger.writer import NativeWriter, RoundWriter, SimWriter
+from holdfast.ledger.writer import NativeWriter, RoundWriter, Sync
 from holdfast.system import Clock, Disk, Randomness, SystemDisk
 
-__all__ = ["Machine", "Recovered", "Store", "StoreOptions", "StoreStats"]
+__all__ = ["Files", "Machine", "NativeFiles", "Recovered", "Store", "StoreOptions", "StoreStats"]
+
+
+class Files(Protocol):
+    """How a store writes and reads."""
+
+    def writer(self, log: Log, sync: Sync, incarnation: bytes) -> RoundWriter: ...
+
+    def reader(self, incarnation: bytes) -> LedgerReader: ...
+
+
+class NativeFiles:
+    """By the core, in a directory."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+
+    def writer(self, log: Log, sync: Sync, incarnation: bytes) -> RoundWriter:
+        return NativeWriter(log, self.path, sync, incarnation)
+
+    def reader(self, incarnation: bytes) -> LedgerReader:
+        return NativeReader(self.path, incarnation)
 
 
 class Store:
@@ -51,8 +72,8 @@ class Store:
         >>> from holdfast.system import SystemClock, SystemDisk, SystemRandomness
         >>> async def main(path: str) -> None:
         ...     store = await Store.open(
-        ...         SystemDisk(path), clock=SystemClock(), randomness=SystemRandomness(), native=path,
-        ...         options=StoreOptions(journal_bytes=1 << 20),
+        ...         SystemDisk(path), files=NativeFiles(path), options=StoreOptions(journal_bytes=1 << 20),
+        ...         clock=SystemClock(), randomness=SystemRandomness(),
         ...     )
         ...     machine = BrokerMachine()
         ...     found = await store.recover(machine)
@@ -64,17 +85,13 @@ class Store:
         True 0
     """
 
-    def __init__(self, opened: Opened, base: recovery.Base, native: str | None, fresh: bool) -> None:
+    def __init__(self, opened: Opened, base: recovery.Base, files: Files, fresh: bool) -> None:
         self._opened = opened
         self._base = base
-        self._native = native
+        self._files = files
         self._fresh = fresh
         self._upto: Position | Literal["stable"] | None = None
-        self._reader: LedgerReader
-        if native is None:
-            self._reader = DiskReader(opened.disk, opened.incarnation)
-        else:
-            self._reader = NativeReader(native, opened.incarnation)
+        self._reader = files.reader(opened.incarnation)
         self._journaling: Journaling | None = None
         self._running: Running | None = None
         self._closing = Closing("holdfast-close")
@@ -101,14 +118,14 @@ class Store:
         *,
         clock: Clock,
         randomness: Randomness,
+        files: Files,
         options: StoreOptions | None = None,
-        native: str | None = None,
         upto: Position | Literal["stable"] | None = None,
     ) -> Store:
         """Lock the directory, make it if it is new, and find the snapshot to begin from.
 
-        `native` is the path of the same directory: with it the core writes and reads. `upto` cuts what came
-        after this position, or after the last one that was known to be stable.
+        `files` are those of the same directory. `upto` cuts what came after this position, or after the last
+        one that was known to be stable.
 
         Raises:
             Locked: another process works here.
@@ -124,8 +141,8 @@ class Store:
             at("recover_locked")
             with no_space("its journal could not be made"):
                 incarnation, fresh = await recovery.prepare(disk, randomness, options.journal_bytes)
-            if fresh and native is not None:  # the directory's own name, too
-                await SystemDisk(Path(native).resolve().parent).sync_directory("")
+            if fresh and isinstance(files, NativeFiles):  # the directory's own name, too
+                await SystemDisk(Path(files.path).resolve().parent).sync_directory("")
             base = await recovery.find_base(disk, incarnation)
             opened = Opened(
                 disk=disk,
@@ -137,7 +154,7 @@ class Store:
                 files=JournalFiles(disk, incarnation, options.journal_bytes),
                 kept=base.kept,
             )
-            store = cls(opened, base, native, fresh)
+            store = cls(opened, base, files, fresh)
             store._upto = upto
             return store
         except BaseException:
@@ -208,13 +225,7 @@ class Store:
         if self._journaling is None:
             raise Misuse("recover() comes before start()")
         opened = self._opened
-        writer: RoundWriter
-        if self._native is None:
-            writer = SimWriter(
-                machine.log, opened.disk, opened.options.sync, opened.incarnation, opened.clock
-            )
-        else:
-            writer = NativeWriter(machine.log, self._native, opened.options.sync, opened.incarnation)
+        writer = self._files.writer(machine.log, opened.options.sync, opened.incarnation)
         self._running = Running(
             opened, machine, writer, self._journaling, self._reader, on_durable, on_failed
         )

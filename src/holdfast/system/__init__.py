@@ -5,7 +5,7 @@ Promises upward: one way to ask for time, chance and files. Needs from below: th
 
 from holdfast.system.clock import Clock, SystemClock
 from holdfast.system.disk import Disk, File, Lock, SystemDisk
-from holdfast.system.randomness import Randomness, SeededRandomness, SystemRandomness
+from holdfast.system.randomness import Randomness, SystemRandomness
 
 __all__ = [
     "Clock",
@@ -13,7 +13,6 @@ __all__ = [
     "File",
     "Lock",
     "Randomness",
-    "SeededRandomness",
     "SystemClock",
     "SystemDisk",
     "SystemRandomness",

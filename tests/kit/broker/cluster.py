@@ -24,6 +24,7 @@ from holdfast.group import Group, GroupStats, Listener, Member, Position, View
 from tests.kit.broker.judge import Account, Judge
 from tests.kit.broker.work import Work
 from tests.kit.group.checker import Broken, Checker, Recorder
+from tests.kit.ledger.sim_store import SimFiles
 from tests.kit.sim import Sim, SimNode, Weather, storm
 from tests.kit.sim.loop import CURRENT
 
@@ -201,6 +202,7 @@ class Replica(Work):
             None,
             OPTIONS,
             disk=node.disk,
+            files=SimFiles(node.disk, node.clock),
             clock=node.clock,
             random=node.random,
             group=RecordedGroup(self, node.group(explicit_holds=True, window_bytes=1 << 16)),

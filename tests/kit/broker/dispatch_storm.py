@@ -12,8 +12,8 @@ from holdfast._core import Batch, Entries, TopicMessage
 from holdfast.broker.dispatch.dispatcher import SubscriptionType
 from holdfast.broker.events import Ack, Event, Reset
 from holdfast.errors import CursorModifying, HoldfastError, Outdated, Timeout
-from holdfast.system.randomness import SeededRandomness
 from tests.kit.broker.dispatch_world import GatedTopic, Inbox, Order, World
+from tests.kit.sim.randomness import SeededRandomness
 
 ENTRIES = 60
 BATCH = 3

@@ -13,8 +13,8 @@ from holdfast.broker.dispatch.dispatcher import Dispatcher, DispatchOptions, Sub
 from holdfast.broker.dispatch.volatile import VolatileSubscription
 from holdfast.broker.events import Event
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.system.randomness import SeededRandomness
 from tests.kit.sim.loop import SimLoop
+from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.world import SimClock
 
 T = TypeVar("T")

@@ -11,12 +11,12 @@ from holdfast.broker.machine import Machine
 from holdfast.broker.state import TopicState
 from holdfast.group import Position
 from holdfast.ledger.journal.files import JournalFiles
-from holdfast.ledger.journal.scan import write_all
 from holdfast.ledger.layout import DIRECTORIES, FORMAT, PAGE, FileKind, file_header
 from holdfast.ledger.ledgers import LedgerTable
 from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.names import topic_name
 from holdfast.system import SystemDisk
+from holdfast.system.files import write_all
 
 INCARNATION = bytes(range(16))
 TOPIC = "orders"

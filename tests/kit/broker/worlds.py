@@ -16,10 +16,12 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.options import BrokerOptions
-from holdfast.system import Clock, SeededRandomness, SystemClock
+from holdfast.system import Clock, SystemClock
+from tests.kit.ledger.sim_store import SimFiles
 from tests.kit.sim import SimDisk, SimLoop
 from tests.kit.sim.disk import Platter
 from tests.kit.sim.loop import CURRENT, Life
+from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.world import SimClock
 
 T = TypeVar("T")
@@ -161,8 +163,14 @@ class SimWorld:
     async def open(self) -> Broker:
         self._opened += 1
         random = SeededRandomness(self._seed, f"broker {self._opened}")  # tokens never repeat
+        disk = SimDisk(self._platter)
         return await Broker.start(
-            None, self._options, disk=SimDisk(self._platter), clock=self.clock, random=random
+            None,
+            self._options,
+            disk=disk,
+            files=SimFiles(disk, self.clock),
+            clock=self.clock,
+            random=random,
         )
 
     def crash(self, broker: Broker, power: bool) -> None:

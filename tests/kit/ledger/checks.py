@@ -13,9 +13,9 @@ import pytest
 from holdfast.errors import HoldfastError
 from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.layout import PAGE, SNAPSHOTS, journal_path
-from holdfast.system import SeededRandomness
 from tests.kit.ledger.store_world import SMALL, TOPICS, Life, SimWorld, SystemWorld, Use, World, simulated
 from tests.kit.ledger.torn import BITS, ROUND_HEADER, Rounds, flips
+from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.slices import pick
 
 # -- faults: the nth call fails --------------------------------------------------------------------------

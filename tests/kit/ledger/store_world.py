@@ -17,8 +17,9 @@ from typing import Any
 from holdfast._core import Frame, Log
 from holdfast.errors import HoldfastError
 from holdfast.group import Position
-from holdfast.ledger.store import Recovered, Store, StoreOptions
+from holdfast.ledger.store import Files, NativeFiles, Recovered, Store, StoreOptions
 from holdfast.system import Clock, Disk, Randomness, SystemClock, SystemDisk, SystemRandomness
+from tests.kit.ledger.sim_store import SimFiles
 from tests.kit.sim import Sim, SimNode
 
 TOPICS = (1, 2, 3)
@@ -250,9 +251,8 @@ class World:
     def run(self, use: Callable[[Disk, Clock, Randomness], Awaitable[Any]]) -> Any:
         raise NotImplementedError
 
-    @property
-    def native(self) -> str | None:
-        return None
+    def files(self, disk: Disk, clock: Clock) -> Files:
+        return SimFiles(disk, clock)
 
     def crash(self, survival: float | None = None) -> None:
         """The power goes between two lives. Real files do not notice."""
@@ -264,8 +264,9 @@ class World:
 
         async def life(disk: Disk, clock: Clock, randomness: Randomness) -> Any:
             options = opening.pop("options", self.options)
+            files = self.files(disk, clock)
             store = await Store.open(
-                disk, clock=clock, randomness=randomness, options=options, native=self.native, **opening
+                disk, clock=clock, randomness=randomness, options=options, files=files, **opening
             )
             done = False
             try:
@@ -295,9 +296,8 @@ class SystemWorld(World):
         self.path = path
         self._native = native
 
-    @property
-    def native(self) -> str | None:
-        return str(self.path) if self._native else None
+    def files(self, disk: Disk, clock: Clock) -> Files:
+        return NativeFiles(self.path) if self._native else super().files(disk, clock)
 
     def disk(self) -> Disk:
         return SystemDisk(self.path)
@@ -340,8 +340,9 @@ class SimWorld(World):
         """A life that is ended at some moment, wherever it is: by a power cut, or (`kill`) it alone."""
 
         async def life(disk: Disk, clock: Clock, randomness: Randomness) -> None:
+            files = self.files(disk, clock)
             store = await Store.open(
-                disk, clock=clock, randomness=randomness, options=self.options, **opening
+                disk, clock=clock, randomness=randomness, options=self.options, files=files, **opening
             )
             machine = Toy()
             recovered = await store.recover(machine)

@@ -11,8 +11,10 @@ from holdfast.errors import Corrupt, LayoutMismatch
 from holdfast.ledger.journal.scan import parse_round
 from holdfast.ledger.layout import DIRECTORIES, PAGE, journal_path, salt_of
 from holdfast.ledger.store import Store
-from holdfast.system import File, SeededRandomness, SystemClock
+from holdfast.system import File, SystemClock
+from tests.kit.ledger.sim_store import SimFiles
 from tests.kit.ledger.store_world import SMALL, Life, SystemWorld, Toy
+from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.slices import pick
 
 BITS = pick(test=1, nightly=8)
@@ -204,7 +206,8 @@ class Rounds:
     async def _open(self, disk: MemoryDisk) -> tuple[int, str] | str:
         clock, randomness = SystemClock(), SeededRandomness(1)
         try:
-            store = await Store.open(disk, clock=clock, randomness=randomness, options=SMALL)
+            files = SimFiles(disk, clock)
+            store = await Store.open(disk, clock=clock, randomness=randomness, options=SMALL, files=files)
         except (Corrupt, LayoutMismatch) as error:
             return str(error)
         try:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from holdfast.errors import Locked
 from holdfast.system.disk import File
-from holdfast.system.randomness import SeededRandomness
+from tests.kit.sim.randomness import SeededRandomness
 
 SECTOR = 512
 FREE_BYTES_MAX = 1 << 50

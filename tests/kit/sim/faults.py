@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.system.randomness import SeededRandomness
+from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.world import Sim
 
 

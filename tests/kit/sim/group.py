@@ -9,8 +9,8 @@ from contextvars import Context
 from holdfast.errors import Closed
 from holdfast.group.interface import WINDOW_BYTES, GroupStats, Listener, Member, Position, View
 from holdfast.group.member import BaseGroup
-from holdfast.system.randomness import SeededRandomness
 from tests.kit.sim.network import Endpoint, Entry, Network
+from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.trace import Trace, digest
 
 LEFT = "it left"

@@ -16,7 +16,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
 from holdfast.errors import Misuse
-from holdfast.system.randomness import SeededRandomness
+from tests.kit.sim.randomness import SeededRandomness
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.group.interface import BEGINNING, Member, Position, View
-from holdfast.system.randomness import SeededRandomness
+from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.trace import Trace, digest
 
 

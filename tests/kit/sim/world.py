@@ -10,11 +10,11 @@ from typing import Self
 
 from holdfast.errors import Misuse
 from holdfast.group.interface import WINDOW_BYTES, Member, Position, View
-from holdfast.system.randomness import SeededRandomness
 from tests.kit.sim.disk import Platter, SimDisk
 from tests.kit.sim.group import SimGroup
 from tests.kit.sim.loop import CURRENT, Life, SimLoop
 from tests.kit.sim.network import Delivered, Network
+from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.trace import Trace
 
 EPOCH_NS = 1_700_000_000_000_000_000

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.demo.places import Part
-from holdfast.demo.view import HIDE, SHOW
+from holdfast.demo.stage import HIDE, SHOW
 from tests.kit import KIT, module_command, processes
 
 until = partial(processes.until, timeout=60.0)

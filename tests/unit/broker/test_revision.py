@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.errors import CursorModifying
 from holdfast.ledger.revision import Revision, RevisionController, Window
-from holdfast.system.randomness import SeededRandomness
 from tests.kit.sim.loop import SimLoop
+from tests.kit.sim.randomness import SeededRandomness
 from tests.kit.sim.world import SimClock
 
 

@@ -27,6 +27,7 @@ from tests.kit.ledger.checks import (
     a_sync_that_failed_before_a_restart,
     work,
 )
+from tests.kit.ledger.sim_store import SimFiles
 from tests.kit.ledger.store_world import SMALL, Life, SystemWorld, simulated
 from tests.kit.slices import seeds
 
@@ -46,7 +47,8 @@ def test_who_is_cancelled_while_closing_leaves_it_to_its_end() -> None:
 
         async def use(disk: Disk, clock: Clock, randomness: Randomness) -> None:
             async def opened() -> Store:
-                return await Store.open(disk, clock=clock, randomness=randomness, options=SMALL)
+                files = SimFiles(disk, clock)
+                return await Store.open(disk, clock=clock, randomness=randomness, options=SMALL, files=files)
 
             async def life(alive: Life) -> None:
                 await work(alive)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.util
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,8 @@ from holdfast.demo.places import Part
 from holdfast.demo.records import Record, confirmed
 from holdfast.demo.settings import CALIBRATED, TOPIC, Places, Settings
 from holdfast.demo.show import Outcome, Scene, Show, tidy
-from holdfast.demo.view import Quiet, account_lines
+from holdfast.demo.stage import quiet
+from holdfast.demo.view import account_lines
 from holdfast.pipeline.audit import AuditReport
 from holdfast.pipeline.jobs.audit_counts import ProducerAudit
 
@@ -33,12 +33,12 @@ class Victim(Part):
 
 def test_every_kind_is_struck_before_one_is_struck_again(tmp_path: Path) -> None:
     for _ in range(20):
-        show = Show(Settings(), Places(tmp_path), Quiet())
+        show = Show(Settings(), Places(tmp_path), quiet)
         show.scene.parts = [
             Victim(part.kind, part.name, part.command, part.log, {}) for part in show.scene.parts
         ]
         for _ in range(5):
-            show._attack(0.0)
+            show.attack(0.0)
         assert show.scene.kills == dict.fromkeys(("broker", "spark", "sensor", "gateway", "consumer"), 1)
 
 
@@ -138,13 +138,13 @@ def test_the_account_adds_up() -> None:
 def test_an_account_that_does_not_balance_is_noticed(change: dict[str, int], tmp_path: Path) -> None:
     account = dataclasses.replace(Account(8, 2, 10, 10, 20, 0, 0, 0, 0), **change)
     assert not account.balanced
-    outcome = Outcome(account, Scene(Settings(), time.monotonic(), []), [], Places(tmp_path))
+    outcome = Outcome(account, Scene(Settings(), []), [], Places(tmp_path))
     assert not outcome.good
     assert account_lines(outcome)[-1].startswith("SOMETHING IS WRONG")
 
 
 def test_a_fault_is_not_good_however_the_account_is(tmp_path: Path) -> None:
-    account, scene = Account(8, 2, 10, 10, 20, 0, 0, 0, 0), Scene(Settings(), time.monotonic(), [])
+    account, scene = Account(8, 2, 10, 10, 20, 0, 0, 0, 0), Scene(Settings(), [])
     assert Outcome(account, scene, [], Places(tmp_path)).good
     outcome = Outcome(account, scene, ["sensor-1 ended"], Places(tmp_path))
     assert not outcome.good

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from holdfast import NotFound, Queue, QueueStats, _core
+from holdfast.demo import stage
 from holdfast.demo.queue.account import Account, balance
 from holdfast.demo.queue.workers import Job, start
+from holdfast.demo.stage import View
 from holdfast.memory.findings import faults_of
 from holdfast.memory.stats import stats_of
 
 CAPACITY = 8 << 20
-KILL_EVERY_S = 0.2
 STOP_SHARE = 0.15
 """So many of the attacks are a SIGSTOP, which holds a process for a while instead of ending it."""
 STOP_S = 0.6
@@ -32,7 +31,6 @@ CATCH_PAUSE_S = 0.001
 RESTART_S = 0.25
 """How long a dead process stays away before another one takes its place."""
 DRAIN_S = 60.0
-TICK_S = 0.02
 LOOK_EVERY_S = 0.1
 
 
@@ -62,6 +60,10 @@ class Worker:
     restart_at: float = 0.0
 
     @property
+    def name(self) -> str:
+        return str(self.ident)
+
+    @property
     def alive(self) -> bool:
         return self.pid != 0
 
@@ -73,31 +75,28 @@ class Worker:
 
 
 @dataclass
-class Scene:
+class Scene(stage.Scene):
     """What a view can show."""
 
     settings: Settings
-    began: float
     workers: list[Worker]
     killed: dict[str, int] = field(default_factory=lambda: {"producer": 0, "consumer": 0})
     stopped: int = 0
-    phase: str = "running"
     stats: QueueStats | None = None
-    events: list[str] = field(default_factory=list)
-    """What happened lately, the newest last."""
+    put_rate: float = 0.0
+    delivered_rate: float = 0.0
+    """Over the last two seconds."""
+    seen: deque[tuple[float, int, int]] = field(default_factory=deque)
 
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.began
-
-    def tell(self, event: str) -> None:
-        self.events = [*self.events[-5:], f"{self.elapsed:5.1f} s  {event}"]
-
-
-class View(Protocol):
-    """Shows the scene while it goes on."""
-
-    def draw(self, scene: Scene) -> None: ...
+    def saw(self, stats: QueueStats) -> None:
+        """Take what the queue says, and how fast it went."""
+        now, self.stats = time.monotonic(), stats
+        self.seen.append((now, stats.put, stats.delivered))
+        while now - self.seen[0][0] > 2.0:
+            self.seen.popleft()
+        since, put, delivered = self.seen[0]
+        span = max(now - since, 1e-9)
+        self.put_rate, self.delivered_rate = (stats.put - put) / span, (stats.delivered - delivered) / span
 
 
 @dataclass(frozen=True)
@@ -116,48 +115,33 @@ class Outcome:
         return self.account.balanced and not self.faults
 
 
-class Show:
+class Show(stage.Stage):
     """The processes of one run. The parent never attaches while it forks: it only looks, from outside."""
 
-    def __init__(self, settings: Settings, queue: str, directory: str, records: Path, view: View) -> None:
-        self.settings, self.queue, self.directory, self.records, self.view = (
-            settings,
-            queue,
-            directory,
-            records,
-            view,
-        )
-        kinds = ["producer"] * settings.producers + ["consumer"] * settings.consumers
-        self.scene = Scene(settings, time.monotonic(), [Worker(kind) for kind in kinds])
-        self.faults: list[str] = []
-        self._started = 0
-        self._look_at = 0.0
-        self._choose = random.Random()
+    TICK_S = 0.02
+    ATTACK_S = 0.2
 
-    def run(self) -> None:
-        """Until the time is over; with chaos, if wanted. Ctrl-C ends it early, and drains as well."""
-        scene = self.scene
-        end = scene.began + self.settings.seconds
-        attack_at = scene.began + 2 * KILL_EVERY_S
-        try:
-            while (now := time.monotonic()) < end:
-                for worker in scene.workers:
-                    if not worker.alive and now >= worker.restart_at:
-                        self._start(worker)
-                    elif worker.stopped_until and now >= worker.stopped_until:
-                        self._continue(worker)
-                self._reap()
-                if self.settings.chaos and now >= attack_at:
-                    self._attack(now)
-                    attack_at = now + KILL_EVERY_S * self._choose.uniform(0.5, 1.5)
-                self._look()
-                time.sleep(TICK_S)
-        except KeyboardInterrupt:
-            scene.tell("interrupted: draining")
+    scene: Scene
+
+    def __init__(self, settings: Settings, queue: str, directory: str, records: Path, view: View) -> None:
+        kinds = ["producer"] * settings.producers + ["consumer"] * settings.consumers
+        super().__init__(Scene(settings, [Worker(kind) for kind in kinds]), view)
+        self.queue, self.directory, self.records = queue, directory, records
+        self._started = 0
+
+    def keep_up(self, now: float) -> None:
+        for worker in self.scene.workers:
+            if not worker.alive and now >= worker.restart_at:
+                self._start(worker)
+            elif worker.stopped_until and now >= worker.stopped_until:
+                self._continue(worker)
+        self.tend()
 
     def drain(self) -> None:
         """Producers leave, then the queue is closed, then consumers find its end by themselves."""
         scene = self.scene
+        if self.interrupted:
+            scene.tell("interrupted: draining")
         scene.phase = "draining"
         for worker in scene.workers:
             self._continue(worker)
@@ -167,15 +151,15 @@ class Show:
             elif worker.kind == "consumer" and not worker.alive:
                 self._start(worker)
         deadline = time.monotonic() + DRAIN_S
-        if self._wait(deadline, lambda: not self._living("producer")):
+        if self.wait(deadline, lambda: not self._living("producer")):
             with Queue.open(self.queue, directory=self.directory) as queue:
                 queue.close()
-            self._wait(deadline, lambda: not self._living("consumer"))
+            self.wait(deadline, lambda: not self._living("consumer"))
         for worker in scene.workers:
             if worker.alive:
                 self.faults.append(f"{worker.kind} {worker.ident} did not end within {DRAIN_S:.0f} s")
         scene.phase = "over"
-        self._look(now=True)
+        self.look(now=True)
         stats = scene.stats
         if stats is not None and stats.ready + stats.returned + stats.taken + stats.writing != 0:
             self.faults.append(
@@ -194,22 +178,13 @@ class Show:
     def _living(self, kind: str) -> list[Worker]:
         return [worker for worker in self.scene.workers if worker.kind == kind and worker.alive]
 
-    def _wait(self, deadline: float, done: Callable[[], bool]) -> bool:
-        while not done():
-            if time.monotonic() > deadline:
-                return False
-            self._reap()
-            self._look()
-            time.sleep(TICK_S)
-        return True
-
     def _start(self, worker: Worker) -> None:
         self._started += 1
         worker.ident, worker.stopped_until, worker.restart_at = self._started, 0.0, 0.0
         rate = self.settings.rate / self.settings.producers
         worker.pid = start(Job(worker.kind, worker.ident, self.queue, self.directory, self.records, rate))
 
-    def _reap(self) -> None:
+    def tend(self) -> None:
         """Nobody ends unasked while the show runs."""
         for worker in self.scene.workers:
             if not worker.alive:
@@ -225,19 +200,19 @@ class Show:
             words = error.read_text(encoding="utf-8").strip() if error.exists() else f"exit status {code}"
             self.faults.append(f"{worker.kind} {worker.ident} ended by itself: {words}")
 
-    def _attack(self, now: float) -> None:
+    def attack(self, now: float) -> None:
         victims = [worker for worker in self.scene.workers if worker.alive and not worker.stopped_until]
         if not victims:
             return
-        victim = self._choose.choice(victims)
+        victim = self.chance.choice(victims)
         who = f"{victim.kind} {victim.ident} (pid {victim.pid})"
-        if self._choose.random() < STOP_SHARE:
+        if self.chance.random() < STOP_SHARE:
             os.kill(victim.pid, signal.SIGSTOP)
             victim.stopped_until = now + STOP_S
             self.scene.stopped += 1
             self.scene.tell(f"SIGSTOP {who}")
             return
-        holds = self._catch(victim.pid) if self._choose.random() < AIMED_SHARE else ""
+        holds = self._catch(victim.pid) if self.chance.random() < AIMED_SHARE else ""
         os.kill(victim.pid, signal.SIGKILL)
         os.waitpid(victim.pid, 0)
         victim.pid, victim.restart_at = 0, now + RESTART_S
@@ -252,7 +227,7 @@ class Show:
             if holds := self._hands_of(pid):
                 return holds
             os.kill(pid, signal.SIGCONT)
-            time.sleep(self._choose.uniform(0, CATCH_PAUSE_S))
+            time.sleep(self.chance.uniform(0, CATCH_PAUSE_S))
         return ""
 
     def _hands_of(self, pid: int) -> str:
@@ -276,11 +251,13 @@ class Show:
                 self.faults.append(fault)
         return None if seen["queue"]["overtaken"] else stats_of(self.queue, seen)
 
-    def _look(self, now: bool = False) -> None:
-        if now or time.monotonic() >= self._look_at:
-            self.scene.stats = self._seen() or self.scene.stats
-            self.view.draw(self.scene)
-            self._look_at = time.monotonic() + LOOK_EVERY_S
+    def look(self, now: bool = False) -> bool:
+        if now or time.monotonic() >= self.look_at:
+            if stats := self._seen():
+                self.scene.saw(stats)
+            self.view(self.scene)
+            self.look_at = time.monotonic() + LOOK_EVERY_S
+        return self.scene.stats is not None
 
 
 def run(settings: Settings, view: View) -> Outcome:

@@ -24,7 +24,7 @@ from holdfast.errors import Corrupt, Exists, NotFound
 from holdfast.ledger import recovery
 from holdfast.ledger.files.doctor import examine_disk
 from holdfast.ledger.journal.files import JournalFiles
-from holdfast.ledger.journal.scan import End, JournalScan, write_all
+from holdfast.ledger.journal.scan import End, JournalScan
 from holdfast.ledger.layout import (
     BLOCK_HEADER,
     DIRECTORIES,
@@ -45,6 +45,7 @@ from holdfast.ledger.opened import StoreOptions
 from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.system import Disk, File, SystemDisk
+from holdfast.system.files import opened, read_file, write_all, write_file
 
 LIST = "backup"
 """The list of a backup's files, in the backup's directory."""
@@ -127,7 +128,7 @@ async def backup_disk(source: Disk, target: Disk) -> Copied:
     """As `backup`, on any disks."""
     lock = await source.lock(LOCK)
     try:
-        head = await _read(source, FORMAT, FILE_HEADER)
+        head = await read_file(source, FORMAT, 0, FILE_HEADER)
         found = read_file_header(head)
         incarnation = found[3] if found else bytes(16)
         require_header(FORMAT, head, FileKind.DIRECTORY, 0, incarnation)
@@ -197,24 +198,21 @@ class _Copier:
 
     async def copy(self, path: str, size: int | None = None) -> None:
         """The first `size` bytes, or all."""
-        file = await self._source.open(path)
-        try:
+        async with opened(self._source, path) as file:
             whole = await file.size() if size is None else size
             self.files.append(await _copy(file, path, whole, self._target))
-        finally:
-            await file.close()
         at("backup_copied")
 
     async def put(self, path: str, data: bytes) -> None:
         self.files.append(Item(path, len(data), crc32c(data)))
-        await _write(self._target, path, data)
+        await write_file(self._target, path, data)
 
     async def finish(self, contents: Contents) -> Copied:
         for directory in (*DIRECTORIES, ""):
             await self._target.sync_directory(directory)
         header = file_header(FileKind.BACKUP, contents.d, contents.incarnation)
         block = seal_block(BlockKind.PART, 0, 0, msgspec.msgpack.encode(contents))
-        await _write(self._target, LIST + NEW, header + block)
+        await write_file(self._target, LIST + NEW, header + block)
         await self._target.rename(LIST + NEW, LIST)
         await self._target.sync_directory("")
         return _report(contents, self.ledger_count)
@@ -237,11 +235,11 @@ async def restore_disk(source: Disk, target: Disk, journal_bytes: int | None = N
     ledgers = 0
     for item in contents.files:
         _require_inside(item.path)
-        file = await _open(source, item.path)
         try:
-            copied = await _copy(file, item.path, item.size, target)
-        finally:
-            await file.close()
+            async with opened(source, item.path) as file:
+                copied = await _copy(file, item.path, item.size, target)
+        except FileNotFoundError:
+            raise Corrupt(f"{item.path} is missing in the backup; use another copy") from None
         if copied.crc != item.crc:
             raise Corrupt(
                 f"{item.path} at offset 0: its {item.size} bytes are not those of the backup; "
@@ -254,7 +252,7 @@ async def restore_disk(source: Disk, target: Disk, journal_bytes: int | None = N
         await (await files.create(1)).close()
     for directory in DIRECTORIES:
         await target.sync_directory(directory)
-    await _write(target, FORMAT + NEW, file_header(FileKind.DIRECTORY, 0, contents.incarnation))
+    await write_file(target, FORMAT + NEW, file_header(FileKind.DIRECTORY, 0, contents.incarnation))
     await target.rename(FORMAT + NEW, FORMAT)
     await target.sync_directory("")
     examination = await examine_disk(target)
@@ -269,11 +267,7 @@ async def read_list(source: Disk) -> Contents:
     Raises:
         Corrupt: the list is damaged.
     """
-    file = await source.open(LIST)
-    try:
-        data = await file.read(0, await file.size())
-    finally:
-        await file.close()
+    data = await read_file(source, LIST)
     header = read_file_header(data[:FILE_HEADER])
     block = open_block(data, FILE_HEADER)
     if header is None or isinstance(block, str):
@@ -303,35 +297,10 @@ async def _require_empty(target: Disk) -> None:
 # -- bytes --------------------------------------------------------------------------------------------
 
 
-async def _open(disk: Disk, path: str) -> File:
-    try:
-        return await disk.open(path)
-    except FileNotFoundError:
-        raise Corrupt(f"{path} is missing in the backup; use another copy") from None
-
-
-async def _read(disk: Disk, path: str, size: int) -> bytes:
-    file = await disk.open(path)
-    try:
-        return await file.read(0, size)
-    finally:
-        await file.close()
-
-
-async def _write(disk: Disk, path: str, data: bytes) -> None:
-    file = await disk.open(path, create=True)
-    try:
-        await write_all(file, 0, data)
-        await file.sync()
-    finally:
-        await file.close()
-
-
 async def _copy(file: File, path: str, size: int, target: Disk) -> Item:
     """The first `size` bytes, synced; what is missing is told."""
-    out = await target.open(path, create=True)
     done, crc = 0, 0
-    try:
+    async with opened(target, path, create=True) as out:
         while done < size:
             data = await file.read(done, min(CHUNK, size - done))
             if not data:
@@ -340,6 +309,4 @@ async def _copy(file: File, path: str, size: int, target: Disk) -> Item:
             crc = crc32c(data, crc)
             done += len(data)
         await out.sync()
-    finally:
-        await out.close()
     return Item(path, size, crc)

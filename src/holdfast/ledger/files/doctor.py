@@ -45,6 +45,7 @@ from holdfast.ledger.layout import (
 )
 from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.system import Disk, File, SystemDisk
+from holdfast.system.files import read_file
 
 RESTORE = "restore a backup"
 DAMAGED = "restore a backup, or let consumers leave it out: skip the entry, or open with skip_damaged"
@@ -171,7 +172,7 @@ class _Doctor:
             self.tell(missing, None, "it is missing", RESTORE)
         if FORMAT not in names or not set(DIRECTORIES) <= set(names):
             return False
-        head = await self._head(FORMAT)
+        head = await read_file(self.disk, FORMAT, 0, FILE_HEADER)
         parsed = read_file_header(head)
         self.incarnation = parsed[3] if parsed else bytes(16)
         self.found.incarnation = self.incarnation.hex()
@@ -179,13 +180,6 @@ class _Doctor:
         if fault is not None:
             self.tell(FORMAT, 0, f"its header {fault.value}", RESTORE)
         return fault is None
-
-    async def _head(self, path: str) -> bytes:
-        file = await self.disk.open(path)
-        try:
-            return await file.read(0, FILE_HEADER)
-        finally:
-            await file.close()
 
     async def _snapshots(self) -> None:
         for name in await self.disk.list(SNAPSHOTS):

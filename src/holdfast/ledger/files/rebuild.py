@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from holdfast._core import walk_blocks
 from holdfast.errors import Corrupt, HoldfastError
-from holdfast.ledger.journal.scan import write_all
 from holdfast.ledger.layout import (
     BLOCK_HEADER,
     FILE_HEADER,
@@ -28,8 +27,8 @@ from holdfast.ledger.layout import (
     padded,
     require_header,
 )
-from holdfast.ledger.snapshot.format import remove
 from holdfast.system import Disk, File
+from holdfast.system.files import opened, remove, write_all
 
 WINDOW = 1 << 20
 _SIZE = struct.Struct("<4xI")
@@ -93,12 +92,10 @@ async def rebuild_index(disk: Disk, ledger: LedgerFile, extent: Extent, incarnat
         Corrupt: the data is damaged; the text has file and offset.
     """
     await remove(disk, ledger.index_path)
-    data = await disk.open(ledger.data_path)
-    try:
+    async with opened(disk, ledger.data_path) as data:
         head = await data.read(0, FILE_HEADER)
         require_header(ledger.data_path, head, FileKind.LEDGER_DATA, ledger.ledger, incarnation)
-        index = await disk.open(ledger.index_path, create=True)
-        try:
+        async with opened(disk, ledger.index_path, create=True) as index:
             await write_all(index, 0, file_header(FileKind.LEDGER_INDEX, ledger.ledger, incarnation))
             entries = 0
             async for run in runs(data, ledger.data_path, FILE_HEADER, 0, extent.size):
@@ -112,10 +109,6 @@ async def rebuild_index(disk: Disk, ledger: LedgerFile, extent: Extent, incarnat
                     f"and there were {extent.entries}; restore a backup"
                 )
             await index.sync()
-        finally:
-            await index.close()
-    finally:
-        await data.close()
 
 
 class Rewriter:

@@ -14,10 +14,9 @@ import asyncio
 import contextlib
 
 from holdfast._core import at
-from holdfast.ledger.journal.scan import write_all
 from holdfast.ledger.layout import JOURNAL, NEW, PAGE, SPARE, FileKind, file_header, journal_path, number_of
-from holdfast.ledger.snapshot.format import remove
 from holdfast.system import Disk, File
+from holdfast.system.files import opened, remove, write_all
 
 FILL = 1 << 20
 """Zeros are written in pieces of this size."""
@@ -70,18 +69,16 @@ class JournalFiles:
             return
         name = self._name()
         await remove(self._disk, name + NEW)
-        file = await self._disk.open(name + NEW, create=True)
         try:
-            await file.preallocate(size)
-            for offset in range(0, size, FILL):
-                await write_all(file, offset, bytes(min(FILL, size - offset)))
-            await file.sync()
+            async with opened(self._disk, name + NEW, create=True) as file:
+                await file.preallocate(size)
+                for offset in range(0, size, FILL):
+                    await write_all(file, offset, bytes(min(FILL, size - offset)))
+                await file.sync()
         except OSError:
             with contextlib.suppress(OSError):  # what cannot be removed now is at the next start
                 await remove(self._disk, name + NEW)
             raise
-        finally:
-            await file.close()
         await self._disk.rename(name + NEW, name)
         at("journal_made")
         self._spares.append(name)
@@ -141,11 +138,8 @@ class JournalFiles:
 
     async def _shorten(self, path: str) -> bool:
         """Is it as long as a spare has to be? A longer one is cut."""
-        file = await self._disk.open(path)
-        try:
+        async with opened(self._disk, path) as file:
             size = await file.size()
             if size > self.size:
                 await file.truncate(self.size)
             return size >= self.size
-        finally:
-            await file.close()

@@ -56,6 +56,7 @@ from holdfast.ledger.layout import (
     salt_of,
 )
 from holdfast.system import Disk, File
+from holdfast.system.files import opened, write_all
 
 WINDOW = 1 << 20
 """How much is read at once."""
@@ -383,14 +384,11 @@ async def wipe(disk: Disk, places: Sequence[Place]) -> None:
     for place in places:
         by_file.setdefault(place.journal, []).append(place.offset)
     for number, offsets in sorted(by_file.items()):
-        file = await disk.open(journal_path(number))
-        try:
+        async with opened(disk, journal_path(number)) as file:
             size = await file.size()
             for offset in offsets:
                 await write_all(file, offset, bytes(max(0, min(PAGE, size - offset))))
             await file.sync()
-        finally:
-            await file.close()
 
 
 async def write_again(file: File, offset: int, size: int) -> None:
@@ -401,13 +399,3 @@ async def write_again(file: File, offset: int, size: int) -> None:
     """
     for at in range(offset, offset + size, WINDOW):
         await write_all(file, at, await file.read(at, min(WINDOW, offset + size - at)))
-
-
-async def write_all(file: File, offset: int, data: bytes) -> None:
-    """A write that is short goes on where it stopped."""
-    written = 0
-    while written < len(data):
-        step = await file.write(offset + written, data[written:] if written else data)
-        if step <= 0:
-            raise OSError(5, "the disk took nothing of a write")
-        written += step

@@ -23,6 +23,7 @@ from holdfast.ledger.snapshot import format as snapshot_format
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.writer import RoundWriter, Unsynced
 from holdfast.system import Disk, File
+from holdfast.system.files import remove
 
 
 def summary(
@@ -157,4 +158,4 @@ async def drop_ledgers(
             await reader.forget(file.ledger)
         for path in (file.data_path, file.index_path):
             at("trim_unlink")
-            await snapshot_format.remove(disk, path)
+            await remove(disk, path)

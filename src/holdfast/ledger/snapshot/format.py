@@ -22,7 +22,6 @@ import msgspec
 from holdfast._core import open_block, seal_block
 from holdfast.errors import Corrupt, LayoutMismatch
 from holdfast.group import BEGINNING, Position
-from holdfast.ledger.journal.scan import write_all
 from holdfast.ledger.layout import (
     BLOCK_HEADER,
     FILE_HEADER,
@@ -41,6 +40,7 @@ from holdfast.ledger.layout import (
     snapshot_path,
 )
 from holdfast.system import Disk
+from holdfast.system.files import opened, write_file
 
 CHUNK = 1 << 20
 
@@ -189,12 +189,9 @@ async def load(disk: Disk, d: int, incarnation: bytes) -> Snapshot:
         Corrupt, LayoutMismatch: as `unpack`.
     """
     path = snapshot_path(d)
-    file = await disk.open(path)
-    try:
+    async with opened(disk, path) as file:
         size = await file.size()
         pieces = [await file.read(at, CHUNK) for at in range(0, size, CHUNK)]
-    finally:
-        await file.close()
     data = b"".join(pieces)
     return await asyncio.to_thread(unpack, path, data, d, incarnation)
 
@@ -202,14 +199,11 @@ async def load(disk: Disk, d: int, incarnation: bytes) -> Snapshot:
 async def load_summary(disk: Disk, d: int, incarnation: bytes) -> Meta | None:
     """Only what the store has to know of it; None: not even that is sound."""
     path = snapshot_path(d)
-    file = await disk.open(path)
-    try:
+    async with opened(disk, path) as file:
         data = await file.read(0, CHUNK)
         block = open_block(data, FILE_HEADER)
         if block == "size":  # longer than what was read, or damaged: then it is read in vain
             block = open_block(data := await file.read(0, await file.size()), FILE_HEADER)
-    finally:
-        await file.close()
     if isinstance(block, str) or block[0] != BlockKind.PART:
         return None
     start = FILE_HEADER + BLOCK_HEADER
@@ -243,28 +237,9 @@ async def write(disk: Disk, meta: Meta, parts: Sequence[bytes], incarnation: byt
     """Write it under its preliminary name and sync it; its size. `name` makes it count."""
     path = snapshot_path(meta.d) + NEW
     chunks = await asyncio.to_thread(pack, meta, parts, incarnation)
-    await remove(disk, path)
-    file = await disk.open(path, create=True)
-    try:
-        at = 0
-        for chunk in chunks:
-            await write_all(file, at, chunk)
-            at += len(chunk)
-        await file.sync()
-    finally:
-        await file.close()
-    return at
+    return await write_file(disk, path, *chunks)
 
 
 async def name(disk: Disk, d: int) -> None:
     """From here on it is the newest; durable after the directory's sync."""
     await disk.rename(snapshot_path(d) + NEW, snapshot_path(d))
-
-
-async def remove(disk: Disk, path: str) -> bool:
-    """Unlink what may not be there."""
-    try:
-        await disk.unlink(path)
-    except FileNotFoundError:
-        return False
-    return True
