@@ -1,8 +1,8 @@
 """holdfast: messaging that does not lose its grip.
 
-`Queue` hands messages between processes through shared memory; `Broker` keeps them on disk, in topics with
-subscriptions; `Producer` publishes to a broker that serves on this machine; `Client` writes to many topics at
-once, exactly once. What they raise is in `holdfast.errors`.
+`Queue` hands messages between processes through shared memory. `Broker` keeps them on disk, in topics with
+subscriptions. `Producer` publishes to a server on this machine through shared memory. `Client` writes to many
+topics at once, exactly once. Their errors are in `holdfast.errors`.
 
 Example:
     >>> import holdfast
@@ -61,7 +61,7 @@ __version__ = "0.1.0"
 if not TYPE_CHECKING:  # or every name would be one of the module's
 
     def __getattr__(name: str) -> object:
-        """The broker is loaded when it is asked for: who uses the queue alone does not wait for it."""
+        """Load the broker on first use, so that programs with queues alone start fast."""
         if name in ("Broker", "BrokerOptions"):
             import holdfast.broker
 

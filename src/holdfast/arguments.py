@@ -1,4 +1,4 @@
-"""Arguments of the Python API: an error names the argument, its value and what to give instead."""
+"""Checks of arguments: an error names the argument, its value and the allowed values."""
 
 from __future__ import annotations
 

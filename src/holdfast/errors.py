@@ -1,4 +1,4 @@
-"""The one error tree. Every exception says what happened, to what, and what to do.
+"""The one error tree: each exception says what happened, to which object, what to do.
 
 Example:
     >>> import holdfast

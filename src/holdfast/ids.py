@@ -1,4 +1,4 @@
-"""The id of a message as users see it: `ledger:entry[:batch]`."""
+"""Ids of messages: `ledger:entry[:batch]`."""
 
 from __future__ import annotations
 

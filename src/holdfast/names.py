@@ -1,4 +1,4 @@
-"""The names of topics, subscriptions and producers: what may be in one, and what it is in full.
+"""Names of topics, subscriptions and producers: allowed characters, and full names.
 
 Events are judged by these rules when they are applied. So the rules are ranges of code points, written here:
 `str.isprintable` and `\\w` follow the Unicode tables of the Python version, and members could disagree (I49).

@@ -199,7 +199,7 @@ def plain(text: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    return [each for each in re.split(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9]|code\b)", text) if each]
+    return [each for each in re.split(r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)[\"')\]]*\s+", text) if each]
 
 
 def count_words(sentence: str) -> int:

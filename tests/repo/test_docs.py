@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import ROOT, option_pages
+from tests.kit import ROOT, made_pages
 from tests.kit.pages import python_blocks
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -70,13 +70,14 @@ def test_links_lead_to_files(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_tables_of_options_are_those_of_the_code() -> None:
-    page = option_pages.PAGE.read_text()
-    assert page == option_pages.renewed(page), "run python -m tests.kit.option_pages"
-    assert "| `--data DIR` |" in page
-    assert "not what the code says" not in option_pages.renewed(
-        page.replace("<!-- sink end -->", "not what the code says\n<!-- sink end -->")
-    )
+@pytest.mark.parametrize("page", made_pages.PAGES)
+def test_parts_that_are_made_from_the_code(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert text == made_pages.renewed(page, text), "run python -m tests.kit.made_pages"
+    name = next(iter(made_pages.PAGES[page]))
+    other = text.replace(f"<!-- {name} end -->", f"not of the code\n<!-- {name} end -->")
+    assert other != text
+    assert made_pages.renewed(page, other) == text
 
 
 def build_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:

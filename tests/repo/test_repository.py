@@ -26,11 +26,11 @@ def test_versions_agree() -> None:
     assert holdfast.__version__ == PROJECT["version"] == newest[1]
 
 
-@pytest.mark.parametrize("extra", ["dev", "bench"])
+@pytest.mark.parametrize("extra", ["dev", "bench", "server", "spark"])
 def test_lock_pins_the_extra(extra: str) -> None:
     pinned = set(re.findall(r"^([\w.-]+)==", LOCK, re.MULTILINE))
     wanted = {
-        re.split(r"[<>=;\s]", requirement)[0] for requirement in PROJECT["optional-dependencies"][extra]
+        re.split(r"[<>=;\s\[]", requirement)[0] for requirement in PROJECT["optional-dependencies"][extra]
     }
     assert wanted <= pinned, "make lock"
 

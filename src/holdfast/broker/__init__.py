@@ -1,4 +1,4 @@
-"""The broker: an ordered event machine with topics, subscriptions and dispatchers, embeddable.
+"""The broker: topics, subscriptions and dispatch, changed by one ordered stream of events.
 
 Promises upward (the network server, Spark, programs): what was confirmed is never lost, every message of a
 subscription has one owner at a time, a reported reset holds. Needs from below: a `Group` for the one order of

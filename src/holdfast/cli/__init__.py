@@ -1,4 +1,4 @@
-"""The command line: noun, then verb; `--json` everywhere. Answers on stdout, complaints on stderr.
+"""The command line: noun, then verb; results on stdout, errors on stderr.
 
 Exit status: 0 done, 1 it could not be done or something is wrong, 2 wrong usage.
 """

@@ -1,4 +1,4 @@
-"""`holdfast.client.Client`: a small blocking client for what Pulsar clients cannot do."""
+"""A blocking client: stages, sinks, progress of subscriptions, and topics for the commands."""
 
 from holdfast.client.client import Client, Progress, Stage, StageReceipt
 

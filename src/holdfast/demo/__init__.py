@@ -1,4 +1,4 @@
-"""The product at work: an acquisition rig whose every part is killed, and the account of it on Spark.
+"""The demo: a rig whose every process is killed, and its account on Spark.
 
 ```
  sensors (processes) ──shared memory──┐                       ┌─► consumers, subscription `dashboard`

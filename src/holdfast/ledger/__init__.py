@@ -1,1 +1,1 @@
-"""Ledgers and cursors on a disk: the journal, what lies behind it, and what was acknowledged of it."""
+"""The store of a broker: journal, ledgers, snapshots, recovery, acknowledgements."""

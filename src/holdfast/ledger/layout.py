@@ -5,7 +5,7 @@
  lock                              held by the one process that works here; contains its process id
  reserve                           freed when the disk is full, so that acks and deletes go on
  journal/0000000000000001          rounds, each at a multiple of 4096 bytes
- journal/spare                     the next journal file, ready to be renamed
+ journal/spare0 …                  the next journal files, ready to be renamed
  ledgers/000000000000002a.data     the entries of one ledger
  ledgers/000000000000002a.index    the offset of each entry
  ledgers/000000000000002a.1.data   the same ledger, rewritten after its file failed (generation 1)

@@ -1,4 +1,4 @@
-"""Shared memory between the processes of one machine.
+"""The queue in shared memory, and waiting on several queues.
 
 Promises upward: every message that was put has exactly one owner at every moment, whoever dies.
 Needs from below: the core's atomics, and a kernel that drops a dead process's locks.

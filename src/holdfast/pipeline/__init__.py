@@ -1,4 +1,4 @@
-"""What the broker holds, as data: a source and a sink for Spark, and the pipelines that stand on them.
+"""Topics as data: a Spark source, a Spark sink, and jobs that use them.
 
 Promises upward: `format("holdfast")` reads topics exactly as they are, and writes to them exactly once.
 Needs from below: the broker's files (`holdfast.ledger.files.table`) and the core's columns

@@ -1,4 +1,4 @@
-"""The protocol's commands: `pulsar_pb2`, generated from pulsar.proto and the files that it imports.
+"""Commands of the Pulsar protocol and ours, generated from `pulsar.proto`.
 
 Example:
     >>> from holdfast.protocol import pulsar_pb2 as pb

@@ -1,4 +1,4 @@
-"""The server: a broker on the network, for Pulsar's clients as they are.
+"""The server: a broker on the network, for the official Pulsar clients.
 
 Promises upward: the official clients connect, publish, subscribe, acknowledge, seek and read as they do with
 Pulsar; what they are told is what the broker promises; a client that is slow, silent or hostile costs the

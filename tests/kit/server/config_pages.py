@@ -1,7 +1,7 @@
 """Make the table of settings (docs/reference/options.md) and the example deploy/holdfast.toml from the code.
 
 `python -m tests.kit.server.config_pages` writes the example, and unit/server/test_config.py compares it.
-The page is written by `tests.kit.option_pages`.
+The page is written by `tests.kit.made_pages`.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def test_options_have_no_case_and_every_one_is_told() -> None:
     assert parse(defaults, "source") == parse({}, "source"), "what the table shows can be given"
     assert (defaults["maxTriggerDelay"], defaults["timeout"]) == ("15m", "60s")
     page = (ROOT / "docs/reference/options.md").read_text()
-    assert table("source") in page, "run python -m tests.kit.option_pages"
+    assert table("source") in page, "run python -m tests.kit.made_pages"
     assert len({each.name.lower() for each in OPTIONS}) == len(OPTIONS)
 
 

@@ -299,7 +299,7 @@ def test_the_steps_are_named() -> None:
 
 def test_the_page_shows_the_options() -> None:
     page = (ROOT / "docs/reference/options.md").read_text(encoding="utf-8")
-    assert table("sink") in page, "run python -m tests.kit.option_pages"
+    assert table("sink") in page, "run python -m tests.kit.made_pages"
 
 
 def test_keys_as_their_producers_had_them() -> None:

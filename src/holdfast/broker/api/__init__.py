@@ -1,1 +1,1 @@
-"""The faces of a broker: producers, consumers, stages and administration, with and without asyncio."""
+"""Producers, consumers, stages and administration of a broker, with and without asyncio."""

@@ -1,4 +1,4 @@
-"""The queue at work while its processes are being killed: what `make demo` shows.
+"""The demo of the queue alone: `holdfast queue demo`.
 
 Promises upward: an account made of what the processes themselves wrote down, never of the queue's own
 counters.

@@ -1,1 +1,1 @@
-"""Files of a data directory: entries, the table for readers, rebuilding, checking and copying them."""
+"""Files of a data directory: read, publish, rebuild, check and copy them."""

@@ -1,1 +1,1 @@
-"""The journal: its files, reading them, and changing from one to the next."""
+"""The journal: its files, their scan, and the change to the next file."""

@@ -1,1 +1,1 @@
-"""What the jobs of the pipeline are made of: archive, compact, audit, replay, measure."""
+"""Parts of the jobs: archive, compact, audit, replay, measure."""

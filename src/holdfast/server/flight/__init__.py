@@ -1,4 +1,4 @@
-"""Reads of topics over the network, as Arrow's columns: Arrow Flight in a process of its own.
+"""Reads of topics over the network: Arrow Flight in a process of its own.
 
 Promises upward: what is sent is below `visible`, verified, and of topics that whoever asks may consume from;
 the rules are the server's own, asked for each call. The broker's loop does nothing for a read but answer that

@@ -1,4 +1,4 @@
-"""HTTP: administration, lookup, metrics and health, at the paths and with the names that Pulsar's tools know.
+"""HTTP: administration, lookup, metrics and health, at the paths of Pulsar.
 
 Promises upward: what is answered with success is durable; what is refused says why, and what to do; a request
 costs a bounded amount of memory and time. Needs from below: a broker, and the server of the binary protocol
