@@ -1,4 +1,4 @@
-"""Make parts of pages from the code: tables of settings, Spark options and commands; the tree of folders.
+"""Make parts of pages from the code: tables of options, and the tree of folders.
 
 `python -m tests.kit.made_pages` writes them; tests/repo/test_docs.py compares them.
 """
@@ -89,7 +89,7 @@ def summary(path: Path) -> str:
 
 
 def folder_tree() -> str:
-    """Return the folders of the core and of the package, in the order of the layers."""
+    """Return the folders of core and package, in the order of the layers."""
     assert list(NATIVE) == list(tidy.ROOMS), "describe each folder of native/holdfast here"
     lines = ["native/holdfast/"] + [f"  {f'{name}/':14}{words}" for name, words in NATIVE.items()]
     package = ROOT / "src/holdfast"
