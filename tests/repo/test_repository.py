@@ -52,7 +52,7 @@ def test_help_lists_every_target() -> None:
 
 # -- subjects of commits ------------------------------------------------------------------------------
 
-SUBJECTS_SINCE = "cfdfd5acec77"
+SUBJECTS_SINCE = "cfb4833432fe"
 """The first commit after which CONTRIBUTING's rule for subjects is checked."""
 SUBJECT = re.compile(r"[a-z][\w./, -]*: [^\W\d_].*")
 SUBJECT_MAX = 72
