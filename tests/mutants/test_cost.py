@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -172,6 +173,11 @@ def judged_in_one_go(patch: Patch) -> None:
     patch.setattr("holdfast.server.steps.STEP_ITEMS", 1 << 40)
 
 
+def all_in_one_turn(patch: Patch) -> None:
+    """Each piece of work pauses for a turn of the loop, and all go on in the next."""
+    patch.setattr("holdfast.server.steps.Line.wait", lambda self: asyncio.sleep(0))
+
+
 def refused_readers_stay(patch: Patch) -> None:
     patch.setattr(Server, "let_go", lambda self, topic, dispatcher, keep: None)
 
@@ -300,6 +306,7 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
     (refusals_are_silent, tests.refusals_are_logged_with_their_reason_and_throttled, {}),
     (any_number_of_acks, singles.acknowledgements_are_taken_a_few_per_turn, {}),
     (one_slice_alone, singles.many_entries_are_acknowledged_in_slices, {}),
+    (all_in_one_turn, singles.one_of_many_takes_a_step_in_a_turn, {}),
     (judged_in_one_go, singles.what_a_sink_sends_is_judged_in_small_steps, {}),
     (in_one_go, singles.many_ids_are_redelivered_in_slices, {}),
     (any_size, singles.a_command_that_is_too_large_costs_its_connection, LOOKUP),

@@ -1,15 +1,50 @@
 """Long answers in small steps: other tasks have the loop after each.
 
 A step is counted in items, not timed, so that a test can say how much is done at once. An item is about
-10 µs of work: a consumer or a producer that is shown, or ten acknowledged ranges.
+10 µs of work: a consumer or a producer that is shown, or ten acknowledged ranges. However many answers are
+put together at the same time, one of them takes a step in a turn of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from weakref import WeakKeyDictionary
 
 STEP_ITEMS = 50
 """Items between two turns of the loop: about half a millisecond."""
+
+
+class Line:
+    """Work that waits for its next step, on one loop: the first goes on in each turn."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._scheduled = False
+
+    def wait(self) -> asyncio.Future[None]:
+        """Wait at the end of the line."""
+        turn = self._loop.create_future()
+        self._waiting.append(turn)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._next)
+        return turn
+
+    def _next(self) -> None:
+        self._scheduled = False
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # not cancelled
+                turn.set_result(None)
+                break
+        if self._waiting:
+            self._scheduled = True
+            self._loop.call_soon(self._next)
+
+
+_lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
 
 
 class Steps:
@@ -42,4 +77,8 @@ class Steps:
         """Give other tasks a turn."""
         self._items = 0.0
         self.pauses += 1
-        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        line = _lines.get(loop)
+        if line is None:
+            line = _lines[loop] = Line(loop)
+        await line.wait()

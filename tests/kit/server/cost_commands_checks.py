@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.server.pulsar import delivery as sink
 from holdfast.server.pulsar import extensions
 from holdfast.server.pulsar.connection import TURN_ITEMS, Connection
 from holdfast.server.pulsar.delivery import WireConsumer
+from holdfast.server.steps import Steps
 from tests.kit.server.cost_checks import until
 from tests.kit.server.cost_world import STEP_INSTRUCTIONS, CostWorld, steps_of
 from tests.kit.server.wire_raw import Raw, Type, frame_of, full
@@ -155,6 +157,33 @@ def what_a_sink_sends_is_judged_in_small_steps() -> None:
         ):
             assert 10 < len(steps) < 100
             assert max(steps) < STEP_INSTRUCTIONS
+
+
+def one_of_many_takes_a_step_in_a_turn() -> None:
+    """Twenty pieces of work, of which some are cancelled: each turn of the loop has one step, in order."""
+    taken: list[int] = []
+
+    async def work(number: int) -> None:
+        steps = Steps()
+        for _ in range(3):
+            taken.append(number)
+            await steps.pause()
+
+    async def crowd() -> list[int]:
+        tasks = [asyncio.create_task(work(number)) for number in range(20)]
+        await asyncio.sleep(0)  # they have begun
+        tasks[3].cancel()
+        counts = []
+        while not all(each.done() for each in tasks):
+            before = len(taken)
+            await asyncio.sleep(0)
+            counts.append(len(taken) - before)
+        return counts
+
+    counts = asyncio.run(crowd())
+    others = [number for number in range(20) if number != 3]
+    assert max(counts) == 1
+    assert taken == [*range(20), *others, *others]
 
 
 def who_is_asked_for_a_sign_of_life_is_asked_once() -> None:

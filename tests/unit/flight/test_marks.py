@@ -102,8 +102,8 @@ def test_rows_go_on_where_they_were_cut(directory: Path, monkeypatch: pytest.Mon
     assert not differs(directory, monkeypatch, seed)
 
 
-def test_a_stream_of_the_last_positions(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic ends at 2^63-1, and so do requests, marks and rows; one number more is refused."""
+def stream_of_the_last_positions(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the end of a topic that ends where positions end."""
     monkeypatch.setattr("holdfast.columns.remote.PAUSE_S", 0.0)
     made = Maker(3)
     made.any(40)
@@ -116,9 +116,28 @@ def test_a_stream_of_the_last_positions(directory: Path, monkeypatch: pytest.Mon
     positions = [row["position"] for batch in far.batches() for row in batch.to_pylist()]
     assert (min(positions), max(positions), far.at) == (first, NUMBER_MAX - 1, NUMBER_MAX)
     assert place.breaks
-    beyond = {"topic": topic.name, "columns": ["key"], "start": 0, "stop": NUMBER_MAX + 1}
+
+
+def test_a_stream_of_the_last_positions(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic ends at 2^63-1, and so do requests, marks and rows; one number more is refused."""
+    stream_of_the_last_positions(directory, monkeypatch)
+    beyond = {"topic": "t", "columns": ["key"], "start": 0, "stop": NUMBER_MAX + 1}
     with pytest.raises(Misuse, match=r"the request is not what it should be: .*stop"):
         parsed(msgspec.json.encode(beyond), Read)
+
+
+def test_positions_of_62_bits_are_noticed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was: a topic beyond 2^62 could be read on the broker's machine alone."""
+
+    def narrow(data: bytes, kind: type[Any]) -> Any:
+        asked = parsed(data, kind)
+        if getattr(asked, "stop", 0) > 1 << 62:
+            raise Misuse("the request is not what it should be: Expected `int` <= 2^62 - at `$.stop`")
+        return asked
+
+    monkeypatch.setattr(service, "parsed", narrow)
+    with pytest.raises(Misuse, match="stop"):
+        stream_of_the_last_positions(directory, monkeypatch)
 
 
 class Once(Breaking):

@@ -32,6 +32,11 @@ def test_what_a_sink_sends_is_judged_in_small_steps() -> None:
     checks.what_a_sink_sends_is_judged_in_small_steps()
 
 
+def test_one_of_many_takes_a_step_in_a_turn() -> None:
+    """Twenty pieces of work together hold the loop no longer than one."""
+    checks.one_of_many_takes_a_step_in_a_turn()
+
+
 def test_the_largest_commit_fits() -> None:
     """As many parts as are allowed, with the largest numbers."""
     most = (1 << 64) - 1
