@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.output import plural, print_json
+from holdfast.cli.output import plural, print_json, tell
 from holdfast.cli.parsing import Subparsers, Usage, bare_command
 from holdfast.cli.places import span
 from holdfast.errors import Exists, Misuse, NotFound
@@ -83,11 +83,9 @@ def set_user(options: argparse.Namespace) -> int:
         raise Misuse(f"a password has 1 to {PASSWORD_BYTES_MAX} bytes")
     known = name in users
     write_users(options.file, users | {name: Hash.of(password)})
-    if options.json:
-        print_json({"user": name, "added": not known})
-    else:
-        print(f"{name}: {'password changed' if known else 'added'}")
-    return 0
+    return tell(
+        options, {"user": name, "added": not known}, f"{name}: {'password changed' if known else 'added'}"
+    )
 
 
 def ask_password(name: str) -> str:
@@ -107,11 +105,11 @@ def remove_user(options: argparse.Namespace) -> int:
         raise NotFound(f"{options.file} has no user {options.name}")
     del users[options.name]
     write_users(options.file, users)
-    if options.json:
-        print_json({"user": options.name, "removed": True})
-    else:
-        print(f"{options.name}: removed, {plural(len(users), 'user')} left")
-    return 0
+    return tell(
+        options,
+        {"user": options.name, "removed": True},
+        f"{options.name}: removed, {plural(len(users), 'user')} left",
+    )
 
 
 def list_users(options: argparse.Namespace) -> int:
@@ -144,11 +142,7 @@ def create_token(options: argparse.Namespace) -> int:
     else:
         key, algorithm = private_key(options.private_key_file)
     token = jwt.encode(claims, key, algorithm=algorithm)
-    if options.json:
-        print_json({"token": token, "algorithm": algorithm, "claims": claims})
-    else:
-        print(token)
-    return 0
+    return tell(options, {"token": token, "algorithm": algorithm, "claims": claims}, token)
 
 
 def private_key(path: Path) -> tuple[Any, str]:
@@ -175,8 +169,4 @@ def make_secret(options: argparse.Namespace) -> int:
         raise Exists(f"{options.file} is there already; tokens may have been made with it") from None
     with os.fdopen(file, "wb") as out:
         out.write(text)
-    if options.json:
-        print_json({"file": str(options.file)})
-    else:
-        print(f"{options.file}: a new secret")
-    return 0
+    return tell(options, {"file": str(options.file)}, f"{options.file}: a new secret")

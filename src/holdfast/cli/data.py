@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.parsing import Subparsers, Usage, bare_command
+from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -41,12 +41,10 @@ def data_command(
         metavar="DIR",
         help=f"data directory (default ${VARIABLE}); no broker may have it open",
     )
-    shared.add_argument(
-        "--server",
-        metavar="URL",
-        help=f"instead: a running server, http://host:port (default ${SERVER_VARIABLE}); a token for it is "
-        "taken from $HOLDFAST_TOKEN",
-    )
+    declare(shared)(f"""
+        --server URL: instead: a running server, http://host:port (default ${SERVER_VARIABLE}); a token for it
+            is taken from $HOLDFAST_TOKEN
+        """)
     return parser
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.cli.output import print_json
-from holdfast.cli.parsing import Subparsers, Usage, bare_command, count, seconds
+from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare, seconds
 
 DESCRIPTION = """\
 An acquisition rig: sensors publish through shared memory, gateways with the
@@ -41,28 +41,24 @@ def add(nouns: Subparsers) -> None:
     parser, _ = bare_command(
         nouns, "demo", "run everything while its processes are killed", DESCRIPTION, demo
     )
-    parser.add_argument("--minutes", type=seconds, default=1.0, metavar="M", help="duration (default 1)")
-    parser.add_argument("--sensors", type=count, default=3, metavar="N", help="number of sensors (default 3)")
-    parser.add_argument(
-        "--gateways", type=count, default=2, metavar="N", help="number of gateways (default 2)"
-    )
-    parser.add_argument(
-        "--consumers", type=count, default=2, metavar="N", help="number of consumers (default 2)"
-    )
-    parser.add_argument(
-        "--rate",
-        type=rate,
-        default=2000.0,
-        metavar="R",
-        help="messages per second of all sensors and gateways (default 2000)",
-    )
-    parser.add_argument("--no-chaos", action="store_true", help="kill no process")
-    parser.add_argument(
-        "--keep", action="store_true", help="keep data, archive and records, and print their paths"
-    )
-    parser.add_argument(
-        "--to", type=Path, metavar="DIR", help="directory of the report page (default: a new one)"
-    )
+    declare(
+        parser,
+        types={"minutes": seconds, "rate": rate, "to": Path},
+        minutes=1.0,
+        sensors=3,
+        gateways=2,
+        consumers=2,
+        rate=2000.0,
+    )("""
+        --minutes M: duration (default 1)
+        --sensors N: number of sensors (default 3)
+        --gateways N: number of gateways (default 2)
+        --consumers N: number of consumers (default 2)
+        --rate R: messages per second of all sensors and gateways (default 2000)
+        --no-chaos: kill no process
+        --keep: keep data, archive and records, and print their paths
+        --to DIR: directory of the report page (default: a new one)
+        """)
 
 
 def rate(text: str) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast import Queue, Recovered
 from holdfast.cli import directory, environment, segments
 from holdfast.cli.output import age_words, plural, print_json, size_words
-from holdfast.cli.parsing import Subparsers, Usage, command
+from holdfast.cli.parsing import Subparsers, Usage, command, declare
 from holdfast.cli.queue import recover_now, recovered_words
 from holdfast.memory.findings import faults_of
 
@@ -42,17 +42,11 @@ def add(nouns: Subparsers) -> None:
     parser = command(
         nouns, "doctor", "check this machine, its queues and data directories", DESCRIPTION, doctor
     )
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="name of a queue, or path of a data directory"
-    )
-    parser.add_argument(
-        "--recover", action="store_true", help="then recover what dead processes left in NAME"
-    )
-    parser.add_argument(
-        "--repair-time",
-        action="store_true",
-        help="set the log time of DIR back to this machine's clock; no server may run on DIR",
-    )
+    declare(parser)("""
+        name [NAME]: name of a queue, or path of a data directory
+        --recover: then recover what dead processes left in NAME
+        --repair-time: set the log time of DIR back to this machine's clock; no server may run on DIR
+        """)
 
 
 def doctor(options: argparse.Namespace) -> int:

@@ -17,8 +17,8 @@ from typing import Any
 
 from holdfast import Closed, HoldfastError, Message, Queue
 from holdfast.cli import segments
-from holdfast.cli.output import age_words, plural, print_json
-from holdfast.cli.parsing import Subparsers, Usage, command, count, seconds, size
+from holdfast.cli.output import age_words, plural, tell
+from holdfast.cli.parsing import Subparsers, Usage, command, declare
 
 PEEK = """\
 The next messages, without taking them: a look from outside, which attaches to
@@ -50,37 +50,30 @@ WIDTH = 16
 
 def add(verbs: Subparsers) -> None:
     parser = command(verbs, "peek", "show the next messages without taking them", PEEK, peek)
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument(
-        "--count", type=count, default=10, metavar="N", help="at most N messages (default 10)"
-    )
-    parser.add_argument(
-        "--bytes", type=size, default=64, metavar="SIZE", help="bytes shown of each message (default 64)"
-    )
-    parser.add_argument("--all", action="store_true", help="also messages that other processes hold or write")
+    declare(parser, count=10, bytes=64)("""
+        name NAME
+        --count N: at most N messages (default 10)
+        --bytes SIZE: bytes shown of each message (default 64)
+        --all: also messages that other processes hold or write
+        """)
 
     parser = command(verbs, "put", "put messages", PUT, put)
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("data", nargs="?", metavar="DATA", help="the message")
-    parser.add_argument("--file", metavar="FILE", help="send a file as one message; - is stdin")
-    parser.add_argument("--lines", action="store_true", help="send every line of stdin as a message")
-    parser.add_argument(
-        "--count", type=count, default=1, metavar="N", help="put the message N times (default 1)"
-    )
-    parser.add_argument(
-        "--timeout", type=seconds, metavar="S", help="wait at most S seconds for room (0: do not wait)"
-    )
+    declare(parser, count=1)("""
+        name NAME
+        data [DATA]: the message
+        --file FILE: send a file as one message; - is stdin
+        --lines: send every line of stdin as a message
+        --count N: put the message N times (default 1)
+        --timeout S: wait at most S seconds for room (0: do not wait)
+        """)
 
     parser = command(verbs, "get", "receive messages", GET, get)
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--count", type=count, metavar="N", help="number of messages (default 1)")
-    parser.add_argument("--follow", action="store_true", help="continue until the queue is closed and empty")
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        metavar="S",
-        help="wait at most S seconds for each message (0: do not wait)",
-    )
+    declare(parser)("""
+        name NAME
+        --count N: number of messages (default 1)
+        --follow: continue until the queue is closed and empty
+        --timeout S: wait at most S seconds for each message (0: do not wait)
+        """)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--hex", action="store_true", help="print hexadecimal digits, one message per line")
     shape.add_argument("--lines", action="store_true", help="print a newline after each message")
@@ -93,10 +86,7 @@ def peek(options: argparse.Namespace) -> int:
     found = 0
     for block in islice(shown, options.count):
         found += 1
-        if options.json:
-            print_json(peek_record(block))
-        else:
-            print("\n".join(peek_lines(block)))
+        tell(options, peek_record(block), "\n".join(peek_lines(block)))
     if found == 0 and not options.json:
         print("no message waits" if not options.all else "the queue is empty")
     return 0
@@ -177,11 +167,7 @@ def put(options: argparse.Namespace) -> int:
             if done:
                 error.add_note(f"{plural(done, 'message')} had been put before")
             raise
-    if options.json:
-        print_json({"put": done})
-    else:
-        print(f"put {plural(done, 'message')}")
-    return 0
+    return tell(options, {"put": done}, f"put {plural(done, 'message')}")
 
 
 def payloads(options: argparse.Namespace) -> Iterable[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from collections.abc import Sequence
@@ -14,6 +15,15 @@ def print_json(answer: object) -> None:
     except ValueError:
         text = json.dumps(_finite(answer), ensure_ascii=False, allow_nan=False)
     print(text, flush=True)
+
+
+def tell(options: argparse.Namespace, answer: object, words: str) -> int:
+    """Print an answer: as JSON where that is asked for, else in words. Returns the exit status 0."""
+    if options.json:
+        print_json(answer)
+    else:
+        print(words)
+    return 0
 
 
 def _finite(answer: object) -> object:

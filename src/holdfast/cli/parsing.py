@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable
-from typing import TypeAlias
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -56,11 +57,9 @@ def command(
 ) -> argparse.ArgumentParser:
     """A command with the options that all have who look at segments. `run` answers with the exit status."""
     parser, shared = bare_command(parent, name, summary, description, run)
-    shared.add_argument(
-        "--directory",
-        metavar="DIR",
-        help="directory of the segments (default $HOLDFAST_RUNTIME_DIR, else /dev/shm)",
-    )
+    declare(shared)("""
+        --directory DIR: directory of the segments (default $HOLDFAST_RUNTIME_DIR, else /dev/shm)
+        """)
     return parser
 
 
@@ -75,3 +74,43 @@ def bare_command(
     shared.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
     return parser, shared
+
+
+_TYPES: dict[str, Callable[[str], object]] = {"SIZE": size, "N": count, "S": seconds}
+"""By the metavar of an option, unless its declaration names another."""
+
+
+def declare(
+    parser: argparse._ActionsContainer,
+    types: Mapping[str, Callable[[str], object]] | None = None,
+    **more: object,
+) -> Callable[[str], None]:
+    """Return a function that adds the arguments of a table to a parser; `more` are defaults.
+
+    A line is an argument, with its help behind a colon; an indented line continues the one before it.
+    `--flag` is true or false, `--size SIZE` has a value, `--to! DIR` is required, `--kind one|two` is a
+    choice. `name NAME`, `name [NAME]`, `names NAME...` and `names [NAME...]` are positional.
+    """
+
+    def add(table: str) -> None:
+        for line in re.sub(r"\n +", " ", textwrap.dedent(table).strip()).split("\n"):
+            usage, _, words = line.partition(": ")
+            name, _, shown = usage.partition(" ")
+            metavar, key = shown.strip("[.]"), name.strip("-!").replace("-", "_")
+            given: dict[str, Any] = {"help": words or None}
+            if name.endswith("!"):
+                given["required"] = True
+            if key in more:
+                given["default"] = more[key]
+            if not shown:
+                given["action"] = "store_true"
+            elif "|" in shown:
+                given["choices"] = tuple(shown.split("|"))
+            else:
+                given["metavar"] = metavar
+                given["type"] = (types or {}).get(key) or _TYPES.get(metavar)
+            if shown != metavar:
+                given["nargs"] = "+" if shown[0] != "[" else "*" if "..." in shown else "?"
+            parser.add_argument(name.strip("!"), **given)
+
+    return add

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli.data import SERVER_VARIABLE, VARIABLE, data_directory, require_data, server_url
 from holdfast.cli.output import plural, print_json
-from holdfast.cli.parsing import Subparsers, Usage, bare_command, seconds
+from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare, seconds
 from holdfast.cli.places import AGO, SPANS, moment
 from holdfast.cli.spark import add_session, require_spark, spark_for, wait_for
 from holdfast.errors import BadConfiguration, HoldfastError, Misuse
@@ -95,164 +95,94 @@ def _command(
             metavar="DIR",
             help=f"data directory of the broker (default ${VARIABLE}); the server may run",
         )
-        shared.add_argument(
-            "--server",
-            metavar="URL",
-            help=f"instead: a running server, http://host:port (default ${SERVER_VARIABLE}); a token for it "
-            "is taken from $HOLDFAST_TOKEN",
-        )
-        shared.add_argument(
-            "--no-partitions",
-            action="store_true",
-            help="read only the named topics, without their partitions",
-        )
+        declare(shared)(f"""
+            --server URL: instead: a running server, http://host:port (default ${SERVER_VARIABLE}); a token
+                for it is taken from $HOLDFAST_TOKEN
+            --no-partitions: read only the named topics, without their partitions
+            """)
     return parser
 
 
 def _add_archive(verbs: Subparsers) -> None:
     parser = _command(verbs, "archive", "write topics to Parquet", ARCHIVE, archive)
-    parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument(
-        "--to", required=True, metavar="DIR", help="directory of the archive; created if missing"
-    )
-    parser.add_argument(
-        "--subscription",
-        metavar="NAME",
-        help="created if missing; the broker may trim what it has acknowledged",
-    )
-    parser.add_argument(
-        "--broker",
-        metavar="URL",
-        help="address of the server of this data directory: holdfast://host:port, or its HTTP address",
-    )
-    parser.add_argument(
-        "--accept-loss", action="store_true", help="continue where positions were already trimmed"
-    )
-    parser.add_argument("--verify", action="store_true", help="also read the whole archive again and compare")
-    parser.add_argument(
-        "--trust", metavar="FILE", help="file of trusted certificates (default: the system's)"
-    )
+    declare(parser)("""
+        topics TOPIC...
+        --to! DIR: directory of the archive; created if missing
+        --subscription NAME: created if missing; the broker may trim what it has acknowledged
+        --broker URL: address of the server of this data directory: holdfast://host:port, or its HTTP address
+        --accept-loss: continue where positions were already trimmed
+        --verify: also read the whole archive again and compare
+        --trust FILE: file of trusted certificates (default: the system's)
+        """)
 
 
 def _add_compact(verbs: Subparsers) -> None:
     parser = _command(verbs, "compact", "keep the last message of each key", COMPACT, compact)
-    parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument(
-        "--to", required=True, metavar="DIR", help="directory of the result; created if missing"
-    )
-    parser.add_argument("--keep-keyless", action="store_true", help="keep all messages without a key")
-    parser.add_argument(
-        "--accept-loss", action="store_true", help="continue where positions were already trimmed"
-    )
-    parser.add_argument(
-        "--trust", metavar="FILE", help="file of trusted certificates (default: the system's)"
-    )
+    declare(parser)("""
+        topics TOPIC...
+        --to! DIR: directory of the result; created if missing
+        --keep-keyless: keep all messages without a key
+        --accept-loss: continue where positions were already trimmed
+        --trust FILE: file of trusted certificates (default: the system's)
+        """)
 
 
 def _add_audit(verbs: Subparsers) -> None:
     parser = _command(verbs, "audit", "check that every message is there once, in order", AUDIT, audit)
-    parser.add_argument("topics", nargs="*", metavar="TOPIC")
-    parser.add_argument(
-        "--archive", metavar="DIR", help="also audit an archive; without topics: all topics in it"
-    )
-    parser.add_argument(
-        "--expected",
-        metavar="FILE",
-        help='how many were confirmed to whom, as JSON: {"rig-1": 1000}, or by topic: '
-        '{"orders": {"rig-1": 1000}}; null: it is not known',
-    )
-    parser.add_argument(
-        "--allow-foreign", action="store_true", help="do not count messages without a number as faults"
-    )
-    parser.add_argument("--report", metavar="FILE", help="write an HTML page with plots")
-    parser.add_argument(
-        "--trust", metavar="FILE", help="file of trusted certificates (default: the system's)"
-    )
+    declare(parser)("""
+        topics [TOPIC...]
+        --archive DIR: also audit an archive; without topics: all topics in it
+        --expected FILE: how many were confirmed to whom, as JSON: {"rig-1": 1000}, or by topic: {"orders":
+            {"rig-1": 1000}}; null: it is not known
+        --allow-foreign: do not count messages without a number as faults
+        --report FILE: write an HTML page with plots
+        --trust FILE: file of trusted certificates (default: the system's)
+        """)
 
 
 def _add_replay(verbs: Subparsers) -> None:
     parser = _command(verbs, "replay", "publish an archive to topics", REPLAY, replay, data=False)
-    parser.add_argument("archive", metavar="ARCHIVE")
-    parser.add_argument(
-        "--id",
-        required=True,
-        metavar="NAME",
-        help="name of this replay; a message is sent at most once under a name",
-    )
-    parser.add_argument(
-        "--to",
-        required=True,
-        metavar="TOPIC",
-        help="target topic; * stands for the source topic's name: '*-again'",
-    )
-    parser.add_argument(
-        "--broker",
-        metavar="URL",
-        default="holdfast://localhost:6650",
-        help="binary or HTTP address (default holdfast://localhost:6650)",
-    )
-    parser.add_argument(
-        "--since",
-        type=_moment_or_ago,
-        metavar="TIME",
-        help="published at or after TIME; -2h: two hours before the start",
-    )
-    parser.add_argument("--until", type=_moment_or_ago, metavar="TIME", help="published before TIME")
-    parser.add_argument(
-        "--where", metavar="SQL", help="SQL condition, such as: key = 'smith' AND producer LIKE 'rig-%%'"
-    )
-    parser.add_argument("--rate", type=seconds, metavar="N", help="at most N messages per second")
-    parser.add_argument(
-        "--trust", metavar="FILE", help="file of trusted certificates (default: the system's)"
-    )
+    declare(
+        parser,
+        types={"since": _moment_or_ago, "until": _moment_or_ago, "rate": seconds},
+        broker="holdfast://localhost:6650",
+    )("""
+        archive ARCHIVE
+        --id! NAME: name of this replay; a message is sent at most once under a name
+        --to! TOPIC: target topic; * stands for the source topic's name: '*-again'
+        --broker URL: binary or HTTP address (default holdfast://localhost:6650)
+        --since TIME: published at or after TIME; -2h: two hours before the start
+        --until TIME: published before TIME
+        --where SQL: SQL condition, such as: key = 'smith' AND producer LIKE 'rig-%%'
+        --rate N: at most N messages per second
+        --trust FILE: file of trusted certificates (default: the system's)
+        """)
 
 
 def _add_measure(verbs: Subparsers) -> None:
     parser = _command(verbs, "measure", "compute figures per time window", MEASURE, measure)
-    parser.add_argument("topics", nargs="*", metavar="TOPIC")
-    parser.add_argument("--to", required=True, metavar="DIR", help="directory of the figures (Parquet)")
-    parser.add_argument("--archive", metavar="DIR", help="read an archive instead of topics")
-    parser.add_argument(
-        "--window", default="10 seconds", metavar="SPAN", help="length of a window (default 10 seconds)"
-    )
-    parser.add_argument(
-        "--slide", metavar="SPAN", help="interval between windows (default: the length of a window)"
-    )
-    parser.add_argument(
-        "--late",
-        default="1 minute",
-        metavar="SPAN",
-        help="wait for late messages of a stream (default 1 minute)",
-    )
-    parser.add_argument(
-        "--trust", metavar="FILE", help="file of trusted certificates (default: the system's)"
-    )
+    declare(parser, window="10 seconds", late="1 minute")("""
+        topics [TOPIC...]
+        --to! DIR: directory of the figures (Parquet)
+        --archive DIR: read an archive instead of topics
+        --window SPAN: length of a window (default 10 seconds)
+        --slide SPAN: interval between windows (default: the length of a window)
+        --late SPAN: wait for late messages of a stream (default 1 minute)
+        --trust FILE: file of trusted certificates (default: the system's)
+        """)
     fields = parser.add_argument_group("fields of the JSON")
-    fields.add_argument(
-        "--value", default="value", metavar="FIELD", help="field of the measurement (default value)"
-    )
-    fields.add_argument(
-        "--key", default="key", metavar="FIELD", help="field of the measured object (default key)"
-    )
-    fields.add_argument(
-        "--time", default="sent_ns", metavar="FIELD", help="field of the time in ns (default sent_ns)"
-    )
-    fields.add_argument(
-        "--identity",
-        default="producer,number",
-        metavar="FIELDS",
-        help="fields that identify a measurement (default producer,number)",
-    )
+    declare(fields, value="value", key="key", time="sent_ns", identity="producer,number")("""
+        --value FIELD: field of the measurement (default value)
+        --key FIELD: field of the measured object (default key)
+        --time FIELD: field of the time in ns (default sent_ns)
+        --identity FIELDS: fields that identify a measurement (default producer,number)
+        """)
     stream = parser.add_argument_group("as a stream")
-    stream.add_argument("--stream", action="store_true", help="append each window once, when it is complete")
-    stream.add_argument(
-        "--checkpoint", metavar="DIR", help="directory of the checkpoint (default: beside --to)"
-    )
-    stream.add_argument(
-        "--every",
-        metavar="SPAN",
-        help="repeat every SPAN until stopped (default: process what is stored, then end)",
-    )
+    declare(stream)("""
+        --stream: append each window once, when it is complete
+        --checkpoint DIR: directory of the checkpoint (default: beside --to)
+        --every SPAN: repeat every SPAN until stopped (default: process what is stored, then end)
+        """)
 
 
 # -- running ------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from holdfast import Misuse, Queue, QueueStats, Recovered
 from holdfast.cli import messages, queue_demo, segments
-from holdfast.cli.output import age_words, plural, print_json, size_words, table
-from holdfast.cli.parsing import Subparsers, command, count, mode, seconds, size
+from holdfast.cli.output import age_words, plural, print_json, size_words, table, tell
+from holdfast.cli.parsing import Subparsers, command, declare, mode, seconds
 
 RECOVER = """\
 Cleans up after participants that have died, now, and says what was recovered.
@@ -72,47 +72,20 @@ def _add_create(verbs: Subparsers) -> None:
     parser = command(
         verbs, "create", "create a queue", "Makes a queue. All its memory is allocated now.", create
     )
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument(
-        "--capacity", type=size, default=16 << 20, metavar="SIZE", help="such as 64k, 64M, 1G (default 16M)"
-    )
-    parser.add_argument(
-        "--delivery",
-        choices=("at-least-once", "at-most-once"),
-        default="at-least-once",
-        help="delivery of a message whose consumer died: again (default), or not",
-    )
-    parser.add_argument(
-        "--participants", type=count, default=64, metavar="N", help="attached processes, at most (default 64)"
-    )
-    parser.add_argument(
-        "--max-deliveries",
-        type=count,
-        metavar="N",
-        help="deliveries of a message before it goes to --dead-letter",
-    )
-    parser.add_argument(
-        "--dead-letter",
-        metavar="NAME",
-        help="queue for messages with too many deliveries; created if missing",
-    )
-    parser.add_argument(
-        "--stall-limit",
-        type=seconds,
-        metavar="S",
-        help="skip an unfinished message of a living writer after S seconds (default: never)",
-    )
-    parser.add_argument(
-        "--checksum",
-        choices=("header", "full"),
-        default="header",
-        help="checksum of the header, or of all bytes (default header)",
-    )
+    declare(parser, capacity=16 << 20, delivery="at-least-once", participants=64, checksum="header")("""
+        name NAME
+        --capacity SIZE: such as 64k, 64M, 1G (default 16M)
+        --delivery at-least-once|at-most-once: delivery of a message whose consumer died: again (default), or
+            not
+        --participants N: attached processes, at most (default 64)
+        --max-deliveries N: deliveries of a message before it goes to --dead-letter
+        --dead-letter NAME: queue for messages with too many deliveries; created if missing
+        --stall-limit S: skip an unfinished message of a living writer after S seconds (default: never)
+        --checksum header|full: checksum of the header, or of all bytes (default header)
+        """)
     parser.add_argument("--mode", type=mode, default=0o600, help="permissions (default 600)")
     parser.add_argument("--group", type=group, help="owning group, by name or number")
-    parser.add_argument(
-        "--exist-ok", action="store_true", help="do not fail if it exists with the same parameters"
-    )
+    declare(parser)("--exist-ok: do not fail if it exists with the same parameters")
 
 
 def group(text: str) -> int:
@@ -176,14 +149,12 @@ def create(options: argparse.Namespace) -> int:
     queue.detach()
     seen = segments.look(options.directory, options.name)
     params = seen["params"]
-    if options.json:
-        print_json({"name": options.name, "path": seen["path"], **params})
-    else:
-        print(
-            f"{seen['path']}: {size_words(params['capacity'])}, {params['delivery']}, "
-            f"messages up to {params['message_size_max']:,} bytes"
-        )
-    return 0
+    return tell(
+        options,
+        {"name": options.name, "path": seen["path"], **params},
+        f"{seen['path']}: {size_words(params['capacity'])}, {params['delivery']}, "
+        f"messages up to {params['message_size_max']:,} bytes",
+    )
 
 
 def stat(options: argparse.Namespace) -> int:
@@ -295,21 +266,17 @@ def close(options: argparse.Namespace) -> int:
     with Queue.open(options.name, directory=options.directory) as queue:
         queue.close()
     waits = segments.stats(options.directory, options.name)
-    if options.json:
-        print_json({"closed": options.name, "waiting": waits.ready + waits.returned})
-    else:
-        print(f"closed; {plural(waits.ready + waits.returned, 'message')} can still be got")
-    return 0
+    return tell(
+        options,
+        {"closed": options.name, "waiting": waits.ready + waits.returned},
+        f"closed; {plural(waits.ready + waits.returned, 'message')} can still be got",
+    )
 
 
 def purge(options: argparse.Namespace) -> int:
     with Queue.open(options.name, directory=options.directory) as queue:
         purged = queue.purge()
-    if options.json:
-        print_json({"purged": purged})
-    else:
-        print(f"threw away {plural(purged, 'message')}")
-    return 0
+    return tell(options, {"purged": purged}, f"threw away {plural(purged, 'message')}")
 
 
 def rm(options: argparse.Namespace) -> int:

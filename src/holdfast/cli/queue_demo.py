@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from holdfast.cli.output import print_json
-from holdfast.cli.parsing import Subparsers, command, count, seconds
+from holdfast.cli.parsing import Subparsers, command, declare, seconds
 from holdfast.demo.queue import Settings, run
 from holdfast.demo.queue.view import account_lines, lines, picture
 from holdfast.demo.stage import shown
@@ -29,23 +29,13 @@ def add(verbs: Subparsers) -> None:
     span = parser.add_mutually_exclusive_group()
     span.add_argument("--seconds", type=seconds, metavar="S", help="duration (default 20)")
     span.add_argument("--minutes", type=seconds, metavar="M", help="duration in minutes")
-    parser.add_argument(
-        "--producers", type=count, default=4, metavar="N", help="number of producers (default 4)"
-    )
-    parser.add_argument(
-        "--consumers", type=count, default=3, metavar="N", help="number of consumers (default 3)"
-    )
-    parser.add_argument(
-        "--rate",
-        type=seconds,
-        default=Settings.rate,
-        metavar="R",
-        help=f"messages per second of all producers (default {Settings.rate:.0f}); 0: no limit",
-    )
-    parser.add_argument("--no-chaos", action="store_true", help="kill no process")
-    parser.add_argument(
-        "--keep", action="store_true", help="keep the queue and the records, and print their paths"
-    )
+    declare(parser, types={"rate": seconds}, producers=4, consumers=3, rate=Settings.rate)(f"""
+        --producers N: number of producers (default 4)
+        --consumers N: number of consumers (default 3)
+        --rate R: messages per second of all producers (default {Settings.rate:.0f}); 0: no limit
+        --no-chaos: kill no process
+        --keep: keep the queue and the records, and print their paths
+        """)
 
 
 def demo(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.parsing import seconds
+from holdfast.cli.parsing import declare, seconds
 from holdfast.cli.progress import WIDTH
 from holdfast.cli.starved import GIVE_UP_S, Watch, slow_start
 from holdfast.errors import HoldfastError, Unsupported
@@ -312,12 +312,10 @@ def in_short(error: Exception) -> HoldfastError | None:
 
 def add_session(group: Any) -> None:
     """The options of every command that needs Spark."""
-    group.add_argument(
-        "--master", metavar="URL", help="address of the Spark master (default: this machine, all cores)"
-    )
-    group.add_argument(
-        "--memory", type=memory, metavar="SIZE", default="1g", help="memory of the Spark driver (default 1g)"
-    )
+    declare(group, types={"memory": memory}, memory="1g")("""
+        --master URL: address of the Spark master (default: this machine, all cores)
+        --memory SIZE: memory of the Spark driver (default 1g)
+        """)
     group.add_argument(
         "--conf",
         type=setting,
@@ -326,14 +324,11 @@ def add_session(group: Any) -> None:
         metavar="NAME=VALUE",
         help="a Spark setting, such as spark.executor.memory=2g; repeatable",
     )
-    group.add_argument(
-        "--worker-wait",
-        type=seconds,
-        default=GIVE_UP_S,
-        metavar="SECONDS",
-        help=f"fail when Spark's workers accept no task for this many seconds (default {GIVE_UP_S:g})",
-    )
-    group.add_argument("--spark-log", metavar="FILE", help="write Spark's log to FILE")
+    declare(group, types={"worker_wait": seconds}, worker_wait=GIVE_UP_S)(f"""
+        --worker-wait SECONDS: fail when Spark's workers accept no task for this many seconds (default
+            {GIVE_UP_S:g})
+        --spark-log FILE: write Spark's log to FILE
+        """)
 
 
 def memory(text: str) -> str:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.data import data_command, find_topic
 from holdfast.cli.messages import data_record, dump, write
-from holdfast.cli.output import age_words, plural, print_json
-from holdfast.cli.parsing import Subparsers, Usage, count, seconds, size
+from holdfast.cli.output import age_words, plural, print_json, tell
+from holdfast.cli.parsing import Subparsers, Usage, count, declare
 from holdfast.cli.places import moment, place
 from holdfast.errors import Timeout
 
@@ -82,40 +82,25 @@ def add(verbs: Subparsers) -> None:
     parser.add_argument("--create", action="store_true", help="create the topic and the directory if missing")
 
     parser = data_command(verbs, "consume", "receive messages", CONSUME, consume)
-    parser.add_argument("name", metavar="TOPIC")
-    parser.add_argument(
-        "--subscription", metavar="NAME", help="subscription that acknowledges what was printed"
-    )
-    parser.add_argument(
-        "--start",
-        type=place,
-        default="earliest",
-        metavar="PLACE",
-        help="earliest, latest, a message id or a time (default for an existing subscription: its cursor)",
-    )
-    parser.add_argument("--count", type=count, metavar="N", help="at most N messages (default: all)")
-    parser.add_argument(
-        "--timeout", type=seconds, metavar="S", help="wait at most S seconds for each further message"
-    )
+    declare(parser, types={"start": place}, start="earliest")("""
+        name TOPIC
+        --subscription NAME: subscription that acknowledges what was printed
+        --start PLACE: earliest, latest, a message id or a time (default for an existing subscription: its
+            cursor)
+        --count N: at most N messages (default: all)
+        --timeout S: wait at most S seconds for each further message
+        """)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--hex", action="store_true", help="print hexadecimal digits, one message per line")
     shape.add_argument("--lines", action="store_true", help="print a newline after each message")
 
     parser = data_command(verbs, "peek", "show messages without a subscription", PEEK, peek)
-    parser.add_argument("name", metavar="TOPIC")
-    parser.add_argument(
-        "--start",
-        type=place,
-        default="earliest",
-        metavar="PLACE",
-        help="earliest (default), a message id or a time",
-    )
-    parser.add_argument(
-        "--count", type=count, default=10, metavar="N", help="at most N messages (default 10)"
-    )
-    parser.add_argument(
-        "--bytes", type=size, default=64, metavar="SIZE", help="bytes shown of each message (default 64)"
-    )
+    declare(parser, types={"start": place}, start="earliest", count=10, bytes=64)("""
+        name TOPIC
+        --start PLACE: earliest (default), a message id or a time
+        --count N: at most N messages (default 10)
+        --bytes SIZE: bytes shown of each message (default 64)
+        """)
 
 
 # -- produce ------------------------------------------------------------------------------------------
@@ -136,11 +121,11 @@ async def produce(broker: Broker, options: argparse.Namespace) -> int:
         for key, run in runs(options):
             ids = await producer.send_many(run, key=key, properties=properties, event_time=options.event_time)
             done, last = done + len(ids), ids[-1]
-    if options.json:
-        print_json({"published": done, "last": None if last is None else str(last)})
-    else:
-        print(f"published {plural(done, 'message')}" + ("" if last is None else f", the last is {last}"))
-    return 0
+    return tell(
+        options,
+        {"published": done, "last": None if last is None else str(last)},
+        f"published {plural(done, 'message')}" + ("" if last is None else f", the last is {last}"),
+    )
 
 
 def properties_of(given: Sequence[str]) -> dict[str, str] | None:

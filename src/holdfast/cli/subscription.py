@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import stream
 from holdfast.cli.data import data_command, find_subscription, find_topic, short
-from holdfast.cli.output import plural, print_json, table
-from holdfast.cli.parsing import Subparsers, count, size
+from holdfast.cli.output import plural, print_json, table, tell
+from holdfast.cli.parsing import Subparsers, count, declare
 from holdfast.cli.places import message_id, moment, place, span
 from holdfast.cli.topic import SUBSCRIPTION_HEAD, subscription_row
 
@@ -51,13 +52,9 @@ def add(nouns: Subparsers) -> None:
         create,
     )
     named(parser)
-    parser.add_argument(
-        "--start",
-        type=place,
-        default="latest",
-        metavar="PLACE",
-        help="earliest, latest, a message id or a time (default latest)",
-    )
+    declare(parser, types={"start": place}, start="latest")("""
+        --start PLACE: earliest, latest, a message id or a time (default latest)
+        """)
 
     named(
         data_command(
@@ -71,12 +68,10 @@ def add(nouns: Subparsers) -> None:
 
     parser = data_command(verbs, "peek", "show the next messages", PEEK, peek)
     named(parser)
-    parser.add_argument(
-        "--count", type=count, default=10, metavar="N", help="at most N messages (default 10)"
-    )
-    parser.add_argument(
-        "--bytes", type=size, default=64, metavar="SIZE", help="bytes shown of each message (default 64)"
-    )
+    declare(parser, count=10, bytes=64)("""
+        --count N: at most N messages (default 10)
+        --bytes SIZE: bytes shown of each message (default 64)
+        """)
 
     parser = data_command(
         verbs, "skip", "acknowledge the next entries", "Acknowledges the next N entries, unread.", skip
@@ -94,9 +89,7 @@ def add(nouns: Subparsers) -> None:
         expire,
     )
     named(parser)
-    parser.add_argument(
-        "--older-than", type=span, required=True, metavar="SPAN", help="age, such as 30s, 2h, 7d"
-    )
+    declare(parser, types={"older_than": span})("--older-than! SPAN: age, such as 30s, 2h, 7d")
 
     named(
         data_command(
@@ -150,17 +143,13 @@ async def ls(broker: Broker, options: argparse.Namespace) -> int:
 async def create(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.topic)
     await broker.admin.create_subscription(full, options.name, start=options.start)
-    return tell(broker, full, options, "created")
+    return tell_place(broker, options, full, "created")
 
 
 async def stats(broker: Broker, options: argparse.Namespace) -> int:
     full, name = find_subscription(broker, options.topic, options.name)
     found = broker.admin.subscription_stats(full, name)
-    if options.json:
-        print_json({"topic": full, **asdict(found)})
-    else:
-        print("\n".join(stats_lines(full, found)))
-    return 0
+    return tell(options, {"topic": full, **asdict(found)}, "\n".join(stats_lines(full, found)))
 
 
 def stats_lines(topic: str, found: SubscriptionStats) -> list[str]:
@@ -181,40 +170,36 @@ async def peek(broker: Broker, options: argparse.Namespace) -> int:
 
 
 async def skip(broker: Broker, options: argparse.Namespace) -> int:
-    full, name = find_subscription(broker, options.topic, options.name)
-    await broker.admin.skip(full, name, options.number)
-    return tell(broker, full, options, "skipped")
+    return await moved(broker, options, broker.admin.skip, "skipped", options.number)
 
 
 async def reset(broker: Broker, options: argparse.Namespace) -> int:
-    full, name = find_subscription(broker, options.topic, options.name)
-    await broker.admin.reset(full, name, options.to)
-    return tell(broker, full, options, "reset")
+    return await moved(broker, options, broker.admin.reset, "reset", options.to)
 
 
 async def expire(broker: Broker, options: argparse.Namespace) -> int:
-    full, name = find_subscription(broker, options.topic, options.name)
-    await broker.admin.expire(full, name, options.older_than)
-    return tell(broker, full, options, "expired")
+    return await moved(broker, options, broker.admin.expire, "expired", options.older_than)
 
 
 async def clear(broker: Broker, options: argparse.Namespace) -> int:
+    return await moved(broker, options, broker.admin.clear, "cleared")
+
+
+async def moved(
+    broker: Broker, options: argparse.Namespace, move: Callable[..., Awaitable[Any]], done: str, *more: object
+) -> int:
+    """Move a subscription, and tell where it stands then."""
     full, name = find_subscription(broker, options.topic, options.name)
-    await broker.admin.clear(full, name)
-    return tell(broker, full, options, "cleared")
+    await move(full, name, *more)
+    return tell_place(broker, options, full, done)
 
 
-def tell(broker: Broker, full: str, options: argparse.Namespace, what: str) -> int:
-    """What was done, and where the subscription stands now."""
-    found = broker.admin.subscription_stats(full, options.name)
-    if options.json:
-        print_json({"topic": full, **asdict(found)})
-    else:
-        print(
-            f"{what}: {options.name} has a backlog of {plural(found.backlog, 'message')}, "
-            f"next is {found.read_position}"
-        )
-    return 0
+def tell_place(broker: Broker, options: argparse.Namespace, topic: str, done: str) -> int:
+    """Tell what was done, and where the subscription stands now."""
+    found = broker.admin.subscription_stats(topic, options.name)
+    backlog = f"{options.name} has a backlog of {plural(found.backlog, 'message')}"
+    words = f"{done}: {backlog}, next is {found.read_position}"
+    return tell(options, {"topic": topic, **asdict(found)}, words)
 
 
 async def rm(broker: Broker, options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.data import SERVER_VARIABLE, short
 from holdfast.cli.output import print_json, size_words, table
-from holdfast.cli.parsing import Subparsers, Usage, bare_command, count, seconds
+from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare
 from holdfast.errors import Closed, HoldfastError, NotFound
 
 if TYPE_CHECKING:
@@ -37,18 +37,12 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 def add(nouns: Subparsers) -> None:
     parser, shared = bare_command(nouns, "top", "show live rates, backlogs and cursors", DESCRIPTION, top)
-    parser.add_argument(
-        "--interval", type=seconds, default=2.0, metavar="S", help="seconds between refreshes (default 2)"
-    )
-    parser.add_argument("--once", action="store_true", help="print once and exit")
-    parser.add_argument(
-        "--topics", type=count, metavar="N", help="at most N topics (default: as many as fit)"
-    )
-    shared.add_argument(
-        "--server",
-        metavar="URL",
-        help=f"http://host:port (default ${SERVER_VARIABLE}, else {DEFAULT_SERVER})",
-    )
+    declare(parser, interval=2.0)("""
+        --interval S: seconds between refreshes (default 2)
+        --once: print once and exit
+        --topics N: at most N topics (default: as many as fit)
+        """)
+    declare(shared)(f"--server URL: http://host:port (default ${SERVER_VARIABLE}, else {DEFAULT_SERVER})")
 
 
 @dataclass

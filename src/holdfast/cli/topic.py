@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import stream
 from holdfast.cli.data import data_command, find_topic, short
-from holdfast.cli.output import plural, print_json, size_words, table
+from holdfast.cli.output import plural, print_json, size_words, table, tell
 from holdfast.cli.parsing import Subparsers, count, size
 from holdfast.cli.places import span
 from holdfast.errors import Busy, Exists
@@ -176,11 +176,7 @@ async def create(broker: Broker, options: argparse.Namespace) -> int:
 
 async def stats(broker: Broker, options: argparse.Namespace) -> int:
     found = broker.admin.topic_stats(find_topic(broker, options.name))
-    if options.json:
-        print_json(asdict(found))
-    else:
-        print("\n".join(stats_lines(found)))
-    return 0
+    return tell(options, asdict(found), "\n".join(stats_lines(found)))
 
 
 def stats_lines(found: TopicStats) -> list[str]:
@@ -248,11 +244,9 @@ async def truncate(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
     before = broker.admin.topic_stats(full).entries
     await broker.admin.truncate(full)
-    if options.json:
-        print_json({"truncated": full, "entries": before})
-    else:
-        print(f"threw away {plural_of(before, 'entry', 'entries')}")
-    return 0
+    return tell(
+        options, {"truncated": full, "entries": before}, f"threw away {plural_of(before, 'entry', 'entries')}"
+    )
 
 
 async def rm(broker: Broker, options: argparse.Namespace) -> int:
