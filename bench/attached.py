@@ -9,7 +9,8 @@ import time
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 
-from bench.figures import Attached, Spread
+from bench.figures import Spread
+from bench.queue_figures import Attached
 from bench.worker import READY, payload
 from holdfast import Queue
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import signal
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 
-from bench import broker_report as printed
+from bench import running
 from bench.broker_figures import Report
 from bench.broker_scale import (
     BURDEN,
@@ -27,7 +23,7 @@ from bench.broker_scale import (
     scaled,
 )
 from bench.broker_throughput import Plan, measure_throughput
-from bench.queue import Disturbance, counts_argument, machine, sizes_argument
+from bench.running import counts_argument, file_system, machine, parts_argument, sizes_argument
 
 PARTS = ("throughput", "peers", "cost", "backlog", "holes")
 SIZES = (100, 1 << 10)
@@ -58,7 +54,12 @@ def parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=7, help="measurements of every cell (7)")
     add("--singles", type=int, default=500, help="messages published one by one in each round (500)")
     add("--backlogs", type=counts_argument, default=list(BACKLOGS), help="entries (10000,1000000,10000000)")
-    add("--only", help=f"what to measure, with commas between; of: {', '.join(PARTS)}")
+    add(
+        "--only",
+        type=parts_argument(PARTS),
+        default=set(PARTS),
+        help=f"what to measure, with commas between; of: {', '.join(PARTS)}",
+    )
     add(
         "--where",
         type=Path,
@@ -70,28 +71,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def file_system(directory: Path) -> str:
-    """Its type: a benchmark of durable things on memory would say nothing."""
-    best, kind = "", "unknown file system"
-    for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
-        _, place, name, *_ = line.split()
-        inside = directory == Path(place) or Path(place) in directory.parents
-        if inside and len(place) >= len(best):
-            best, kind = place, name
-    return kind
-
-
-def chosen(only: str | None) -> set[str]:
-    if only is None:
-        return set(PARTS)
-    wanted = {part.strip() for part in only.split(",") if part.strip()}
-    for part in sorted(wanted - set(PARTS)):
-        raise SystemExit(f"holdfast bench broker: --only {part}: there is no such part; see --help")
-    return wanted
-
-
 def run(options: argparse.Namespace, directory: Path, say: Callable[[str], None]) -> Report:
-    parts = chosen(options.only)
+    parts = options.only
     report = Report(
         {**machine(DISTRIBUTIONS), "file_system": file_system(directory)},
         {
@@ -142,30 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SystemExit(
             f"holdfast bench broker: {where} has less than {ROOM >> 30} GiB free; say --where DIR"
         )
-
-    def say(text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-    # Let a plain kill clean up too: processes and files go in `finally` clauses.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    started = time.monotonic()
-    disturbance = Disturbance()
-    directory = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=where))
     try:
-        report = run(options, directory, say)
+        return running.run(options, lambda directory: run(options, directory, running.say))
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        signal.signal(signal.SIGTERM, before)
         os.sync()
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-    report.machine["others_share"] = round(disturbance.share(), 3)
-    report.settings["took_s"] = round(time.monotonic() - started, 1)
-    print(printed.text(report))
-    if options.json is not None:
-        text = json.dumps(printed.as_json(report), indent=1, ensure_ascii=False)
-        options.json.write_text(text + "\n", encoding="utf-8")
-    return 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bench import figures
+from bench.broker_peers import PEERS
 from bench.broker_stations import Sample
-from bench.figures import OURS, Spread
-from bench.goals import Goal
-from bench.units import number, size_name
+from bench.figures import OURS, Goal, Spread, number, size_name, spread, table
 
 PLAIN = "plain program"
 PLAIN_BOTH = "plain, both copies synced"
@@ -25,6 +25,8 @@ SHARE = 0.7
 """Of the plain program, at 1 KiB batched."""
 FLAT = 1.25
 """CPU per entry beside a crowd, to CPU per entry alone: two runs of the same thing differ by a tenth here."""
+MEASURES = ("publish", "consume", "consume and ack", "ack with receipt", "both at once")
+COST_MEASURES = ("publish", "consume and ack")
 OPEN_S = 2.0
 HOLES_BYTES = 10_000_000
 BACKLOG_BYTES = 32 << 20
@@ -116,24 +118,165 @@ class Holes:
 
 
 @dataclass
-class Report:
-    machine: dict[str, Any]
-    settings: dict[str, Any]
-    absent: dict[str, str] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+class Report(figures.Report):
+    """Everything of one run."""
+
     throughput: list[Throughput] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
     openings: list[Opening] = field(default_factory=list)
     seeks: list[Seek] = field(default_factory=list)
     holes: list[Holes] = field(default_factory=list)
 
+    ABOUT = (
+        "Medians of {rounds} interleaved rounds [smallest–largest]; batches of {batch}, {window} under way"
+    )
 
-COST_MEASURES = ("publish", "consume and ack")
+    def tables(self) -> Iterator[Sequence[str]]:
+        for found in self.throughput:
+            if found.samples:
+                line = rounds_line(found)
+                yield [*throughput_table(found), *([line] if line else [])]
+            if found.singles:
+                yield singles_table(found)
+        if self.costs:
+            yield cost_table(self.costs)
+        if self.openings:
+            rows = [
+                [
+                    f"{number(each.entries)} entries, {each.stop}",
+                    f"{each.seconds.median:.3f} [{each.seconds.low:.3f}–{each.seconds.high:.3f}]",
+                    f"{each.redone:,}",
+                    f"{each.memory_bytes / 1e6:.1f}",
+                ]
+                for each in self.openings
+            ]
+            yield table(["opening after a stop", "seconds", "events done again", "MB of memory"], rows)
+        if self.seeks:
+            rows = [
+                [
+                    f"{number(each.entries)} entries, by {each.by}{', from the disk' if each.cold else ''}",
+                    number(each.p50_us),
+                    number(each.p99_us),
+                ]
+                for each in sorted(self.seeks, key=lambda each: (each.cold, each.by, each.entries))
+            ]
+            yield table(["seek, and the first message from there, µs", "p50", "p99"], rows)
+        if self.holes:
+            rows = [
+                [f"{number(each.number)}, {each.pattern}", f"{each.memory_bytes / 1e6:.2f}"]
+                for each in self.holes
+            ]
+            yield table(["single acknowledgements (holes)", "MB of memory"], rows)
+
+    def goals(self) -> Iterator[Goal]:
+        yield from (*_share(self), *_flat(self), *_openings(self), *_seeks(self), *_holes(self))
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "throughput": [
+                {
+                    "size": found.size,
+                    "contestant": name,
+                    "measure": measure,
+                    **asdict(Spread.of([each.rate for each in samples])),
+                    "samples": [_sample(each) for each in samples],
+                }
+                for found in self.throughput
+                for (name, measure), samples in found.samples.items()
+            ],
+            "singles": [
+                {"size": found.size, "contestant": name, "samples_us": times}
+                for found in self.throughput
+                for name, times in found.singles.items()
+            ],
+            "shares": [
+                {"size": found.size, "of": name, "samples": found.shares(name)}
+                for found in self.throughput
+                for name in PLAINS
+                if found.shares(name)
+            ],
+            "costs": [
+                {
+                    **asdict(cost.condition),
+                    "measure": measure,
+                    "cpu_us": asdict(cost.cpu_us(measure)),
+                    "wall_us": asdict(cost.wall_us(measure)),
+                    "samples": [_sample(each) for each in samples],
+                }
+                for cost in self.costs
+                for measure, samples in cost.samples.items()
+            ],
+            "openings": [asdict(each) for each in self.openings],
+            "seeks": [asdict(each) for each in self.seeks],
+            "holes": [asdict(each) for each in self.holes],
+        }
 
 
-def goals_of(report: Report) -> list[Goal]:
-    """Only what this run measured can be judged."""
-    return [*_share(report), *_flat(report), *_openings(report), *_seeks(report), *_holes(report)]
+def throughput_table(found: Throughput) -> list[str]:
+    order = [OURS, *PLAINS, *PEERS]
+    names = sorted(dict.fromkeys(name for name, _ in found.samples), key=order.index)
+    measures = [measure for measure in MEASURES if any(key[1] == measure for key in found.samples)]
+    rows = []
+    for name in names:
+        cells = [name]
+        for measure in measures:
+            rates = found.rates(name, measure)
+            cells.append(_rate(rates, found.size) if rates else "–")
+        rows.append(cells)
+    for name in PLAINS:
+        if shares := found.shares(name):
+            share = Spread.of(shares)
+            words = f"{share.median:.0%} [{share.low:.0%}–{share.high:.0%}]"
+            rows.append([f"holdfast / {name}", words, *["–"] * (len(measures) - 1)])
+    return table([f"{size_name(found.size)}, entries/s (MB/s)", *measures], rows)
+
+
+def _rate(rates: list[float], size: int) -> str:
+    return f"{spread(Spread.of(rates))} ({statistics.median(rates) * size / 1e6:,.0f})"
+
+
+def rounds_line(found: Throughput) -> str | None:
+    """How the broker's own rounds looked, which the plain program repeats."""
+    ours = [each for each in found.samples.get((OURS, "publish"), []) if each.rounds]
+    if not ours:
+        return None
+    each_bytes = statistics.median(sample.round_bytes / sample.rounds for sample in ours)
+    per_message = statistics.median(sample.round_bytes / sample.messages for sample in ours)
+    syncs = Spread.of([float(sample.snapshots) for sample in ours])
+    cpu = Spread.of([sample.cpu_us for sample in ours])
+    return (
+        f"the broker's rounds: {each_bytes / 1024:,.0f} KiB each, {per_message:,.0f} bytes per entry; "
+        f"{syncs.low:.0f} to {syncs.high:.0f} ledger syncs in each measurement; "
+        f"{number(cpu.median)} µs of CPU per entry"
+    )
+
+
+def singles_table(found: Throughput) -> list[str]:
+    rows = []
+    order = [OURS, *PLAINS, *PEERS]
+    for name, times in sorted(found.singles.items(), key=lambda item: order.index(item[0])):
+        p99 = statistics.median(high for _, high in times)
+        rows.append([name, f"{spread(Spread.of([p50 for p50, _ in times]))} / {number(p99)}"])
+    return table([f"{size_name(found.size)}, one by one, µs until durable", "p50 / p99"], rows)
+
+
+def cost_table(costs: list[Cost]) -> list[str]:
+    rows = []
+    for each in costs:
+        cells = [each.condition.words]
+        for measure in COST_MEASURES:
+            known = measure in each.samples
+            cells.append(spread(each.cpu_us(measure)) if known else "–")
+            cells.append(spread(each.wall_us(measure)) if known else "–")
+        rows.append(cells)
+    head = ["µs per entry beside"]
+    for measure in COST_MEASURES:
+        head += [f"{measure}, CPU", "elapsed"]
+    return table(head, rows)
+
+
+def _sample(sample: Sample) -> dict[str, Any]:
+    return {**asdict(sample), "rate": sample.rate}
 
 
 def _share(report: Report) -> Iterator[Goal]:
@@ -203,11 +346,3 @@ def _holes(report: Report) -> Iterator[Goal]:
         words = f"{each.memory_bytes / 1e6:.2f} MB"
         text = f"{number(each.number)} holes, {each.pattern}: under {HOLES_BYTES / 1e6:.0f} MB"
         yield Goal(text, words, each.memory_bytes < HOLES_BYTES)
-
-
-def measure_names(report: Throughput) -> list[str]:
-    return list(dict.fromkeys(measure for _, measure in report.samples))
-
-
-def title(report: Throughput) -> str:
-    return size_name(report.size)

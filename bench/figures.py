@@ -1,13 +1,11 @@
-"""The figures of one run, as data. `goals` judges them, `report` prints them."""
+"""The figures of every benchmark: samples, tables, goals, and a report as text and as JSON."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
-
-from bench.rounds import Results
 
 OURS = "holdfast"
 
@@ -26,71 +24,91 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Reference:
-    """The machine's own limits for one payload size."""
-
-    size: int
-    memcpy_bytes_per_s: Spread
-    ring_messages_per_s: Spread
+class Goal:
+    text: str
+    result: str
+    met: bool
 
 
-@dataclass(frozen=True)
-class Attached:
-    """What one put and one get together cost with so many other processes attached and idle."""
+def number(value: float) -> str:
+    """Three digits and a unit: 1.05 M, 350 k, 42."""
+    for limit, divisor, unit in ((1e6, 1e6, " M"), (1e3, 1e3, " k")):
+        if value >= limit * 0.9995:
+            return f"{_three_digits(value / divisor)}{unit}"
+    return _three_digits(value)
 
-    others: int
-    pair_ns: Spread
+
+def _three_digits(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """How long a get that a killed writer blocked went on to wait."""
+def spread(values: Spread) -> str:
+    return f"{number(values.median)} [{number(values.low)}–{number(values.high)}]"
 
-    kills: int
-    us: Spread  # from the moment at which the kernel released the writer's lock
-    p99_us: float
-    from_kill_us: Spread  # from the call of kill(), the kernel's own part included
+
+def size_name(size: int) -> str:
+    if size >= 1 << 20 and size % (1 << 20) == 0:
+        return f"{size >> 20} MiB"
+    if size >= 1 << 10 and size % (1 << 10) == 0:
+        return f"{size >> 10} KiB"
+    return f"{size} B"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Left-aligned first column, right-aligned others."""
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    text = [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return [text[0], "-" * max(len(line) for line in text), *text[1:]]
 
 
 @dataclass
 class Report:
+    """One run: the machine, the settings, the peers that are not there, and the figures of a subclass."""
+
     machine: dict[str, Any]
     settings: dict[str, Any]
     absent: dict[str, str] = field(default_factory=dict)
-    results: list[Results] = field(default_factory=list)
-    pingpong_us: Spread | None = None
-    references: list[Reference] = field(default_factory=list)
-    recovery: Recovery | None = None
-    attached: list[Attached] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
 
+    HEAD = "{cpu}, {cores} cores, Linux {kernel}, Python {python}, {file_system}; "
+    ABOUT = ""
+    """How it was measured, with names of settings in braces."""
 
-def rate_of(results: Results, measure: str, reading: str = "copy") -> float | None:
-    """Our median in a throughput column."""
-    values = results.rates.get((OURS, reading, measure))
-    return statistics.median(values) if values else None
+    def tables(self) -> Iterator[Sequence[str]]:
+        """The tables of this run; lines that belong together."""
+        yield from ()
 
+    def goals(self) -> Iterator[Goal]:
+        """The goals that this run can judge."""
+        yield from ()
 
-def trip_of(results: Results, measure: str) -> float | None:
-    """Our median round trip, µs."""
-    values = results.trips.get((OURS, "copy", measure))
-    return statistics.median(p50 for p50, _ in values) if values else None
+    def figures(self) -> Mapping[str, Any]:
+        """Everything measured, with every sample."""
+        return {}
 
+    def text(self) -> str:
+        """The whole report for a terminal."""
+        others = "others used {others_share:.0%} of the cores meanwhile"
+        lines = [(self.HEAD + others).format(**self.machine), self.ABOUT.format(**self.settings)]
+        lines += [f"absent: {name}: {reason}" for name, reason in self.absent.items()]
+        lines += [f"failed: {name}: {reason}" for name, reason in self.failed.items()]
+        for each in self.tables():
+            lines += ["", *each]
+        if goals := list(self.goals()):
+            rows = [[goal.text, goal.result, "met" if goal.met else "MISSED"] for goal in goals]
+            lines += ["", *table(["goal", "result", ""], rows)]
+        return "\n".join(lines)
 
-def best_peer(results: Results, measure: str) -> tuple[str, float] | None:
-    """The fastest other transport in a throughput column."""
-    rates = {
-        key[0]: statistics.median(values)
-        for key, values in results.rates.items()
-        if key[0] != OURS and key[2] == measure
-    }
-    return max(rates.items(), key=lambda item: item[1]) if rates else None
-
-
-def best_peer_trip(results: Results, measure: str) -> tuple[str, float] | None:
-    """The other transport with the lowest median round trip."""
-    trips = {
-        key[0]: statistics.median(p50 for p50, _ in values)
-        for key, values in results.trips.items()
-        if key[0] != OURS and key[2] == measure
-    }
-    return min(trips.items(), key=lambda item: item[1]) if trips else None
+    def as_json(self) -> dict[str, Any]:
+        """The same as data."""
+        told = {name: getattr(self, name) for name in ("machine", "settings", "absent", "failed")}
+        return {**told, **self.figures(), "goals": [asdict(goal) for goal in self.goals()]}

@@ -19,11 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.figures import Spread
-from bench.goals import Goal
-from bench.queue import machine
-from bench.report import table
-from bench.units import size_name, spread
+from bench.figures import Goal, Spread, size_name, spread, table
+from bench.running import machine
 
 OURS = {"alone": "holdfast, an entry each", "batches": "holdfast, 100 in an entry"}
 OTHERS = {"memory": "a source in Python, from memory", "parquet": "Spark's Parquet", "text": "Spark's text"}

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import signal
-import sys
-import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from multiprocessing import get_context
 from multiprocessing.context import SpawnContext
 from pathlib import Path
-from typing import Any
 
-from bench import report as printed
+from bench import running
 from bench.attached import measure_attached
-from bench.figures import Reference, Report, Spread
+from bench.figures import Spread, size_name
 from bench.links import Kind, Setting
 from bench.ours import HOLDFAST
 from bench.peers import PEERS
+from bench.queue_figures import Reference, Report
 from bench.recovery import measure_recovery
 from bench.rounds import measure_size
-from bench.units import size_name
+from bench.running import counts_argument, machine, size_argument, sizes_argument
 from holdfast import _core
 
 KINDS: tuple[Kind, ...] = (HOLDFAST, *PEERS)
@@ -33,30 +27,6 @@ SIZES = (64, 1 << 10, 1 << 16, 1 << 20)
 BATCHES = (256, 1000)
 CAPACITY = 16 << 20
 DISTRIBUTIONS = ("holdfast", "faster-fifo", "pyzmq", "iceoryx2")
-UNITS = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20}
-
-
-def size_argument(text: str) -> int:
-    """64, 1k, 64KiB, 1M."""
-    digits = text.strip().rstrip("bBiIkKmM")
-    unit = text.strip()[len(digits) :].lower()
-    if not digits.isdecimal() or unit not in UNITS or int(digits) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 64, 1k, 64KiB or 1M")
-    return int(digits) * UNITS[unit]
-
-
-def sizes_argument(text: str) -> list[int]:
-    return [size_argument(part) for part in text.split(",")]
-
-
-def counts_argument(text: str) -> list[int]:
-    try:
-        counts = [int(part) for part in text.split(",")]
-    except ValueError:
-        counts = [0]
-    if min(counts) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers above 0")
-    return counts
 
 
 def parser() -> argparse.ArgumentParser:
@@ -78,52 +48,6 @@ def parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="a first impression in under a minute; not for judging")
     add("--json", type=Path, metavar="FILE", help="write all samples there too")
     return made
-
-
-def cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.machine()
-
-
-def machine(distributions: Sequence[str] = DISTRIBUTIONS) -> dict[str, Any]:
-    versions: dict[str, str] = {}
-    for name in distributions:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        "cpu": cpu_name(),
-        "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "versions": versions,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
-class Disturbance:
-    """How much of the cores others used meanwhile: the first thing to look at when a figure surprises."""
-
-    def __init__(self) -> None:
-        self.start = self._now()
-
-    @staticmethod
-    def _now() -> tuple[float, float, float]:
-        """Ticks of all cores, ticks in which they worked (for others of the host, too), ticks of our own."""
-        line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
-        ticks = [float(word) for word in line.split()[1:9]]
-        own = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
-        return sum(ticks), sum(ticks) - ticks[3] - ticks[4], own
-
-    def share(self) -> float:
-        total, busy, own = (now - then for now, then in zip(self._now(), self.start, strict=True))
-        return max(0.0, busy - own) / max(1.0, total)
 
 
 class References:
@@ -171,7 +95,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> Report:
     context: SpawnContext = get_context("spawn")
     kinds, extras = chosen(options.only)
     report = Report(
-        machine(),
+        machine(DISTRIBUTIONS),
         {
             "sizes": options.sizes,
             "batches": options.batches,
@@ -208,27 +132,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     if options.quick:
         options.rounds, options.seconds, options.kills = 1, 0.05, min(options.kills, 20)
-
-    def say(text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-    # Let a plain kill clean up too: workers, queues and sockets go in `finally` clauses.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    started = time.monotonic()
-    disturbance = Disturbance()
-    try:
-        report = run(options, say)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-    report.machine["others_share"] = round(disturbance.share(), 3)
-    report.settings["took_s"] = round(time.monotonic() - started, 1)
-    print(printed.text(report))
-    if options.json is not None:
-        text = json.dumps(printed.as_json(report), indent=1, ensure_ascii=False)
-        options.json.write_text(text + "\n", encoding="utf-8")
-    return 0
+    return running.run(options, lambda _: run(options, running.say))

@@ -17,7 +17,8 @@ import time
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 
-from bench.figures import Recovery, Spread
+from bench.figures import Spread
+from bench.queue_figures import Recovery
 from bench.worker import READY
 from holdfast import Queue, _core
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
-import signal
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench import server_plain
-from bench import server_report as printed
-from bench.broker import file_system
+from bench import running, server_plain
 from bench.broker_stations import percentiles_us
-from bench.queue import Disturbance, machine, sizes_argument
 from bench.rounds import BenchError
+from bench.running import file_system, machine, parts_argument, sizes_argument
 from bench.server_client import Official
 from bench.server_figures import OURS, RATE, Idle, Key, Report, Sample
 from bench.server_load import CHUNK, DEPTH, Load
@@ -51,7 +45,12 @@ def parser() -> argparse.ArgumentParser:
     add("--sizes", type=sizes_argument, default=[100, 1024], help="payload sizes (100,1k)")
     add("--seconds", type=float, default=2.0, help="length of one measurement (2)")
     add("--rounds", type=int, default=3, help="measurements of every cell (3)")
-    add("--only", help=f"what to measure, with commas between; of: {', '.join(PARTS)}")
+    add(
+        "--only",
+        type=parts_argument(PARTS),
+        default=set(PARTS),
+        help=f"what to measure, with commas between; of: {', '.join(PARTS)}",
+    )
     add("--where", type=Path, metavar="DIR", help="the disk to measure: a directory on it")
     add("--quick", action="store_true", help="a first impression; not for judging")
     add("--json", type=Path, metavar="FILE", help="write all samples there too")
@@ -200,41 +199,11 @@ def idle(server: Any, start_s: float, start_cpu_s: float, options: argparse.Name
     return Idle(start_s, start_cpu_s, server.server.resident_bytes(), busy)
 
 
-def chosen(only: str | None) -> set[str]:
-    if only is None:
-        return set(PARTS)
-    wanted = {part.strip() for part in only.split(",") if part.strip()}
-    for part in sorted(wanted - set(PARTS)):
-        raise SystemExit(f"holdfast bench server: --only {part}: there is no such part; see --help")
-    return wanted
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     if options.quick:
         options.rounds, options.seconds = 1, min(options.seconds, 0.3)
-    where = (options.where or Path(tempfile.gettempdir())).resolve()
-
-    def say(words: str) -> None:
-        end, start = ("", "\r\033[K") if sys.stderr.isatty() else ("\n", "")
-        print(f"{start}{words}", end=end, file=sys.stderr, flush=True)
-
-    # Let a plain kill clean up too: processes and files go in `finally` clauses.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    started, disturbance = time.monotonic(), Disturbance()
-    directory = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=where))
     try:
-        report = Run(options, chosen(options.only), directory, say).go()
+        return running.run(options, lambda directory: Run(options, options.only, directory, running.say).go())
     finally:
         ServerProcess.end_all()
-        shutil.rmtree(directory, ignore_errors=True)
-        signal.signal(signal.SIGTERM, before)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-    report.machine["others_share"] = round(disturbance.share(), 3)
-    report.settings["took_s"] = round(time.monotonic() - started, 1)
-    print(printed.text(report))
-    if options.json is not None:
-        written = json.dumps(printed.as_json(report), indent=1, ensure_ascii=False)
-        options.json.write_text(written + "\n", encoding="utf-8")
-    return 0

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench.figures import Spread
-from bench.goals import Goal
-from bench.units import number
+from bench import figures
+from bench.figures import Goal, Spread, number, size_name, spread, table
 
 OURS = "holdfast serve"
+MEASURES = ("publish", "publish batched", "consume")
 PUBLISH_US, CONSUME_US = 1.5, 2.0
 START_S, IDLE_BYTES, IDLE_SHARE = 1.0, 80_000_000, 0.01
 SYNC_TIMES = 3.0
@@ -69,12 +69,10 @@ class Idle:
 
 
 @dataclass
-class Report:
-    machine: dict[str, Any]
-    settings: dict[str, Any]
+class Report(figures.Report):
+    """Everything of one run."""
+
     durability: dict[str, str] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
     samples: dict[Key, list[Sample]] = field(default_factory=dict)
     idle: dict[str, list[Idle]] = field(default_factory=dict)
     latencies: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
@@ -92,10 +90,100 @@ class Report:
         found = self.samples.get(key)
         return statistics.median(getattr(each, what) for each in found) if found else None
 
+    ABOUT = (
+        "Medians of {rounds} interleaved rounds [smallest–largest]. One connection; a load generator in"
+        " Python with plain sockets and frames encoded beforehand, up to {window} messages unanswered;"
+        " batches of {batch}"
+    )
 
-def goals_of(report: Report) -> list[Goal]:
-    """Only what this run measured can be judged."""
-    return [*_cpu(report), *_idle(report), *_limit(report), *_latency(report)]
+    def tables(self) -> Iterator[Sequence[str]]:
+        for size in sorted({key.size for key in self.samples}):
+            yield rates_table(self, size)
+        if self.idle:
+            yield idle_table(self)
+        if self.latencies:
+            yield latency_table(self)
+
+    def goals(self) -> Iterator[Goal]:
+        yield from (*_cpu(self), *_idle(self), *_limit(self), *_latency(self))
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "durability": self.durability,
+            "samples": [
+                {
+                    **asdict(key),
+                    "rate": number(statistics.median(each.rate for each in samples)),
+                    "samples": [
+                        {
+                            **asdict(each),
+                            "rate": each.rate,
+                            "user_us": each.user_us,
+                            "system_us": each.system_us,
+                        }
+                        for each in samples
+                    ],
+                }
+                for key, samples in self.samples.items()
+            ],
+            "idle": {name: [asdict(each) for each in found] for name, found in self.idle.items()},
+            "latencies_us": self.latencies,
+            "fdatasync_us": self.syncs,
+            "plain_us": self.plain,
+        }
+
+
+def rates_table(report: Report, size: int) -> list[str]:
+    """Per contestant and generator: messages a second, and µs of the server's CPU (own + system) for each."""
+    rows = []
+    pairs = dict.fromkeys((key.contestant, key.generator) for key in report.samples if key.size == size)
+    for contestant, generator in pairs:
+        cells = [contestant if generator == "frames" else f"{contestant}, official client"]
+        for measure in MEASURES:
+            samples = report.samples.get(Key(contestant, generator, measure, size))
+            cells.append(_cell(samples) if samples else "–")
+        rows.append(cells)
+    head = [f"{size_name(size)}, messages/s; server's own + system CPU, µs each", *MEASURES]
+    return table(head, rows)
+
+
+def _cell(samples: list[Sample]) -> str:
+    rate = spread(Spread.of([each.rate for each in samples]))
+    user = statistics.median(each.user_us for each in samples)
+    system = statistics.median(each.system_us for each in samples)
+    return f"{rate}; {user:.2f} + {system:.2f}"
+
+
+def idle_table(report: Report) -> list[str]:
+    rows = []
+    for name, found in report.idle.items():
+        rows.append(
+            [
+                name,
+                f"{statistics.median(each.start_s for each in found):.2f}",
+                f"{statistics.median(each.start_cpu_s for each in found):.2f}",
+                f"{max(each.resident_bytes for each in found) / 1e6:.0f}",
+                f"{statistics.median(each.busy for each in found):.2%}",
+                report.durability.get(name, ""),
+            ]
+        )
+    return table(
+        ["", "start to first publish, s", "CPU, s", "idle RSS, MB", "idle CPU", "what a confirmation means"],
+        rows,
+    )
+
+
+def latency_table(report: Report) -> list[str]:
+    rows = [[name, *_times(times)] for name, times in report.latencies.items()]
+    if report.syncs:
+        rows.append(["one fdatasync", *_times(report.syncs)])
+    if report.plain:
+        rows.append(["a plain program: receive, write, fdatasync, answer", *_times(report.plain)])
+    return table(["1,000 messages a second, 100 B, µs until confirmed", "p50", "p99"], rows)
+
+
+def _times(times: list[tuple[float, float]]) -> list[str]:
+    return [spread(Spread.of([pair[at] for pair in times])) for at in (0, 1)]
 
 
 def _cpu(report: Report) -> Iterator[Goal]:

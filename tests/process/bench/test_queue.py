@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import figures, goals, queue, report, units
+from bench import figures, queue, queue_figures, running
 from bench.attached import measure_attached
-from bench.figures import Attached, Recovery, Reference, Report, Spread
+from bench.figures import Spread
+from bench.queue_figures import Attached, Recovery, Reference, Report
 from bench.rounds import Results, batch_lengths, cases_of
 from holdfast import Queue
 
@@ -102,23 +103,23 @@ def made_up(single: float, trip_us: float, kill_us: float) -> Report:
 
 
 def test_goals_are_judged_by_the_figures() -> None:
-    good = goals.goals_of(made_up(single=3.2e6, trip_us=2.9, kill_us=310))
+    good = list(made_up(single=3.2e6, trip_us=2.9, kill_us=310).goals())
     assert len(good) == 10
     assert all(goal.met for goal in good)
-    bad = goals.goals_of(made_up(single=1.4e6, trip_us=3.1, kill_us=1001))
+    bad = list(made_up(single=1.4e6, trip_us=3.1, kill_us=1001).goals())
     assert [goal.text for goal in bad] == [goal.text for goal in good]
     assert not any(goal.met for goal in bad)
-    assert report.text(made_up(single=1.4e6, trip_us=3.1, kill_us=1001)).count("MISSED") == 10
+    assert made_up(single=1.4e6, trip_us=3.1, kill_us=1001).text().count("MISSED") == 10
 
 
 def test_nothing_is_judged_that_was_not_measured() -> None:
-    assert goals.goals_of(Report({}, {})) == []
+    assert list(Report({}, {}).goals()) == []
 
 
 def test_the_best_peer_is_never_holdfast() -> None:
     results = made_up(1e9, 1, 1).results[0]
-    assert figures.best_peer(results, "single") == ("multiprocessing.Pipe", 1e6)
-    assert figures.best_peer_trip(results, "spinning") is None
+    assert queue_figures.best_peer(results, "single") == ("multiprocessing.Pipe", 1e6)
+    assert queue_figures.best_peer_trip(results, "spinning") is None
 
 
 def test_batches_of_large_messages_are_cut() -> None:
@@ -141,12 +142,12 @@ def test_batches_of_large_messages_are_cut() -> None:
     ],
 )
 def test_numbers_have_three_digits(value: float, text: str) -> None:
-    assert units.number(value) == text
+    assert figures.number(value) == text
 
 
 @pytest.mark.parametrize(("text", "size"), [("64", 64), ("1k", 1024), ("64KiB", 1 << 16), ("2M", 2 << 20)])
 def test_sizes_are_read(text: str, size: int) -> None:
-    assert queue.size_argument(text) == size
+    assert running.size_argument(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1G", "x", "1.5k"])
