@@ -12,10 +12,13 @@ import pytest
 
 from holdfast.broker.broker import Broker
 from holdfast.errors import Closed
+from holdfast.ledger import writer
+from holdfast.ledger.files import entries
 from holdfast.ledger.files.entries import NativeReader
 from holdfast.ledger.writer import NativeWriter
 from holdfast.system import disk
 from tests.kit.broker.cancelling import cancel_everywhere, closed, crashed, leaves_nothing, new
+from tests.kit.ledger.cancelled_calls import CALLS, Slow, a_cancelled_call_ends_with_its_thread
 
 NEVER = 1 << 40
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -67,6 +70,17 @@ def a_reader_for_the_collector(patch: pytest.MonkeyPatch) -> None:
         pass
 
     patch.setattr(NativeReader, "close", close)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_thread_that_outlives_its_caller_is_noticed(
+    call: Callable[[Slow], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was: a cancelled call of the core returned, and its thread went on."""
+    for module in (writer, entries):
+        monkeypatch.setattr(module, "in_thread", asyncio.to_thread)
+    with pytest.raises(AssertionError, match="the thread was in the core"):
+        a_cancelled_call_ends_with_its_thread(call)
 
 
 @pytest.mark.parametrize(

@@ -179,4 +179,4 @@ class NativeWriter:
         return SystemFile(descriptor) if descriptor >= 0 else None
 
     async def use_generation(self, ledger: int, generation: int) -> int:
-        return await asyncio.to_thread(self._writer.use_generation, ledger, generation)
+        return await in_thread(self._writer.use_generation, ledger, generation)

@@ -16,7 +16,7 @@ STEP_ITEMS = 50
 
 
 class Line:
-    """Work that waits for its next step, on one loop: the first goes on in each turn."""
+    """Queues the work of one loop that waits for its next step."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -380,10 +380,7 @@ class DiskReader:
     async def _files(self, file: LedgerFile) -> tuple[File, File]:
         found = self._open.get(file)
         if found is None:
-            data = await self._disk.open(file.data_path)
-            index = await self._disk.open(file.index_path)
-            head = await data.read(0, FILE_HEADER)
-            require_header(file.data_path, head, FileKind.LEDGER_DATA, file.ledger, self._incarnation)
+            data, index = await self._opened(file)
             found = self._open.setdefault(file, (data, index))
             if found[0] is not data:  # another reader was quicker
                 await self._close((data, index))
@@ -392,6 +389,18 @@ class DiskReader:
         if file in self._open:
             self._open.move_to_end(file)
         return found
+
+    async def _opened(self, file: LedgerFile) -> tuple[File, File]:
+        """Both files, or none: the second may be gone, or the first another ledger's."""
+        async with contextlib.AsyncExitStack() as opened:
+            data = await self._disk.open(file.data_path)
+            opened.push_async_callback(data.close)
+            index = await self._disk.open(file.index_path)
+            opened.push_async_callback(index.close)
+            head = await data.read(0, FILE_HEADER)
+            require_header(file.data_path, head, FileKind.LEDGER_DATA, file.ledger, self._incarnation)
+            opened.pop_all()
+            return data, index
 
     @staticmethod
     async def _close(files: tuple[File, File]) -> None:

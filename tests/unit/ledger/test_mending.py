@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from holdfast.ledger.writer import Unsynced
 from holdfast.system import Clock, Disk, Randomness
 from holdfast.system.disk import SystemFile
 from tests.kit.faults import ledger_sync_fails
+from tests.kit.ledger.cancelled_calls import CALLS, Slow, a_cancelled_call_ends_with_its_thread
 from tests.kit.ledger.checks import (
     a_damaged_snapshot_after_a_trim_costs_nothing,
     a_sync_that_failed_before_a_restart,
@@ -358,3 +361,9 @@ def test_no_room_while_a_ledger_moves() -> None:
 
         world.live(use)
         world.live()
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_cancelled_call_ends_with_its_thread(call: Callable[[Slow], Any]) -> None:
+    """A rewrite that was cancelled left the writer to its thread, and its files to the collector."""
+    a_cancelled_call_ends_with_its_thread(call)

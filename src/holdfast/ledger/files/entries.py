@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 from typing import Protocol
 
 from holdfast._core import Entries, LedgerFiles
 from holdfast.errors import Corrupt
 from holdfast.ledger.layout import LedgerFile
+from holdfast.system.disk import in_thread
 
 
 class LedgerReader(Protocol):
@@ -40,7 +40,10 @@ def open_max() -> int:
 
 
 class NativeReader:
-    """The core's: what is in the page cache is there at once, the rest comes through a thread."""
+    """The core's: what is in the page cache is there at once, the rest comes through a thread.
+
+    A cancelled read ends with its thread: it would open files again behind `close`.
+    """
 
     def __init__(self, directory: str, incarnation: bytes) -> None:
         self._files = LedgerFiles(directory, incarnation, open_max())
@@ -51,9 +54,7 @@ class NativeReader:
         rest = (first_ordinal, entry, count_max, size_max)
         found = self._files.read(file.ledger, *rest, False, file.generation, label)
         if found is None:
-            found = await asyncio.to_thread(
-                self._files.read, file.ledger, *rest, True, file.generation, label
-            )
+            found = await in_thread(self._files.read, file.ledger, *rest, True, file.generation, label)
         if found is None:
             raise Corrupt(f"{file.data_path}: entry {entry} could not be read; run `holdfast doctor`")
         return found
@@ -62,7 +63,7 @@ class NativeReader:
         found = self._files.read(file.ledger, 0, entry, 1, 0, False, file.generation)
         if found is not None:
             return found.time(0)
-        return await asyncio.to_thread(self._files.time, file.ledger, entry, file.generation)
+        return await in_thread(self._files.time, file.ledger, entry, file.generation)
 
     async def forget(self, ledger: int) -> None:
         self._files.forget(ledger)
