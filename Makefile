@@ -40,8 +40,6 @@ build/.built: $(VENV)/.locked pyproject.toml CMakeLists.txt build/sources $(filt
 	    $(BIN)/pip install --verbose --no-build-isolation --no-deps --no-index --editable .
 	@touch $@
 
-# `make check` computes all the time. The other folders also wait, for Spark, servers and processes that were killed:
-# a third process of pytest works meanwhile.
 PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
 
 check: build/.built ## under a minute: unit, conformance and simulation; no process, compiler or Java
@@ -54,6 +52,7 @@ nightly: ## everything, at any length, with other seeds every night; installs th
 	@mkdir -p build; flock --nonblock --close --conflict-exit-code 75 build/nightly.lock .ci/nightly; status=$$?; \
 	    test $$status != 75 || echo "make nightly: another one is at work in this checkout; wait for its end" >&2; exit $$status
 
+# Three processes for two cores: these tests also wait, for Spark, for processes that start and end, for connections.
 pytest: build/.built
 	@$(PYTEST) -n 3 $(ARGS)
 
