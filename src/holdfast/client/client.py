@@ -22,10 +22,11 @@ from holdfast import _core
 from holdfast.arguments import checked_patience, require_text
 from holdfast.broker.api.stage import StageReceipt
 from holdfast.broker.events.stages import stage_digest
-from holdfast.client.connection import AGAIN, Channel, Link, Lost, Token, error_of, framed
+from holdfast.client.connection import AGAIN, Channel, Link, Lost, Token, error_of
 from holdfast.errors import AuthenticationFailed, Closed, Corrupt, HoldfastError, Misuse, Timeout, Unsupported
 from holdfast.names import topic_name
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.frames import framed
 from holdfast.protocol.sizes import COMMIT_PARTS_MAX, ENTRY_PADDING_BYTES, FRAME_PADDING_BYTES
 
 APPEND_BYTES = 1 << 20
@@ -251,8 +252,7 @@ class Client:
             try:
                 number, link = self._connection(deadline)
                 message.request_id = number
-                kind: Any = pb.BaseCommand.Type.Value(name.upper())
-                frame = framed(pb.BaseCommand(type=kind, **{name: message}))
+                frame = framed(message)
                 if len(frame) > link.message_bytes_max + FRAME_PADDING_BYTES:
                     raise Misuse(
                         f"{name} makes a request of {len(frame)} bytes, and {self.url} takes at most "

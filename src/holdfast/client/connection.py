@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from holdfast import __version__, _core, errors
+from holdfast import __version__, errors
 from holdfast.errors import (
     AuthenticationFailed,
     Closed,
@@ -28,6 +28,7 @@ from holdfast.errors import (
     TooManyConnections,
 )
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.frames import framed
 from holdfast.protocol.sizes import FRAME_PADDING_BYTES
 
 FRAME_BYTES_MAX = 6 << 20
@@ -49,10 +50,6 @@ Token = str | Callable[[], str] | None
 
 class Lost(Exception):
     """The connection has broken: what became of the request is not known."""
-
-
-def framed(command: pb.BaseCommand) -> bytes:
-    return _core.frame_command(command.SerializeToString())
 
 
 def error_of(told: pb.CommandError) -> HoldfastError:
@@ -200,8 +197,7 @@ class Link:
             auth_data=data,
             feature_flags=pb.FeatureFlags(supports_auth_refresh=True),
         )
-        command = pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=greeting)
-        self._channel.send(framed(command), deadline)
+        self._channel.send(framed(greeting), deadline)
         answer, _ = self._read(deadline)
         if answer.type == pb.BaseCommand.ERROR:
             raise error_of(answer.error)
@@ -280,13 +276,12 @@ class Link:
         """Answer a command that concerns the connection alone; False: it is another one."""
         kind, soon = command.type, time.monotonic() + 10.0
         if kind == pb.BaseCommand.PING:
-            self.send(framed(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong())), soon)
+            self.send(framed(pb.CommandPong()), soon)
         elif kind == pb.BaseCommand.AUTH_CHALLENGE:
             method, data = self._credentials()
             shown = pb.AuthData(auth_method_name=method, auth_data=data)
             response = pb.CommandAuthResponse(client_version=f"holdfast {__version__}", response=shown)
-            command = pb.BaseCommand(type=pb.BaseCommand.AUTH_RESPONSE, authResponse=response)
-            self.send(framed(command), soon)
+            self.send(framed(response), soon)
         return kind in (pb.BaseCommand.PING, pb.BaseCommand.PONG, pb.BaseCommand.AUTH_CHALLENGE)
 
     def _heard(self, command: pb.BaseCommand) -> None:
@@ -340,4 +335,4 @@ class _Answer:
         self.command: pb.BaseCommand | None = None
 
 
-__all__ = ["AGAIN", "Channel", "Link", "Lost", "Token", "error_of", "framed"]
+__all__ = ["AGAIN", "Channel", "Link", "Lost", "Token", "error_of"]

@@ -17,10 +17,11 @@ from typing import Any, Literal, NoReturn, Self
 
 from holdfast._core import Batch, TopicMessage, crc32c, encode_messages, parse_entry, parse_run, seal_block
 from holdfast.client.client import Client
-from holdfast.client.connection import Lost, error_of, framed
+from holdfast.client.connection import Lost, error_of
 from holdfast.errors import Closed, HoldfastError, Timeout, Unsupported
 from holdfast.ids import MessageId
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.frames import content, framed
 
 Type = pb.BaseCommand
 ANSWER_S = 60.0
@@ -28,15 +29,13 @@ MORE_S = 0.005
 """Time to wait for the next message of a run."""
 LATEST = (1 << 63) - 1
 _NOWHERE = (1 << 64) - 1
-_FIELDS = {number: field.name for number, field in Type.DESCRIPTOR.fields_by_number.items()}
 _MAGIC = b"\x0e\x01"
 
 
 class _Session:
     """A connection of its own."""
 
-    def __init__(self, client: Client, topic: str) -> None:
-        self._topic = topic
+    def __init__(self, client: Client) -> None:
         self._link = client.link(ANSWER_S)
         self._numbers = itertools.count(1)
         self._waiting: deque[tuple[Any, bytes]] = deque()
@@ -48,17 +47,16 @@ class _Session:
     async def __aexit__(self, *_: object) -> None:
         self._link.forget()
 
-    def _open(self, kind: int, **fields: Any) -> Any:
+    def _open(self, message: Any) -> Any:
         """Ask for the one thing that the connection is for."""
         try:
-            return self._ask(kind, topic=self._topic, **fields)
+            return self._ask(message)
         except BaseException:
             self._link.forget()
             raise
 
-    def _tell(self, kind: int, entry: bytes = b"", **fields: Any) -> None:
-        given: dict[str, Any] = {"type": kind, _FIELDS[kind]: fields}
-        frame = framed(pb.BaseCommand(**given))
+    def _tell(self, message: Any, entry: bytes = b"") -> None:
+        frame = framed(message)
         if entry:
             frame = struct.pack(">I", len(frame) - 4 + len(entry)) + frame[4:] + entry
         try:
@@ -66,20 +64,20 @@ class _Session:
         except Lost as error:
             raise Closed(str(error)) from None
 
-    def _ask(self, kind: int, **fields: Any) -> Any:
+    def _ask(self, message: Any) -> Any:
         """Send a request and return its answer.
 
         Raises:
             HoldfastError: the server refused it.
         """
-        number = next(self._numbers)
-        self._tell(kind, request_id=number, **fields)
+        message.request_id = next(self._numbers)
+        self._tell(message)
         while (heard := self._hear(ANSWER_S)) is not None:
-            command, content = heard[0], _content(heard[0])
-            if command.type == Type.ERROR:
-                raise error_of(content)
-            if getattr(content, "request_id", None) == number:
-                return content
+            answer = content(heard[0])
+            if heard[0].type == Type.ERROR:
+                raise error_of(answer)
+            if getattr(answer, "request_id", None) == message.request_id:
+                return answer
             self._waiting.append(heard)
         raise Timeout(f"the server did not answer within {ANSWER_S:.0f} s")
 
@@ -93,17 +91,12 @@ class _Session:
             raise Closed("the server has closed the connection") from None
 
 
-def _content(command: pb.BaseCommand) -> Any:
-    return getattr(command, _FIELDS[command.type])
-
-
 class Producer(_Session):
     """Publishes, and waits until it is durable."""
 
     def __init__(self, client: Client, topic: str, name: str | None = None) -> None:
-        super().__init__(client, topic)
-        named = {} if name is None else {"producer_name": name}
-        opened = self._open(Type.PRODUCER, producer_id=1, **named)
+        super().__init__(client)
+        opened = self._open(pb.CommandProducer(topic=topic, producer_id=1, producer_name=name))
         self._name, self._next = opened.producer_name, opened.last_sequence_id + 1
 
     async def send_many(
@@ -124,14 +117,14 @@ class Producer(_Session):
             event_time_ms=0 if event_time is None else int(event_time.timestamp() * 1000),
         )
         for number, entry in enumerate(entries, self._next):
-            self._tell(Type.SEND, entry, producer_id=1, sequence_id=number)
+            self._tell(pb.CommandSend(producer_id=1, sequence_id=number), entry)
         self._next += len(entries)
         found: list[MessageId] = []
         while len(found) < len(entries):
             heard = self._hear(ANSWER_S)
             if heard is None:
                 raise Timeout(f"{len(entries) - len(found)} messages were not confirmed")
-            kind, message = heard[0].type, _content(heard[0])
+            kind, message = heard[0].type, content(heard[0])
             if kind == Type.SEND_RECEIPT:
                 at = message.message_id
                 duplicate = at.ledgerId == _NOWHERE
@@ -145,12 +138,13 @@ class Producer(_Session):
 
 class _Receiver(_Session):
     def __init__(self, client: Client, topic: str, receiver_queue: int, **subscribed: Any) -> None:
-        super().__init__(client, topic)
+        super().__init__(client)
         self._inbox: deque[TopicMessage] = deque()
-        self._subscribed: dict[str, Any] = {"subType": pb.CommandSubscribe.Exclusive, **subscribed}
+        exclusive = pb.CommandSubscribe.Exclusive
+        self._subscribe = pb.CommandSubscribe(topic=topic, consumer_id=1, subType=exclusive, **subscribed)
         self._closed = False
-        self._open(Type.SUBSCRIBE, consumer_id=1, **self._subscribed)
-        self._tell(Type.FLOW, consumer_id=1, messagePermits=receiver_queue)
+        self._open(self._subscribe)
+        self._tell(pb.CommandFlow(consumer_id=1, messagePermits=receiver_queue))
 
     async def receive_many(self, count: int, timeout: float | None = None) -> list[TopicMessage]:
         """Return at least one message and at most `count`.
@@ -169,7 +163,7 @@ class _Receiver(_Session):
         while len(self._inbox) < count and self._take(MORE_S):
             pass
         taken = [self._inbox.popleft() for _ in range(min(count, len(self._inbox)))]
-        self._tell(Type.FLOW, consumer_id=1, messagePermits=len(taken))
+        self._tell(pb.CommandFlow(consumer_id=1, messagePermits=len(taken)))
         return taken
 
     def _take(self, timeout_s: float) -> bool:
@@ -192,7 +186,7 @@ class _Receiver(_Session):
         Raises:
             Corrupt, Closed.
         """
-        self._ask(Type.SUBSCRIBE, topic=self._topic, consumer_id=1, **self._subscribed)
+        self._ask(self._subscribe)
         raise Closed("the server has closed the consumer; start again")
 
 
@@ -225,7 +219,7 @@ class Consumer(_Receiver):
                 else:
                     del self._acked[at]
             ids.append(data)
-        answer = self._ask(Type.ACK, consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=ids)
+        answer = self._ask(pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=ids))
         if answer.HasField("error"):
             raise HoldfastError(answer.message)
 
@@ -257,7 +251,7 @@ class Reader(_Receiver):
             self._at = self._last()
 
     def _last(self) -> MessageId:
-        found = self._ask(Type.GET_LAST_MESSAGE_ID, consumer_id=1).last_message_id
+        found = self._ask(pb.CommandGetLastMessageId(consumer_id=1)).last_message_id
         return MessageId(found.ledgerId, -1 if found.entryId == _NOWHERE else found.entryId)
 
     async def has_more(self) -> bool:
@@ -278,9 +272,10 @@ class Reader(_Receiver):
         taken = await super().receive_many(count, timeout)
         self._at = taken[-1].id
         last = pb.MessageIdData(ledgerId=self._at.ledger, entryId=self._at.entry)
-        self._subscribed["start_message_id"] = last
+        self._subscribe.start_message_id.CopyFrom(last)
         if not self._inbox and not self._closed:  # the server tells of damage once nothing is held
-            self._tell(Type.ACK, consumer_id=1, ack_type=pb.CommandAck.Cumulative, message_id=[last])
+            done = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Cumulative, message_id=[last])
+            self._tell(done)
         return taken
 
 

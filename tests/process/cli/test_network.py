@@ -16,6 +16,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.client import topic
+from holdfast.protocol import pulsar_pb2 as pb
 from tests.kit.certificates import Authority
 from tests.kit.cli.servers import Cli
 from tests.kit.cli.servers import cli as cli
@@ -137,11 +138,11 @@ def test_a_server_that_is_killed_under_a_command(
     with served(tmp_path / "data", http=True) as server:
         real = topic.Producer._tell
 
-        def tell(self: Any, kind: int, *given: Any, **fields: Any) -> None:
-            if kind == topic.Type.SEND:
+        def tell(self: Any, message: Any, *entry: bytes) -> None:
+            if isinstance(message, pb.CommandSend):
                 server.process.kill()
                 server.process.wait()
-            real(self, kind, *given, **fields)
+            real(self, message, *entry)
 
         monkeypatch.setattr(topic.Producer, "_tell", tell)
         assert main(["topic", "produce", "t", "x", "--create", "--server", server.http_url]) == 1

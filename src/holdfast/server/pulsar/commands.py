@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from holdfast._core import frame_command
 from holdfast.errors import (
     Busy,
     Closed,
@@ -30,6 +29,7 @@ from holdfast.errors import (
 )
 from holdfast.ids import MessageId
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.frames import framed
 from holdfast.protocol.sizes import COMMIT_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -92,32 +92,6 @@ def refusal(error: Exception, codes: Mapping[type[Exception], pb.ServerError] | 
         return error
     code = (codes or {}).get(type(error), _CODES.get(type(error), pb.UnknownError))
     return Refused(code, str(error) or type(error).__name__)
-
-
-def frame(command: pb.BaseCommand) -> bytes:
-    """A command as it travels."""
-    return frame_command(command.SerializeToString())
-
-
-def with_body(kind: pb.BaseCommand.Type, body: bytes) -> bytes:
-    """A command of this type around a body that is encoded already.
-
-    Example:
-        >>> body = pb.CommandSuccess(request_id=7).SerializeToString()
-        >>> pb.BaseCommand.FromString(with_body(pb.BaseCommand.SUCCESS, body)).success.request_id
-        7
-    """
-    head = pb.BaseCommand(type=kind).SerializeToString()
-    return head + _varint(kind << 3 | 2) + _varint(len(body)) + body  # a command's type is its field's number
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 _LARGE: set[int] = {
@@ -258,33 +232,33 @@ def connected(server_version: str, protocol_version: int, message_bytes_max: int
         supports_topic_watchers=True,
         supports_get_partitioned_metadata_without_auto_creation=True,
     )
-    answer = pb.CommandConnected(
-        server_version=server_version,
-        protocol_version=protocol_version,
-        max_message_size=message_bytes_max,
-        feature_flags=flags,
+    return framed(
+        pb.CommandConnected(
+            server_version=server_version,
+            protocol_version=protocol_version,
+            max_message_size=message_bytes_max,
+            feature_flags=flags,
+        )
     )
-    return frame(pb.BaseCommand(type=pb.BaseCommand.CONNECTED, connected=answer))
 
 
 def auth_challenge(server_version: str, protocol_version: int, method: str) -> bytes:
     """The client is asked to show who it is once more."""
-    challenge = pb.CommandAuthChallenge(
-        server_version=server_version,
-        protocol_version=protocol_version,
-        challenge=pb.AuthData(auth_method_name=method, auth_data=b"PulsarAuthRefresh"),
+    return framed(
+        pb.CommandAuthChallenge(
+            server_version=server_version,
+            protocol_version=protocol_version,
+            challenge=pb.AuthData(auth_method_name=method, auth_data=b"PulsarAuthRefresh"),
+        )
     )
-    return frame(pb.BaseCommand(type=pb.BaseCommand.AUTH_CHALLENGE, authChallenge=challenge))
 
 
 def success(request: int) -> bytes:
-    answer = pb.CommandSuccess(request_id=request)
-    return frame(pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=answer))
+    return framed(pb.CommandSuccess(request_id=request))
 
 
 def error(request: int, refused: Refused) -> bytes:
-    answer = pb.CommandError(request_id=request, error=refused.code, message=str(refused))
-    return frame(pb.BaseCommand(type=pb.BaseCommand.ERROR, error=answer))
+    return framed(pb.CommandError(request_id=request, error=refused.code, message=str(refused)))
 
 
 def producer_success(
@@ -299,36 +273,33 @@ def producer_success(
     )
     if epoch is not None:
         answer.topic_epoch = epoch
-    return frame(pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=answer))
+    return framed(answer)
 
 
 def send_error(producer: int, sequence: int, refused: Refused) -> bytes:
-    answer = pb.CommandSendError(
-        producer_id=producer, sequence_id=sequence % _WORD, error=refused.code, message=str(refused)
+    return framed(
+        pb.CommandSendError(
+            producer_id=producer, sequence_id=sequence % _WORD, error=refused.code, message=str(refused)
+        )
     )
-    return frame(pb.BaseCommand(type=pb.BaseCommand.SEND_ERROR, send_error=answer))
 
 
 def close_producer(producer: int) -> bytes:
     """The broker has ended it: the client opens it again."""
-    answer = pb.CommandCloseProducer(producer_id=producer, request_id=NO_REQUEST)
-    return frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=answer))
+    return framed(pb.CommandCloseProducer(producer_id=producer, request_id=NO_REQUEST))
 
 
 def close_consumer(consumer: int) -> bytes:
     """The broker has ended it: the client drops what it has not given out, and subscribes again."""
-    answer = pb.CommandCloseConsumer(consumer_id=consumer, request_id=NO_REQUEST)
-    return frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=answer))
+    return framed(pb.CommandCloseConsumer(consumer_id=consumer, request_id=NO_REQUEST))
 
 
 def active_consumer_change(consumer: int, active: bool) -> bytes:
-    answer = pb.CommandActiveConsumerChange(consumer_id=consumer, is_active=active)
-    return frame(pb.BaseCommand(type=pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, active_consumer_change=answer))
+    return framed(pb.CommandActiveConsumerChange(consumer_id=consumer, is_active=active))
 
 
 def reached_end_of_topic(consumer: int) -> bytes:
-    answer = pb.CommandReachedEndOfTopic(consumer_id=consumer)
-    return frame(pb.BaseCommand(type=pb.BaseCommand.REACHED_END_OF_TOPIC, reachedEndOfTopic=answer))
+    return framed(pb.CommandReachedEndOfTopic(consumer_id=consumer))
 
 
 def ack_response(consumer: int, request: int, refused: Refused | None) -> bytes:
@@ -336,12 +307,12 @@ def ack_response(consumer: int, request: int, refused: Refused | None) -> bytes:
     if refused is not None:
         answer.error = refused.code
         answer.message = str(refused)
-    return frame(pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=answer))
+    return framed(answer)
 
 
 def last_message_id(request: int, last: pb.MessageIdData, mark_delete: pb.MessageIdData) -> bytes:
-    answer = pb.CommandGetLastMessageIdResponse(
-        request_id=request, last_message_id=last, consumer_mark_delete_position=mark_delete
+    return framed(
+        pb.CommandGetLastMessageIdResponse(
+            request_id=request, last_message_id=last, consumer_mark_delete_position=mark_delete
+        )
     )
-    kind = pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE
-    return frame(pb.BaseCommand(type=kind, getLastMessageIdResponse=answer))

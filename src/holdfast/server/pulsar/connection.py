@@ -25,6 +25,7 @@ from holdfast import __version__
 from holdfast._core import WireReader
 from holdfast.errors import Closed, Denied, HoldfastError
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.frames import framed
 from holdfast.server.listening import bracketed
 from holdfast.server.logs import Log
 from holdfast.server.pace import Appetite, Pace
@@ -66,8 +67,8 @@ _LINGER_STEP_S = 0.05
 
 _PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN = range(1, 6)  # of what the reader finds
 _TOO_EARLY = Refused(pb.NotAllowedError, "nothing is served before CONNECT was answered")
-_PING = commands.frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
-_PONG = commands.frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
+_PING = framed(pb.CommandPing())
+_PONG = framed(pb.CommandPong())
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -17,6 +17,7 @@ from holdfast.errors import Busy, Exists, HoldfastError, Misuse, NotFound, Unsup
 from holdfast.ids import MessageId
 from holdfast.names import checked_name
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.frames import framed
 from holdfast.server.pulsar import commands, lookup, schemas
 from holdfast.server.pulsar.commands import Refused, id_of
 from holdfast.server.pulsar.delivery import WireConsumer
@@ -340,19 +341,19 @@ class Consumers:
         """CONSUMER_STATS."""
         consumer = self.require(command.consumer_id)
         stats = consumer.stats()
-        answer = pb.CommandConsumerStatsResponse(
-            request_id=command.request_id,
-            consumerName=consumer.name,
-            availablePermits=max(0, consumer.permits),
-            unackedMessages=0 if stats is None else stats.pending_messages,
-            blockedConsumerOnUnackedMsgs=False,
-            address=self._on.address,
-            connectedSince=datetime.fromtimestamp(consumer.opened_ns / 1e9, UTC).isoformat(),
-            type=_SUB_TYPES[consumer.type],
-            msgBacklog=consumer.dispatcher.backlog,
+        return framed(
+            pb.CommandConsumerStatsResponse(
+                request_id=command.request_id,
+                consumerName=consumer.name,
+                availablePermits=max(0, consumer.permits),
+                unackedMessages=0 if stats is None else stats.pending_messages,
+                blockedConsumerOnUnackedMsgs=False,
+                address=self._on.address,
+                connectedSince=datetime.fromtimestamp(consumer.opened_ns / 1e9, UTC).isoformat(),
+                type=_SUB_TYPES[consumer.type],
+                msgBacklog=consumer.dispatcher.backlog,
+            )
         )
-        kind = pb.BaseCommand.CONSUMER_STATS_RESPONSE
-        return commands.frame(pb.BaseCommand(type=kind, consumerStatsResponse=answer))
 
 
 def _priority(command: pb.CommandSubscribe) -> int:

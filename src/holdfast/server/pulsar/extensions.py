@@ -18,6 +18,7 @@ from holdfast.broker.topic import Topic
 from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
 from holdfast.names import shown
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.frames import framed
 from holdfast.protocol.sizes import COMMIT_PARTS_MAX, ENTRY_PADDING_BYTES
 from holdfast.server.pulsar import commands, lookup
 from holdfast.server.pulsar.commands import Refused, refusal
@@ -89,10 +90,11 @@ async def stage_append(connection: Connection, command: pb.CommandStageAppend) -
     await connection.broker.admit(command.ByteSize())
     event = StageAppend(command.stage, topic.state.id, command.at, entries)
     staged = await connection.broker.engine.submit(event)
-    answer = pb.CommandStageAppended(
-        request_id=command.request_id, topic_id=topic.state.id, count=staged.count, digest=staged.digest
+    return framed(
+        pb.CommandStageAppended(
+            request_id=command.request_id, topic_id=topic.state.id, count=staged.count, digest=staged.digest
+        )
     )
-    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.STAGE_APPENDED, stage_appended=answer))
 
 
 async def stage_close(connection: Connection, command: pb.CommandStageClose) -> bytes:
@@ -103,7 +105,7 @@ async def stage_close(connection: Connection, command: pb.CommandStageClose) -> 
     for topic, part in sorted(stage.topics.items()):
         answer.parts.add(stage=command.stage, topic_id=topic, count=part.count, digest=part.digest)
     await connection.broker.engine.settle()  # what is told is durable
-    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.STAGE_RECEIPT, stage_receipt=answer))
+    return framed(answer)
 
 
 async def stage_drop(connection: Connection, command: pb.CommandStageDrop) -> bytes:
@@ -135,10 +137,9 @@ async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> 
     key = f"{role}:{command.key}" if role else command.key
     await broker.admit(0)
     done = await broker.engine.submit(SinkCommit(key, command.batch, parts))
-    answer = pb.CommandSinkCommitted(
-        request_id=command.request_id, committed=done.committed, batch=done.batch
+    return framed(
+        pb.CommandSinkCommitted(request_id=command.request_id, committed=done.committed, batch=done.batch)
     )
-    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.SINK_COMMITTED, sink_committed=answer))
 
 
 # -- progress -----------------------------------------------------------------------------------------
@@ -187,16 +188,17 @@ def _subscription(topic: Topic, name: str) -> SubscriptionState:
 
 
 def _response(connection: Connection, request: int, topic: Topic, reset_number: int, acked_to: int) -> bytes:
-    answer = pb.CommandProgressResponse(
-        request_id=request,
-        incarnation=topic.state.incarnation,
-        reset_number=reset_number,
-        acked_to=acked_to,
-        first=topic.first,
-        visible=topic.visible,
-        log_time=connection.broker.engine.log_time_now(),
+    return framed(
+        pb.CommandProgressResponse(
+            request_id=request,
+            incarnation=topic.state.incarnation,
+            reset_number=reset_number,
+            acked_to=acked_to,
+            first=topic.first,
+            visible=topic.visible,
+            log_time=connection.broker.engine.log_time_now(),
+        )
     )
-    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.PROGRESS_RESPONSE, progress_response=answer))
 
 
 # -- HTTP ---------------------------------------------------------------------------------------------
@@ -208,10 +210,9 @@ async def http_ports(connection: Connection, command: pb.CommandHttpPorts) -> by
     ports = connection.server.http_ports
     if ports is None:
         raise Closed("HTTP is not open yet; ask again")
-    answer = pb.CommandHttpPortsResponse(
-        request_id=command.request_id, http_port=ports[0], https_port=ports[1]
+    return framed(
+        pb.CommandHttpPortsResponse(request_id=command.request_id, http_port=ports[0], https_port=ports[1])
     )
-    return commands.frame(pb.BaseCommand(type=pb.BaseCommand.HTTP_PORTS_RESPONSE, http_ports_response=answer))
 
 
 HANDLERS: dict[int, Request] = {

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from holdfast._core import frame_command
 from holdfast.broker.topic import Topic
 from holdfast.errors import Misuse, NotFound, Unsupported
 from holdfast.names import FULL_NAME_BYTES_MAX, TopicName, namespace_name, require_length, shown
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.server.pulsar import commands
+from holdfast.protocol.frames import framed, framed_body
 from holdfast.server.pulsar.commands import Refused
 from holdfast.server.pulsar.listing import EMPTY, Listing
 from holdfast.server.pulsar.patterns import TopicPattern
@@ -73,17 +72,13 @@ async def partitions(connection: Connection, command: pb.CommandPartitionedTopic
     wanted = broker.options.create_topics and command.metadata_auto_creation_enabled
     if not wanted and full not in broker.machine.state.names:
         raise NotFound(f"there is no topic {full}")
-    answer = _Metadata(request_id=command.request_id, response=_Metadata.Success, partitions=0)
-    kind = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
-    return commands.frame(pb.BaseCommand(type=kind, partitionMetadataResponse=answer))
+    return framed(_Metadata(request_id=command.request_id, response=_Metadata.Success, partitions=0))
 
 
 def no_partitions(request: int, refused: Refused) -> bytes:
-    answer = _Metadata(
-        request_id=request, response=_Metadata.Failed, error=refused.code, message=str(refused)
+    return framed(
+        _Metadata(request_id=request, response=_Metadata.Failed, error=refused.code, message=str(refused))
     )
-    kind = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
-    return commands.frame(pb.BaseCommand(type=kind, partitionMetadataResponse=answer))
 
 
 # -- which broker -------------------------------------------------------------------------------------
@@ -119,14 +114,13 @@ async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> b
     else:
         answer.brokerServiceUrl = advertised.url
         answer.brokerServiceUrlTls = advertised.tls_url
-    kind = pb.BaseCommand.LOOKUP_RESPONSE
-    return commands.frame(pb.BaseCommand(type=kind, lookupTopicResponse=answer))
+    return framed(answer)
 
 
 def no_broker(request: int, refused: Refused) -> bytes:
-    answer = _Lookup(request_id=request, response=_Lookup.Failed, error=refused.code, message=str(refused))
-    kind = pb.BaseCommand.LOOKUP_RESPONSE
-    return commands.frame(pb.BaseCommand(type=kind, lookupTopicResponse=answer))
+    return framed(
+        _Lookup(request_id=request, response=_Lookup.Failed, error=refused.code, message=str(refused))
+    )
 
 
 # -- which topics -------------------------------------------------------------------------------------
@@ -153,14 +147,13 @@ async def topics(connection: Connection, command: pb.CommandGetTopicsOfNamespace
 
 
 def _topics_frame(body: bytes) -> bytes:
-    """The frame of an answer that is encoded already: the list can be long."""
-    kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-    return frame_command(commands.with_body(kind, body))
+    """Frame an answer that is encoded already: the list can be long."""
+    return framed_body(pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, body)
 
 
 def no_stats(request: int, refused: Refused) -> bytes:
-    answer = pb.CommandConsumerStatsResponse(
-        request_id=request, error_code=refused.code, error_message=str(refused)
+    return framed(
+        pb.CommandConsumerStatsResponse(
+            request_id=request, error_code=refused.code, error_message=str(refused)
+        )
     )
-    kind = pb.BaseCommand.CONSUMER_STATS_RESPONSE
-    return commands.frame(pb.BaseCommand(type=kind, consumerStatsResponse=answer))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from holdfast.broker.events import SchemaAdd, SchemaAdded
 from holdfast.broker.topic import Topic
 from holdfast.protocol import pulsar_pb2 as pb
-from holdfast.server.pulsar import commands, lookup
+from holdfast.protocol.frames import framed
+from holdfast.server.pulsar import lookup
 from holdfast.server.pulsar.commands import Refused
 
 if TYPE_CHECKING:
@@ -54,8 +55,7 @@ def not_got(request: int, refused: Refused) -> bytes:
 
 
 def _frame_of_get(answer: pb.CommandGetSchemaResponse) -> bytes:
-    kind = pb.BaseCommand.GET_SCHEMA_RESPONSE
-    return commands.frame(pb.BaseCommand(type=kind, getSchemaResponse=answer))
+    return framed(answer)
 
 
 async def get_or_create(connection: Connection, command: pb.CommandGetOrCreateSchema) -> bytes:
@@ -76,5 +76,4 @@ def not_created(request: int, refused: Refused) -> bytes:
 
 
 def _frame_of_created(answer: pb.CommandGetOrCreateSchemaResponse) -> bytes:
-    kind = pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE
-    return commands.frame(pb.BaseCommand(type=kind, getOrCreateSchemaResponse=answer))
+    return framed(answer)

@@ -19,6 +19,7 @@ from holdfast.broker.events import TopicAdded, TopicGone
 from holdfast.broker.machine import Applied
 from holdfast.names import namespace_of
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.frames import framed
 from holdfast.server.pulsar import commands, lookup
 from holdfast.server.pulsar.commands import Refused
 from holdfast.server.pulsar.patterns import Shown, TopicPattern, hash_of
@@ -94,8 +95,7 @@ class Watch:
             watcher_id=self.id, new_topics=came, deleted_topics=went, topics_hash=subject.hash
         )
         if update.new_topics or update.deleted_topics:
-            kind = pb.BaseCommand.WATCH_TOPIC_UPDATE
-            self.connection.send(commands.frame(pb.BaseCommand(type=kind, watchTopicUpdate=update)))
+            self.connection.send(framed(update))
 
 
 class Watching:
@@ -284,8 +284,7 @@ class Watches:
         )
         if command.topics_hash != subject.hash:
             answer.topic.extend(subject.names())
-        kind = pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS
-        return commands.frame(pb.BaseCommand(type=kind, watchTopicListSuccess=answer))
+        return framed(answer)
 
     async def close(self, command: pb.CommandWatchTopicListClose) -> bytes:
         """WATCH_TOPIC_LIST_CLOSE."""
