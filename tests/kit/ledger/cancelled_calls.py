@@ -63,7 +63,7 @@ CALLS: tuple[Callable[[Slow], Coroutine[Any, Any, Any]], ...] = (switching, read
 
 
 def a_cancelled_call_ends_with_its_thread(call: Callable[[Slow], Coroutine[Any, Any, Any]]) -> None:
-    """Require that a cancelled caller waits for its thread, and that nothing holds the object then."""
+    """Require that a cancelled caller waits for its thread; then nothing holds the object."""
 
     async def work(core: Slow) -> None:
         task = asyncio.create_task(call(core))
