@@ -216,6 +216,8 @@ def complaints_of(text: Text) -> Iterator[str]:
         if (n := count_words(words)) > SUMMARY_WORDS_MAX:
             yield f"the docstring's first line has {n} words, over {SUMMARY_WORDS_MAX}: {words}"
         return
+    if text.kind == "page":  # items of a list and of a table end with a semicolon
+        words = words.replace("; ", ". ")
     for sentence in sentences(words):
         if (n := count_words(sentence)) > SENTENCE_WORDS_MAX and text.kind != "heading":
             yield f"a sentence of {n} words in {article(text.kind)}, over {SENTENCE_WORDS_MAX}: {sentence}"
