@@ -18,7 +18,7 @@ from bench.broker_stations import (
     percentiles_us,
     with_snapshots,
 )
-from holdfast.broker.broker import Broker
+from holdfast.broker import Broker
 from holdfast.ids import MessageId
 
 Answer = TypeVar("Answer")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import PurePosixPath
 
+from tests.kit.doors import reaches_behind
 from tests.kit.language import older_files, unclear_sentences
 from tests.kit.tree import Tree
 
@@ -539,6 +540,7 @@ RULES: list[Callable[[Tree], Iterator[str]]] = [
     dead_headers,
     dead_modules,
     looks_up,
+    reaches_behind,
     sessions_elsewhere,
     tests_import_tests,
     tests_not_collected,

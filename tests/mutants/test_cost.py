@@ -12,6 +12,7 @@ import pytest
 from holdfast.broker.broker import Broker
 from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.dispatch.types import DispatchOptions
+from holdfast.broker.quota import Gauge, Quota
 from holdfast.broker.topic import Topic
 from holdfast.errors import Closed
 from holdfast.protocol import pulsar_pb2 as pb
@@ -24,7 +25,6 @@ from holdfast.server.pulsar.listener import Server
 from holdfast.server.pulsar.listing import Listings
 from holdfast.server.pulsar.turns import Pending
 from holdfast.server.pulsar.watching import Subject, Watching
-from holdfast.server.quota import Gauge, Quota
 from tests.kit.server import cost_checks as tests
 from tests.kit.server import cost_commands_checks as singles
 from tests.kit.server import quota_checks as quota
@@ -183,7 +183,7 @@ def refused_readers_stay(patch: Patch) -> None:
 
 
 def what_is_deleted_counts(patch: Patch) -> None:
-    patch.setattr(Quota, "_settled", lambda self, applied: None)
+    patch.setattr(Quota, "settled", lambda self, applied: None)
 
 
 def masks_are_believed(patch: Patch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import ROOT, language, tidy
+from tests.kit import ROOT, doors, language, tidy
 from tests.kit.tree import Tree
 
 Rule = Callable[[Tree], Iterator[str]]
@@ -44,6 +44,7 @@ MANY_SHORT = "namespace n {\n" + "int f() {\n    if (x) {\n        g();\n    }\n
 TABLE = "| id | where |\n|---|---|\n"
 ACQUIRE = "x.load(w, std::memory_order_acquire);"
 
+BROKER = "class Broker:\n    def __init__(self):\n        self.engine = self.admin = None\n"
 LONG_SENTENCE = "It " + "more and " * 12 + "more."
 
 LATE = "@pytest.mark.timeout(9)\n@pytest.mark.nightly\ndef test_late(): ...\n"
@@ -59,6 +60,28 @@ REJECTED: list[tuple[Rule, dict[str, str], str]] = [
     (tidy.looks_up, {"native/holdfast/base/a.hpp": '#include "holdfast/log/b.hpp"'}, "base includes log"),
     (tidy.looks_up, {"native/bindings/queue/a.cpp": '#include "bindings/log/b.hpp"'}, "queue includes log"),
     (tidy.looks_up, {"native/tests/new/a.cpp": ""}, "new is not among ROOMS"),
+    (
+        doors.reaches_behind,
+        {"src/holdfast/cli/a.py": "def f():\n    from holdfast.broker.events import Ack"},
+        "a.py:2: imports holdfast.broker.events",
+    ),
+    (doors.reaches_behind, {"bench/a.py": "import holdfast.broker.broker"}, "imports holdfast.broker.broker"),
+    (
+        doors.reaches_behind,
+        {"src/holdfast/server/a.py": "x = call.broker.engine.ended", "src/holdfast/broker/broker.py": BROKER},
+        "behind the broker: .engine",
+    ),
+    (doors.reaches_behind, {"src/holdfast/local/a.py": "self._broker._close()"}, "the broker: ._close"),
+    (
+        doors.reaches_behind,
+        {"src/holdfast/server/a.py": "x = broker.topic(n).state.id"},
+        "the topic: .state",
+    ),
+    (
+        doors.reaches_behind,
+        {"src/holdfast/server/a.py": "await dispatcher.revision.closed()"},
+        "the dispatcher: .revision",
+    ),
     (tidy.dead_modules, {"src/holdfast/__init__.py": "", "src/holdfast/lost.py": ""}, "lost.py"),
     (
         tidy.dead_modules,

@@ -3,6 +3,9 @@
 Promises upward (the network server, Spark, programs): what was confirmed is never lost, every message of a
 subscription has one owner at a time, a reported reset holds. Needs from below: a `Group` for the one order of
 events, a `Store` for what is durable, and `Clock`, `Randomness`, `Disk`, so that the world can be simulated.
+
+This package is the layer's face: layers above import from here alone, and call `Broker` and what it returns
+(`tests/kit/doors.py` checks it).
 """
 
 from typing import TYPE_CHECKING
@@ -17,12 +20,29 @@ if TYPE_CHECKING:
         BlockingReader,
         BlockingStage,
     )
-    from holdfast.broker.api.consumer import Consumer, Reader
-    from holdfast.broker.api.producer import Producer
-    from holdfast.broker.api.stage import Stage, StageReceipt
+    from holdfast.broker.api.consumer import Consumer, Reader, Start
+    from holdfast.broker.api.producer import MESSAGE_BYTES, RUN_BYTES, Access, Producer
+    from holdfast.broker.api.sessions import Sessions
+    from holdfast.broker.api.stage import Stage, StageReceipt, Stages
     from holdfast.broker.broker import Broker
-    from holdfast.broker.options import BrokerOptions
+    from holdfast.broker.dispatch.dispatcher import Dispatcher
+    from holdfast.broker.dispatch.types import ConsumerStats, DispatcherStats, SubscriptionType
+    from holdfast.broker.events.notices import (
+        Notice,
+        ProducerGone,
+        TopicAdded,
+        TopicClosed,
+        TopicGone,
+    )
+    from holdfast.broker.events.outcomes import ProducerOpened, Published
+    from holdfast.broker.events.stages import stage_digest
+    from holdfast.broker.options import COUNT_MOST, SECONDS_MOST, VISITING, BrokerOptions
+    from holdfast.broker.quota import Quota, properties_size
+    from holdfast.broker.state import Policies, SubscriptionState
+    from holdfast.broker.telemetry.metrics import HELP, Page, Sample, label
     from holdfast.broker.telemetry.stats import BrokerStats, LedgerStats, SubscriptionStats, TopicStats
+    from holdfast.broker.telemetry.traffic import Counts, Handed
+    from holdfast.broker.topic import Topic
 
 _MODULES = {
     "api.admin": ("Admin",),
@@ -34,16 +54,58 @@ _MODULES = {
         "BlockingReader",
         "BlockingStage",
     ),
-    "broker": ("Broker",),
     "api.consumer": (
         "Consumer",
         "Reader",
+        "Start",
     ),
-    "options": ("BrokerOptions",),
-    "api.producer": ("Producer",),
+    "api.producer": (
+        "Access",
+        "MESSAGE_BYTES",
+        "Producer",
+        "RUN_BYTES",
+    ),
+    "api.sessions": ("Sessions",),
     "api.stage": (
         "Stage",
         "StageReceipt",
+        "Stages",
+    ),
+    "broker": ("Broker",),
+    "dispatch.dispatcher": ("Dispatcher",),
+    "dispatch.types": (
+        "ConsumerStats",
+        "DispatcherStats",
+        "SubscriptionType",
+    ),
+    "events.notices": (
+        "Notice",
+        "ProducerGone",
+        "TopicAdded",
+        "TopicClosed",
+        "TopicGone",
+    ),
+    "events.outcomes": ("ProducerOpened", "Published"),
+    "events.stages": ("stage_digest",),
+    "options": (
+        "BrokerOptions",
+        "COUNT_MOST",
+        "SECONDS_MOST",
+        "VISITING",
+    ),
+    "quota": (
+        "Quota",
+        "properties_size",
+    ),
+    "state": (
+        "Policies",
+        "SubscriptionState",
+    ),
+    "telemetry.metrics": (
+        "HELP",
+        "Page",
+        "Sample",
+        "label",
     ),
     "telemetry.stats": (
         "BrokerStats",
@@ -51,13 +113,18 @@ _MODULES = {
         "SubscriptionStats",
         "TopicStats",
     ),
+    "telemetry.traffic": (
+        "Counts",
+        "Handed",
+    ),
+    "topic": ("Topic",),
 }
 
 
 if not TYPE_CHECKING:  # or every name would be one of the module's
 
     def __getattr__(name: str) -> object:
-        """Loaded when it is asked for: who needs one small module of this package does not wait for all."""
+        """Import the module of a name on first use: a caller of one small module does not load all."""
         import importlib
 
         for module, names in _MODULES.items():
@@ -67,6 +134,13 @@ if not TYPE_CHECKING:  # or every name would be one of the module's
 
 
 __all__ = [
+    "COUNT_MOST",
+    "HELP",
+    "MESSAGE_BYTES",
+    "RUN_BYTES",
+    "SECONDS_MOST",
+    "VISITING",
+    "Access",
     "Admin",
     "BlockingAdmin",
     "BlockingBroker",
@@ -78,11 +152,36 @@ __all__ = [
     "BrokerOptions",
     "BrokerStats",
     "Consumer",
+    "ConsumerStats",
+    "Counts",
+    "Dispatcher",
+    "DispatcherStats",
+    "Handed",
     "LedgerStats",
+    "Notice",
+    "Page",
+    "Policies",
     "Producer",
+    "ProducerGone",
+    "ProducerOpened",
+    "Published",
+    "Quota",
     "Reader",
+    "Sample",
+    "Sessions",
     "Stage",
     "StageReceipt",
+    "Stages",
+    "Start",
+    "SubscriptionState",
     "SubscriptionStats",
+    "SubscriptionType",
+    "Topic",
+    "TopicAdded",
+    "TopicClosed",
+    "TopicGone",
     "TopicStats",
+    "label",
+    "properties_size",
+    "stage_digest",
 ]

@@ -4,49 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast._core import Frame
 from holdfast.broker.api.admin import Admin
 from holdfast.broker.api.blocking import BlockingBroker, Runner
 from holdfast.broker.api.consumer import Consumer, Reader, Start, SubscriptionType
 from holdfast.broker.api.producer import Access, Producer
-from holdfast.broker.api.stage import Stage, StageReceipt
+from holdfast.broker.api.sessions import Sessions
+from holdfast.broker.api.stage import Stage, StageReceipt, Stages
 from holdfast.broker.dispatch.dispatcher import Dispatcher, DispatchOptions
 from holdfast.broker.dispatch.volatile import VolatileSubscription
+from holdfast.broker.effects import Effects
 from holdfast.broker.engine import Engine, Transfer
-from holdfast.broker.events import (
-    Ack,
-    Event,
-    LedgersGone,
-    Notice,
-    ProducerClose,
-    ProducerGone,
-    ProducerOpened,
-    ProducerReady,
-    SinkCommit,
-    StageOpen,
-    SubscriptionCreate,
-    SubscriptionGone,
-    SubscriptionMoved,
-    TopicAdded,
-    TopicCreate,
-    TopicGone,
-    ViewChange,
-)
+from holdfast.broker.events import Advance, Notice, Revised, SchemaAdd, SubscriptionCreate, TopicCreate
 from holdfast.broker.housekeeping import Housekeeping
-from holdfast.broker.machine import Applied, Machine
+from holdfast.broker.machine import Machine
 from holdfast.broker.options import BrokerOptions, age_ns
+from holdfast.broker.quota import Quota
 from holdfast.broker.state import SILENT, Policies, SubscriptionState
-from holdfast.broker.telemetry.metrics import Sample, metrics
+from holdfast.broker.telemetry.metrics import Page, Sample, collect, metrics
 from holdfast.broker.telemetry.stats import BrokerStats
 from holdfast.broker.telemetry.traffic import Rates
 from holdfast.broker.topic import Topic, time_of
-from holdfast.errors import Closed, Exists, Fenced, HoldfastError, NotFound
+from holdfast.errors import Closed, Exists, HoldfastError, NotFound
 from holdfast.group import Group, LocalGroup, Position
 from holdfast.ids import EARLIEST, LATEST, MessageId
 from holdfast.ledger.closing import Closing
@@ -57,6 +43,10 @@ from holdfast.system import Clock, Disk, Randomness, SystemClock, SystemDisk, Sy
 
 CLOSE_S = 30.0
 """How long a closing broker waits for what is under way to settle: then it is not told any more."""
+
+
+Watcher: TypeAlias = Callable[[Sequence[Notice]], None]
+Meter: TypeAlias = Callable[[], Iterable[Sample]]
 
 
 class Opening:
@@ -136,12 +126,13 @@ class Broker:
         self.topics: dict[int, Topic] = {
             state.id: Topic(state, state.ledgers.end, store) for state in machine.state.topics.values()
         }
+        self._housekeeping = Housekeeping(self)
         self.engine = Engine(
             machine,
             store,
             group,
             clock,
-            self,
+            Effects(self, self._housekeeping),
             at=recovered.position,
             # In a cluster nothing above stable was ever shown, and the state must not know who crashed.
             unclean=not recovered.clean and transfer is None,
@@ -151,7 +142,10 @@ class Broker:
         self.unshown: dict[int, str] = {}
         """Topics of which readers of the files could not be told, and why."""
         self.admin = Admin(self)
-        self._housekeeping = Housekeeping(self)
+        self.sessions = Sessions(self)
+        self.stages = Stages(self)
+        self.quota: Quota | None = None
+        """The limits of durable state, if a server sets them."""
         self.rates = Rates(self)
         self._dispatch = DispatchOptions(
             guard_s=options.reset_timeout_s,
@@ -161,12 +155,10 @@ class Broker:
             skip_damaged=options.skip_damaged,
         )
         self._volatile = 0
-        self.watchers: list[Callable[[Applied], None]] = []
-        """Told of every frame that is settled: what became of sessions, topics and subscriptions."""
-        self.meters: list[Callable[[], Iterable[Sample]]] = []
-        """What stands beside the broker, and has figures of its own for the page of metrics."""
-        self._waiting: dict[int, asyncio.Future[ProducerReady]] = {}
-        """Producers that wait for exclusive access, by session."""
+        self.watchers: list[Watcher] = []
+        """Called with the notices of every stable frame."""
+        self.meters: list[Meter] = []
+        """Sources of further figures for the page of metrics."""
         self._closing = Closing("close")
 
     # -- its life --------------------------------------------------------------------------------------
@@ -240,7 +232,7 @@ class Broker:
         try:
             await self._housekeeping.stop()
             for topic in self.topics.values():
-                self._close_dispatchers(topic, reason)
+                topic.close(reason)
             with contextlib.suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await self.engine.settle()
@@ -308,7 +300,7 @@ class Broker:
     async def stage(self) -> Stage:
         """A stage: what is appended to it is durable and invisible until `sink_commit`."""
         id = self.random.token(16)  # noqa: A001
-        await self.engine.submit(StageOpen(id))
+        await self.stages.open(id)
         return Stage(self, id)
 
     async def sink_commit(self, key: str, batch: int, receipts: Sequence[StageReceipt]) -> bool:
@@ -320,10 +312,8 @@ class Broker:
             NotFound: a stage is missing; nothing was published.
             Corrupt: a stage is not what its receipt says; nothing was published.
         """
-        await self.admit(0)
         parts = [part for each in receipts for part in each.encode()]
-        committed = await self.engine.submit(SinkCommit(key, batch, parts))
-        return bool(committed.committed)
+        return (await self.stages.commit(key, batch, parts)).committed
 
     # -- looks -----------------------------------------------------------------------------------------
 
@@ -348,7 +338,111 @@ class Broker:
         """Metrics in the Prometheus text format."""
         return metrics(self)
 
-    # -- for producers, consumers and the administration -----------------------------------------------
+    # -- for front ends: its state ---------------------------------------------------------------------
+
+    @property
+    def incarnation(self) -> bytes:
+        """The random id of the data directory."""
+        return self.store.incarnation
+
+    @property
+    def failure(self) -> HoldfastError | None:
+        """Why the broker has stopped; None while it serves."""
+        return self.engine.ended
+
+    async def settle(self) -> None:
+        """Wait until everything that was submitted so far is durable.
+
+        Raises:
+            Closed: the broker stopped meanwhile.
+        """
+        await self.engine.settle()
+
+    def log_time_now(self) -> int:
+        """Return the log time that an event would have now, in ns."""
+        return self.engine.log_time_now()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` with the notices of every stable frame."""
+        self.watchers.append(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Undo `watch`."""
+        self.watchers.remove(watcher)
+
+    def add_meter(self, meter: Meter) -> None:
+        """Put a front end's own figures on the page of metrics."""
+        self.meters.append(meter)
+
+    def remove_meter(self, meter: Meter) -> None:
+        """Undo `add_meter`."""
+        self.meters.remove(meter)
+
+    def collect(self, page: Page) -> Iterator[None]:
+        """Put all metrics on a page; pauses after each topic and each subscription."""
+        return collect(self, page)
+
+    # -- for front ends: publishing --------------------------------------------------------------------
+
+    def admit_now(self, size: int) -> None:
+        """Promise room on the disk for a publish, without waiting.
+
+        Raises:
+            NoSpace: the disk is full.
+            Closed: the broker has stopped.
+        """
+        self.store.admit(size)
+
+    async def admit(self, size: int) -> None:
+        """Promise room on the disk for a publish; wait while the disk is behind."""
+        self.store.admit(size)
+        await self.engine.room()
+
+    @property
+    def behind(self) -> bool:
+        """Whether so much is under way that publishers should wait in `room`."""
+        return self.engine.behind
+
+    async def room(self) -> None:
+        """Wait while the disk is behind; calls return in their order."""
+        await self.engine.room()
+
+    @property
+    def frame(self) -> Frame:
+        """This turn's frame, to be filled in the core; `added` follows in the same callback.
+
+        Raises:
+            Closed: the broker has stopped.
+        """
+        return self.engine.frame
+
+    def added(self, count: int) -> list[asyncio.Future[Any]]:
+        """Return the futures of the last `count` events that were put into `frame`."""
+        return self.engine.added(count)
+
+    def publish_entries(
+        self, topic: Topic, session: int, epoch: int, producer: str, entries: list[tuple[int, int, bytes]]
+    ) -> asyncio.Future[Any]:
+        """Publish ready entries, each with its sequence number and span, as one event."""
+        return self.engine.publish_entries(topic.id, session, epoch, producer, entries)
+
+    def producers_known(self, topic: Topic) -> list[str]:
+        """Return the names of producers whose sequences a topic remembers."""
+        return [name for name, _ in self.machine.log.sequences(topic.id)]
+
+    async def add_schema(self, topic: Topic, schema: bytes) -> int:
+        """Keep a topic's schema. Returns its version."""
+        return int((await self.engine.submit(SchemaAdd(topic.id, schema))).version)
+
+    # -- for front ends: topics and subscriptions ------------------------------------------------------
+
+    def has_topic(self, full: str) -> bool:
+        """Return whether a topic of this full name exists."""
+        return full in self.machine.state.names
+
+    def deduplicates(self, topic: Topic) -> bool:
+        """Return whether a topic drops messages that it has already."""
+        return self.machine.state.deduplicates(topic.state)
 
     def topic(self, name: str) -> Topic:
         """The topic of a full name.
@@ -396,7 +490,26 @@ class Broker:
         return found
 
     async def create_subscription(self, topic: Topic, name: str, start: Start) -> None:
-        await self.engine.submit(SubscriptionCreate(topic.state.id, name, await self.place(topic, start)))
+        await self.create_subscription_at(topic, name, await self.place(topic, start))
+
+    async def create_subscription_at(
+        self, topic: Topic, name: str, ordinal: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a durable subscription that begins at an ordinal.
+
+        Raises:
+            Exists: the topic has one of that name.
+        """
+        await self.engine.submit(SubscriptionCreate(topic.id, name, ordinal, dict(properties or {})))
+
+    async def advance(self, subscription: SubscriptionState, reset_number: int, to: int) -> Revised:
+        """Acknowledge everything below an ordinal, unless the subscription was reset since.
+
+        Raises:
+            CursorModifying: the reset number is another one.
+        """
+        revised: Revised = await self.engine.submit(Advance(subscription.id, reset_number, to=to))
+        return revised
 
     async def place(self, topic: Topic, to: Start) -> int:
         """The ordinal of a place that a user named."""
@@ -407,11 +520,6 @@ class Broker:
         if isinstance(to, MessageId):
             return topic.ordinal_of(to)
         return await topic.ordinal_at(time_of(to))
-
-    async def admit(self, size: int) -> None:
-        """Is there room for a publish? Waits while the disk is behind, refuses when it is full."""
-        self.store.admit(size)
-        await self.engine.room()
 
     def dispatcher(self, topic: Topic, subscription: SubscriptionState) -> Dispatcher:
         """The one that serves a subscription here. Raises NotFound where the subscription was deleted."""
@@ -457,106 +565,11 @@ class Broker:
         if topic.volatile.get(name) is dispatcher:
             del topic.volatile[name]
 
-    async def enter(self, event: Event, leave: Callable[[int], Event]) -> Any:
-        """Open a session. If the caller gives up meanwhile, the session does not stay behind."""
-        future = self.engine.submit(event)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            future.add_done_callback(lambda done: self._undo(done, leave))
-            raise
-
-    def _undo(self, opened: asyncio.Future[Any], leave: Callable[[int], Event]) -> None:
-        if not opened.cancelled() and opened.exception() is None and self.engine.is_open:
-            self.engine.submit(leave(opened.result().session))
-
-    async def admitted(self, opened: ProducerOpened) -> ProducerOpened | ProducerReady:
-        """Wait until a producer that asked for exclusive access has it."""
-        if not opened.waiting:
-            return opened
-        try:
-            return await self._admitted(opened.session)
-        except asyncio.CancelledError:
-            if self.engine.is_open:
-                self.engine.submit(ProducerClose(opened.session))
-            raise
-        finally:
-            self._waiting.pop(opened.session, None)
-
-    def _admitted(self, session: int) -> asyncio.Future[ProducerReady]:
-        if session not in self._waiting:
-            self._waiting[session] = asyncio.get_running_loop().create_future()
-        return self._waiting[session]
-
     async def expire(self, topic: Topic, subscription: SubscriptionState, older_than_s: float) -> None:
         """Advance a subscription past what is older."""
         to = await topic.ordinal_at(self.engine.log_clock.now_ns() - age_ns(older_than_s))
         if to > subscription.acks.acked_to:
             await self.dispatcher(topic, subscription).advance(to=to)
-
-    # -- what the engine tells -------------------------------------------------------------------------
-
-    def settled(self, applied: Applied) -> None:
-        for notice in applied.notices:
-            if isinstance(notice, TopicAdded) and notice.topic.id in self.machine.state.topics:
-                self.topics.setdefault(notice.topic.id, Topic(notice.topic, 0, self.store))
-        for topic_id, end in applied.tails:
-            topic = self.topics.get(topic_id)
-            if topic is not None:
-                topic.traffic.wrote(end - topic.visible, self.engine.settling_ms)
-                topic.grow(end)
-                self.show(topic)
-                self._housekeeping.grown(topic)
-        for notice in applied.notices:
-            self._noticed(notice)
-        for event in applied.events:
-            if isinstance(event, Ack):
-                self._look_for_done(self.machine.state.subscriptions.get(event.subscription))
-            elif isinstance(event, ProducerClose):
-                self._waiting.pop(event.session, None)  # it gave up, and its turn came all the same
-            elif isinstance(event, ViewChange):
-                for topic in self.topics.values():
-                    for dispatcher in topic.dispatchers.values():
-                        dispatcher.owned()
-        for watcher in self.watchers:
-            watcher(applied)
-
-    def _noticed(self, notice: Notice) -> None:
-        match notice:
-            case SubscriptionMoved():
-                subscription = notice.subscription
-                topic = self.topics.get(subscription.topic)
-                dispatcher = None if topic is None else topic.dispatchers.get(subscription.id)
-                if dispatcher is not None:
-                    dispatcher.moved(notice.reset_number, notice.acked_to)
-                self._look_for_done(subscription)
-            case SubscriptionGone():
-                topic = self.topics.get(notice.subscription.topic)
-                dispatcher = None if topic is None else topic.forget(notice.subscription.id)
-                if dispatcher is not None:
-                    dispatcher.close(Closed("the subscription was deleted"))
-            case TopicGone():
-                gone = self.topics.pop(notice.topic.id, None)
-                self._housekeeping.gone(notice.topic.id)
-                self.unshown.pop(notice.topic.id, None)
-                if gone is not None:
-                    self._close_dispatchers(gone, Closed(f"{gone.name} was deleted"))
-                if self.publications is not None:
-                    with contextlib.suppress(OSError, HoldfastError):  # its readers find no files
-                        self.publications.gone(notice.topic.id)
-            case LedgersGone():
-                if notice.topic.id in self.topics:
-                    self.show(self.topics[notice.topic.id])
-            case ProducerReady():
-                ready = self._admitted(notice.session)
-                if not ready.done():
-                    ready.set_result(notice)
-            case ProducerGone():
-                waiting = self._waiting.pop(notice.producer.session, None)
-                if waiting is not None and not waiting.done():
-                    waiting.set_exception(Fenced(f"the producer does not wait any more: {notice.reason}"))
-            case _:
-                pass
 
     def show(self, topic: Topic, state: str = "live") -> None:
         """Tell processes that read the files what they may read of a topic.
@@ -571,21 +584,3 @@ class Broker:
             self.unshown.pop(of.id, None)
         except (OSError, HoldfastError) as error:
             self.unshown[of.id] = str(error)
-
-    def _look_for_done(self, moved: SubscriptionState | None) -> None:
-        """Look for ledgers that no subscription needs after a cursor has moved."""
-        topic = None if moved is None else self.topics.get(moved.topic)
-        if topic is not None:
-            self._housekeeping.acknowledged(topic)
-
-    def ended(self, reason: HoldfastError) -> None:
-        for topic in self.topics.values():
-            self._close_dispatchers(topic, reason)
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(reason)
-
-    @staticmethod
-    def _close_dispatchers(topic: Topic, reason: Exception) -> None:
-        for dispatcher in list(topic.dispatchers.values()):
-            dispatcher.close(reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,8 +13,8 @@ from holdfast.ids import EARLIEST, LATEST, MessageId
 
 if TYPE_CHECKING:
     from holdfast.broker.dispatch.dispatcher import Dispatcher
-    from holdfast.broker.state import SubscriptionState, TopicState
-    from holdfast.ledger.ledgers import LedgerInfo
+    from holdfast.broker.state import Policies, Producer, SubscriptionState, TopicState
+    from holdfast.ledger.ledgers import LedgerInfo, LedgerTable
 
 
 DAMAGED_MAX = 1000
@@ -70,9 +70,80 @@ class Topic:
         self.damaged: set[int] = set()
         """Entries that could not be read."""
 
+    # -- what it is ------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> int:
+        return self.state.id
+
+    @property
+    def incarnation(self) -> bytes:
+        """16 random bytes: a topic that was deleted and created again has others."""
+        return self.state.incarnation
+
+    @property
+    def created(self) -> int:
+        """Log time."""
+        return self.state.created
+
+    @property
+    def policies(self) -> Policies:
+        """The topic's own."""
+        return self.state.policies
+
+    @property
+    def terminated(self) -> bool:
+        return self.state.terminated
+
+    @property
+    def schemas(self) -> Sequence[bytes]:
+        """By version."""
+        return self.state.schemas
+
+    @property
+    def ledgers(self) -> LedgerTable:
+        """All of them, also entries that are not visible yet: compare with `visible`."""
+        return self.state.ledgers
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionState]:
+        """The durable ones, by name."""
+        return self.state.subscriptions
+
+    @property
+    def producers(self) -> Mapping[int, Producer]:
+        """Those that may publish, by session."""
+        return self.state.producers
+
+    @property
+    def producers_waiting(self) -> int:
+        """How many wait for exclusive access."""
+        return len(self.state.waiting)
+
+    @property
+    def acked_to(self) -> int:
+        """All subscriptions have acknowledged every ordinal below."""
+        return self.state.acked_to
+
     @property
     def first(self) -> int:
         return self.state.ledgers.first
+
+    # -- who serves it ---------------------------------------------------------------------------------
+
+    def dispatcher_of(self, subscription: SubscriptionState) -> Dispatcher | None:
+        """Return the dispatcher of a subscription, if it has had consumers here."""
+        return self.dispatchers.get(subscription.id)
+
+    @property
+    def served(self) -> Sequence[Dispatcher]:
+        """The dispatchers of all subscriptions, volatile ones included."""
+        return list(self.dispatchers.values())
+
+    def close(self, reason: Exception) -> None:
+        """Close all dispatchers."""
+        for dispatcher in self.served:
+            dispatcher.close(reason)
 
     def grow(self, visible: int) -> None:
         """More may be seen: wake who waits for it."""
@@ -117,6 +188,10 @@ class Topic:
                 if ordinal >= self.first:
                     raise  # not trimmed
         return None
+
+    def note_batches(self, messages: int, entries: int) -> None:
+        """Count messages that were published in batches: the core counts entries."""
+        self.traffic.batched += messages - entries
 
     def note_damage(self, ordinal: int) -> None:
         """An entry could not be read. Of very many, those that were found first are known."""

@@ -14,7 +14,7 @@ from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
-    from holdfast.broker.broker import Broker
+    from holdfast.broker import Broker
 
 VARIABLE = "HOLDFAST_DATA"
 SERVER_VARIABLE = "HOLDFAST_SERVER"
@@ -59,10 +59,7 @@ async def served(options: argparse.Namespace, work: Work, makes: bool) -> int:
         async with RemoteBroker(url) as remote:
             # It has of a broker what the commands use.
             return await work(remote, options)  # type: ignore[arg-type]
-    from holdfast.broker import (
-        Broker,
-    )  # brings the core of the broker, for which no other command should wait
-    from holdfast.broker.options import VISITING
+    from holdfast.broker import VISITING, Broker  # late: other commands must not wait for its core
 
     directory = data_directory(options.data_directory)
     if not makes:

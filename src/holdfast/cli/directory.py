@@ -71,8 +71,7 @@ def is_directory(name: str) -> bool:
 
 def repair_time(path: str, json: bool) -> int:
     """The answer of `holdfast doctor DIR --repair-time`."""
-    from holdfast.broker import Broker
-    from holdfast.broker.options import VISITING
+    from holdfast.broker import VISITING, Broker
 
     if not (Path(path) / "holdfast").exists():
         raise NotFound(f"{path} is not a directory of a broker: it has no file named holdfast")

@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast._core import TopicMessage
-from holdfast.broker.telemetry.stats import LedgerStats, SubscriptionStats, TopicStats
+from holdfast.broker import LedgerStats, SubscriptionStats, TopicStats
 from holdfast.cli.places import Place
 from holdfast.client.client import Client
 from holdfast.client.topic import LATEST, Consumer, Producer, Reader, entry_of, messages_of

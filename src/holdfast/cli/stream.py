@@ -22,8 +22,7 @@ from holdfast.errors import Timeout
 
 if TYPE_CHECKING:
     from holdfast._core import TopicMessage
-    from holdfast.broker.api.consumer import Consumer, Reader
-    from holdfast.broker.broker import Broker
+    from holdfast.broker import Broker, Consumer, Reader
 
 PRODUCE = """\
 Publishes a message, or several, and returns when they are on the disk. The data

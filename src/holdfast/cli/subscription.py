@@ -15,8 +15,7 @@ from holdfast.cli.places import message_id, moment, place, span
 from holdfast.cli.topic import SUBSCRIPTION_HEAD, subscription_row
 
 if TYPE_CHECKING:
-    from holdfast.broker.broker import Broker
-    from holdfast.broker.telemetry.stats import SubscriptionStats
+    from holdfast.broker import Broker, SubscriptionStats
 
 PEEK = """\
 The next messages that the subscription has not acknowledged, without taking

@@ -14,8 +14,7 @@ from holdfast.cli.places import span
 from holdfast.errors import Busy, Exists
 
 if TYPE_CHECKING:
-    from holdfast.broker.broker import Broker
-    from holdfast.broker.telemetry.stats import SubscriptionStats, TopicStats
+    from holdfast.broker import Broker, SubscriptionStats, TopicStats
 
 CREATE = """\
 Makes topics, and the data directory if it is not there. `orders` is short for

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import _core
 from holdfast._core import Message, parse_entry
-from holdfast.broker.api.producer import MESSAGE_BYTES, RUN_BYTES
-from holdfast.broker.events import DeduplicationForget, ProducerClose, ProducerOpen
-from holdfast.broker.topic import Topic
+from holdfast.broker import MESSAGE_BYTES, RUN_BYTES, Topic
 from holdfast.errors import (
     Busy,
     Closed,
@@ -94,7 +92,7 @@ class Segment:
         await self._open_session()
         info: dict[str, Any] = {
             "topic": self.topic.name,
-            "incarnation": self.topic.state.incarnation.hex(),
+            "incarnation": self.topic.incarnation.hex(),
             "identity": self.identity,
             "participants": PARTICIPANTS,
             "message_bytes_max": min(MESSAGE_BYTES, message_bytes_max, capacity // 2 - _HEADER),
@@ -173,7 +171,7 @@ class Segment:
 
     def _unused(self) -> bool:
         """Nothing is in it, and nobody else is attached."""
-        if self.queue is None or self._broker.engine.ended is not None:
+        if self.queue is None or self._broker.failure is not None:
             return False
         stats = self.queue.stats()
         others = any(
@@ -222,19 +220,18 @@ class Segment:
         names.account(self.identity).unlink(missing_ok=True)
         with contextlib.suppress(HoldfastError):  # the topic is gone, or the broker ends: as good
             await self._close_session()
-            await self._broker.engine.submit(DeduplicationForget(self.topic.state.id, self.name))
+            await self._broker.admin.forget_producer(self.topic.name, self.name)
 
     # -- its session -----------------------------------------------------------------------------------
 
     async def _open_session(self) -> None:
-        event = ProducerOpen(self.topic.state.id, self.name, "shared", self._broker.group.member)
-        opened = await self._broker.enter(event, ProducerClose)
+        opened = await self._broker.sessions.open_producer(self.topic, self.name)
         self._session, self._epoch = opened.session, opened.epoch
 
     async def _close_session(self) -> None:
         if self._session:
             session, self._session = self._session, 0
-            await self._broker.engine.submit(ProducerClose(session))
+            await self._broker.sessions.close_producer(session)
 
     # -- draining --------------------------------------------------------------------------------------
 
@@ -248,11 +245,11 @@ class Segment:
                 messages = await self._bell.take(self.queue, TAKE)
                 await self._store(list(messages), messages.tobytes())
         except Closed as error:
-            if self._broker.engine.ended is None:
+            if self._broker.failure is None:
                 told = Closed(f"no producer used the ingest queue of {self.topic.name}; open it again")
                 await self._ingest.ended(self, told if self.closing else error)
         except HoldfastError as error:
-            if self._broker.engine.ended is not None:
+            if self._broker.failure is not None:
                 return  # the next broker goes on
             LOG.warning("the ingest queue of %s ends: %s", self.topic.name, error)
             await self._ingest.ended(self, error)
@@ -345,15 +342,13 @@ class Segment:
         """Until it is durable. One event at a time: if one were refused and the next one not, it would be
         taken for stored later, because its positions are lower."""
         assert self.account is not None
-        engine, said = self._broker.engine, ""
+        said = ""
         while True:
             try:
                 await self._broker.admit(size)
                 if self._session == 0:
                     await self._open_session()
-                future = engine.publish_entries(
-                    self.topic.state.id, self._session, self._epoch, self.name, run
-                )
+                future = self._broker.publish_entries(self.topic, self._session, self._epoch, self.name, run)
                 await _finished(future)
                 break
             except _TRANSIENT as error:

@@ -7,15 +7,11 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.broker.api.producer import MESSAGE_BYTES
-from holdfast.broker.broker import Broker
-from holdfast.broker.events import DeduplicationForget, TopicGone
-from holdfast.broker.machine import Applied
-from holdfast.broker.telemetry.metrics import Sample
+from holdfast.broker import MESSAGE_BYTES, Broker, Notice, Sample, TopicGone
 from holdfast.errors import (
     Busy,
     Closed,
@@ -87,7 +83,7 @@ class Ingest:
         idle_s: a queue that nobody has used for so long is taken away.
         """
         self.broker = broker
-        self.names = Names(directory_of(directory), broker.store.incarnation.hex())
+        self.names = Names(directory_of(directory), broker.incarnation.hex())
         self._data = str(Path(data).resolve())
         self._capacity = capacity
         self._topics_max = topics_max
@@ -128,8 +124,8 @@ class Ingest:
         except BaseException:
             await self.stop()
             raise
-        self.broker.watchers.append(self._settled)
-        self.broker.meters.append(self._counts)
+        self.broker.watch(self._settled)
+        self.broker.add_meter(self._counts)
         loop = asyncio.get_running_loop()
         self._serving = [
             loop.create_task(self._serve(), name="ingest"),
@@ -157,8 +153,8 @@ class Ingest:
                 task.cancel()
             await asyncio.wait(self._serving)
             self._serving = []
-            self.broker.watchers.remove(self._settled)
-            self.broker.meters.remove(self._counts)
+            self.broker.unwatch(self._settled)
+            self.broker.remove_meter(self._counts)
         if self._tasks:
             await asyncio.wait(self._tasks)
         lost = Closed("the broker has stopped, and the files of this queue were removed; open it again")
@@ -233,7 +229,7 @@ class Ingest:
                 continue
             try:
                 await self._adopt(segment)
-                if topic.state.incarnation.hex() != info["incarnation"]:
+                if topic.incarnation.hex() != info["incarnation"]:
                     raise NotFound(f"{topic.name} was deleted, and made anew")
             except (NotFound, Stale, Corrupt) as error:
                 LOG.warning("what was not confirmed of the ingest of %s is lost: %s", topic.name, error)
@@ -245,7 +241,7 @@ class Ingest:
                 )
                 segment.leave()
                 continue
-            self._segments[topic.state.id] = segment
+            self._segments[topic.id] = segment
             segment.start(left_behind=True)
 
     async def _adopt(self, segment: Segment) -> None:
@@ -299,10 +295,10 @@ class Ingest:
     async def _forget_old(self) -> None:
         """Positions of segments from before the last boot: nobody can deliver these again."""
         for topic in list(self.broker.topics.values()):
-            for name, _ in self.broker.machine.log.sequences(topic.state.id):
+            for name in self.broker.producers_known(topic):
                 if name.startswith(NAME) and not name.startswith(f"{NAME}{self._boot}."):
                     with contextlib.suppress(NotFound, Busy):
-                        await self.broker.engine.submit(DeduplicationForget(topic.state.id, name))
+                        await self.broker.admin.forget_producer(topic.name, name)
 
     # -- requests --------------------------------------------------------------------------------------
 
@@ -358,19 +354,19 @@ class Ingest:
     async def _segment(self, name: str) -> Segment:
         """The topic's queue, made if it has none."""
         topic = await self.broker.ensure_topic(name)
-        found = self._segments.get(topic.state.id)
+        found = self._segments.get(topic.id)
         if found is not None and not found.closing and not found.is_there():
             LOG.warning("the files of the ingest queue of %s were removed; newcomers get another", topic.name)
-            self._aside.append(self._segments.pop(topic.state.id))
+            self._aside.append(self._segments.pop(topic.id))
         elif found is not None:
             found.used = asyncio.get_running_loop().time()
             return found
         if len(self._segments) + len(self._aside) >= self._topics_max:
             raise Misuse(f"{self._topics_max} topics have an ingest queue already; publish over the network")
-        self.broker.store.admit(0)
+        self.broker.admit_now(0)
         segment = Segment(self, topic, f"{self._boot}.{self.broker.random.token(8).hex()}")
         await segment.create(self._capacity, self._message_bytes_max)
-        self._segments[topic.state.id] = segment
+        self._segments[topic.id] = segment
         segment.start(left_behind=False)
         return segment
 
@@ -399,17 +395,17 @@ class Ingest:
         except HoldfastError as error:
             LOG.warning("producers of this machine cannot find this broker: %s", error)
 
-    def _settled(self, applied: Applied) -> None:
-        for notice in applied.notices:
+    def _settled(self, notices: Sequence[Notice]) -> None:
+        for notice in notices:
             if isinstance(notice, TopicGone):
                 for segment in [*self._segments.values(), *self._aside]:
-                    if segment.topic.state is notice.topic:
+                    if segment.topic.id == notice.topic.id:
                         self._spawn(self.ended(segment, NotFound(f"{segment.topic.name} was deleted")))
 
     async def ended(self, segment: Segment, error: HoldfastError) -> None:
         """A segment cannot go on."""
-        if self._segments.get(segment.topic.state.id) is segment:
-            del self._segments[segment.topic.state.id]
+        if self._segments.get(segment.topic.id) is segment:
+            del self._segments[segment.topic.id]
         elif segment in self._aside:
             self._aside.remove(segment)
         else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from holdfast.broker.options import COUNT_MOST, SECONDS_MOST, BrokerOptions
+from holdfast.broker import COUNT_MOST, SECONDS_MOST, BrokerOptions
 from holdfast.protocol.sizes import FRAME_PADDING_BYTES
 
 Method: TypeAlias = Literal["token", "basic", "tls"]

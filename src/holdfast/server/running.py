@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.broker.broker import Broker
+from holdfast.broker import Broker, Quota
 from holdfast.errors import BadConfiguration, HoldfastError
 from holdfast.local.intake import Ingest
 from holdfast.server.auth.access import Access, http_options, is_loopback, server_options
@@ -29,7 +29,6 @@ from holdfast.server.listening import bracketed
 from holdfast.server.logs import log, logging_to
 from holdfast.server.pulsar.extensions import HANDLERS
 from holdfast.server.pulsar.listener import Server
-from holdfast.server.quota import Quota
 from holdfast.server.settings import Settings
 
 _CREDENTIAL_KEYS = (
@@ -87,7 +86,7 @@ class _Running:
         self._warn(self._settings)
         broker = await Broker.start(config.data, config.broker)
         access.authorizer.admins = lambda tenant: _admins(broker, tenant)
-        access.authorizer.tenants = lambda: broker.machine.state.namespaces.tenants
+        access.authorizer.tenants = broker.admin.tenants
         ended = asyncio.get_running_loop().create_task(self._watch(broker))
         try:
             async with contextlib.AsyncExitStack() as parts:
@@ -99,7 +98,7 @@ class _Running:
                 log.info("stopping", reason=self._reason, within_s=config.limits.shutdown_s)
         finally:
             ended.cancel()
-            failed = broker.engine.ended
+            failed = broker.failure
             await broker.close()
             access.close()
         if failed is not None:
@@ -235,9 +234,9 @@ class _Running:
 
     async def _watch(self, broker: Broker) -> None:
         """A broker that cannot go on ends the server: somebody must look at its disk."""
-        while broker.engine.ended is None:
+        while broker.failure is None:
             await asyncio.sleep(1.0)
-        log.error("the broker cannot go on", why=broker.engine.ended)
+        log.error("the broker cannot go on", why=broker.failure)
         self._reason = "the broker cannot go on"
         self._stop.set()
 
@@ -271,7 +270,7 @@ def _path(path: Path | None) -> str:
 
 
 def _admins(broker: Broker, tenant: str) -> Collection[str]:
-    found = broker.machine.state.namespaces.tenants.get(tenant)
+    found = broker.admin.tenant(tenant)
     return () if found is None else found.admin_roles
 
 

@@ -111,7 +111,7 @@ def held(broker: Broker) -> dict[str, int]:
         "states": len(state.topics) + len(state.subscriptions) + len(state.stages) + len(state.sessions),
         "dispatchers": sum(len(topic.dispatchers) + len(topic.volatile) for topic in broker.topics.values()),
         "unshown": len(broker.unshown),
-        "waiting": len(broker._waiting),
+        "waiting": len(broker.sessions.waiting),
         "holding": len(broker._housekeeping._holding),
         "under way": len(broker._housekeeping._under_way),
         "room": len(broker.engine._room),

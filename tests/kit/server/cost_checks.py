@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.dispatch import dispatcher as dispatching
+from holdfast.broker import ConsumerStats
+from holdfast.broker.dispatch import looking
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server import running
 from holdfast.server.logs import Refusals
@@ -210,7 +211,7 @@ def a_list_follows_what_is_created_and_deleted(patterned: bool) -> None:
 def the_stats_of_each_consumer_look_at_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """CONSUMER_STATS of all consumers of a subscription: as many looks as consumers, not the square."""
     looked = 0
-    real = dispatching.ConsumerStats
+    real = ConsumerStats
 
     def counted(*arguments: Any, **named: Any) -> Any:
         nonlocal looked
@@ -221,7 +222,7 @@ def the_stats_of_each_consumer_look_at_one(monkeypatch: pytest.MonkeyPatch) -> N
         raw = world.raw()
         for consumer in range(60):
             raw.subscribe("t", consumer, sub_type=1)
-        monkeypatch.setattr(dispatching, "ConsumerStats", counted)
+        monkeypatch.setattr(looking, "ConsumerStats", counted)
         for consumer in range(60):
             stats = raw.ask(Type.CONSUMER_STATS, Type.CONSUMER_STATS_RESPONSE, consumer_id=consumer)
             assert stats.type == "Shared"

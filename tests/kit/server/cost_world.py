@@ -19,6 +19,7 @@ from unittest import mock
 
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.events import SubscriptionCreate, TopicCreate
+from holdfast.broker.quota import Quota
 from holdfast.broker.state import SILENT
 from holdfast.server import Server, ServerOptions
 from holdfast.server import steps as steps_module
@@ -26,7 +27,6 @@ from holdfast.server.budget import Budget
 from holdfast.server.config import Limits
 from holdfast.server.http import HttpOptions, HttpServer
 from holdfast.server.pulsar.connection import Connection
-from holdfast.server.quota import Quota
 from tests.kit.server.wire_raw import Raw, full
 
 Answered = TypeVar("Answered")

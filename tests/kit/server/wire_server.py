@@ -7,17 +7,16 @@ administration, or one of `Door`'s own. The answer is one line, `[result, error]
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from holdfast import MessageId, NoSpace
-from holdfast.broker import Broker
+from holdfast.broker import Broker, Notice, TopicGone
 from holdfast.broker.dispatch.reset import Resetting
 from holdfast.broker.topic import Topic
 from holdfast.names import topic_name
@@ -197,8 +196,8 @@ def _keeps_reading(self: Connection, why: str) -> None:
     self._pauses.add(why)
 
 
-def _only_what_comes(self: Watching, applied: Any) -> None:
-    _SETTLED(self, dataclasses.replace(applied, notices=[]))
+def _only_what_comes(self: Watching, notices: Sequence[Notice]) -> None:
+    _SETTLED(self, [each for each in notices if not isinstance(each, TopicGone)])
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

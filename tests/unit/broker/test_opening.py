@@ -13,7 +13,7 @@ from holdfast.broker import Broker
 from holdfast.broker.api.consumer import Consumer, Inbox
 from holdfast.broker.dispatch.dispatcher import Dispatcher
 from holdfast.broker.engine import Engine
-from holdfast.broker.events import ConsumerJoin, ConsumerLeave, ProducerClose, SubscriptionDelete
+from holdfast.broker.events import ProducerClose, SubscriptionDelete
 from holdfast.errors import Busy, Misuse, NotFound
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.ghosts import must_be_free
@@ -181,8 +181,7 @@ async def open_without_undoing(self: Consumer) -> None:
     broker = self._broker
     self._topic = topic = await broker.ensure_topic(self._topic_name)
     subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
-    event = ConsumerJoin(subscription.id, "ghost", self.type, self._priority, broker.group.member)
-    self._session = (await broker.enter(event, ConsumerLeave)).session
+    self._session = await broker.sessions.join(subscription, "ghost", self.type, self._priority)
     self._attach(broker.dispatcher(topic, subscription))
 
 
@@ -211,14 +210,14 @@ def test_a_producer_whose_turn_comes_when_it_has_given_up(tmp_path: Path) -> Non
         await holder.open()
         (topic,) = broker.topics.values()
         waiter = asyncio.create_task(broker.producer("orders", access="wait-for-exclusive").open())
-        while not broker._waiting:
+        while not broker.sessions.waiting:
             await asyncio.sleep(0.001)
         broker.engine.submit(ProducerClose(holder._session))
         waiter.cancel()
         await asyncio.gather(waiter, return_exceptions=True)
         await broker.engine.settle()
         assert not topic.state.producers
-        assert not broker._waiting, "nobody waits any more"
+        assert not broker.sessions.waiting, "nobody waits any more"
         holder._session = 0
 
     on_broker(tmp_path, work)

@@ -259,6 +259,10 @@ class Admin:
         """Who has namespaces, by name."""
         return dict(sorted(self._broker.machine.state.namespaces.tenants.items()))
 
+    def tenant(self, name: str) -> Tenant | None:
+        """Return a tenant, or None if there is none of this name."""
+        return self._broker.machine.state.namespaces.tenants.get(name)
+
     async def create_tenant(
         self, name: str, admin_roles: Sequence[str] = (), allowed_clusters: Sequence[str] = ()
     ) -> None:
@@ -325,6 +329,20 @@ class Admin:
     async def set_namespace_policies(self, name: str, **policies: Any) -> None:
         """Change settings of a namespace: those of `set_policies`."""
         await self._submit(NamespaceUpdate(name, _policies(policies), sorted(policies)))
+
+    def has_namespace(self, name: str) -> bool:
+        """Return whether a namespace was created."""
+        return name in self._broker.machine.state.namespaces.policies
+
+    def applied_policies(self, name: str) -> Policies:
+        """Return the policies that hold for a topic: its own, its namespace's, else the broker's."""
+        topic, options = self._topic(name), self._broker.options
+        least = Policies(
+            retention_bytes=options.retention_bytes,
+            retention_s=options.retention_s,
+            deduplication=options.deduplication,
+        )
+        return topic.policies.over(self._broker.machine.state.inherited(topic.state).over(least))
 
     # -- the broker ------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from holdfast._core import Batch, TopicMessage
 from holdfast.arguments import checked_timeout, checked_whole
 from holdfast.broker.dispatch.types import require_delay, require_options
-from holdfast.broker.events import ConsumerJoin, ConsumerLeave
 from holdfast.broker.options import SECONDS_MOST
 from holdfast.errors import Closed, Misuse, Timeout
 from holdfast.ids import MessageId
@@ -352,15 +351,13 @@ class Consumer(Receiver):
             self._attach(await broker.volatile_dispatcher(topic, self.subscription, self._start))
             return
         subscription = await broker.ensure_subscription(topic, self.subscription, self._start)
-        event = ConsumerJoin(subscription.id, self.name, self.type, self._priority, broker.group.member)
-        joined = await broker.enter(event, ConsumerLeave)
+        session = await broker.sessions.join(subscription, self.name, self.type, self._priority)
         try:
             self._attach(broker.dispatcher(topic, subscription))
         except BaseException:  # else its session stays: an exclusive subscription would be busy for ever
-            if broker.engine.is_open:
-                broker.engine.submit(ConsumerLeave(joined.session))
+            broker.sessions.drop_consumer(session)
             raise
-        self._session = joined.session
+        self._session = session
 
     def _attach(self, dispatcher: Dispatcher) -> None:
         self._take_place(dispatcher, self.name, self._priority, self.type, self._ack_timeout)
@@ -370,8 +367,8 @@ class Consumer(Receiver):
             return
         dispatcher, self._dispatcher = self._dispatcher, None
         dispatcher.remove_consumer(self._id)
-        if self._broker.engine.is_open and self._session:
-            await self._broker.engine.submit(ConsumerLeave(self._session))
+        if self._session:
+            await self._broker.sessions.leave(self._session)
         if self._topic is not None:
             self._broker.abandoned(self._topic, dispatcher)
         self._inbox.closed(Closed(f"the consumer {self.name} was closed"))

@@ -8,7 +8,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from holdfast.broker.events import ProducerClose, ProducerOpen
 from holdfast.errors import Closed, HoldfastError, Misuse
 from holdfast.ids import MessageId
 from holdfast.names import checked_name
@@ -90,9 +89,9 @@ class Producer:
         broker = self._broker
         topic = await broker.ensure_topic(self._topic_name)
         self.name = self._wanted_name or f"{broker.options.cluster}-{broker.random.token(6).hex()}"
-        event = ProducerOpen(topic.state.id, self.name, self._access, broker.group.member)
-        opened = await broker.admitted(await broker.enter(event, ProducerClose))
-        self._topic, self._session, self._epoch = topic.state.id, opened.session, opened.epoch
+        sessions = broker.sessions
+        opened = await sessions.exclusive(await sessions.open_producer(topic, self.name, self._access))
+        self._topic, self._session, self._epoch = topic.id, opened.session, opened.epoch
         self.last_sequence = opened.last_sequence
         self._sequence = opened.last_sequence + 1
 
@@ -105,7 +104,7 @@ class Producer:
         finally:
             session, self._session = self._session, 0
             if self._broker.engine.is_open:
-                await self._broker.engine.submit(ProducerClose(session))
+                await self._broker.sessions.close_producer(session)
 
     async def send(
         self,
@@ -267,7 +266,7 @@ class Producer:
         if topic is None or future.cancelled() or future.exception() is not None:
             return
         if not future.result().duplicates:
-            topic.traffic.batched += messages - future.result().count
+            topic.note_batches(messages, future.result().count)
 
 
 def cut_run(data: Sequence[bytes], start: int, topic: str) -> list[bytes]:

@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 
 from holdfast._core import encode_messages
 from holdfast.broker.api.producer import cut_run
-from holdfast.broker.events import StageAppend, Staged, StageDrop, stage_digest
+from holdfast.broker.events import (
+    Committed,
+    SinkCommit,
+    StageAppend,
+    Staged,
+    StageDrop,
+    StageOpen,
+    require_stage,
+    stage_digest,
+)
 from holdfast.errors import Closed, Corrupt
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
+    from holdfast.broker.topic import Topic
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,49 @@ class StageReceipt:
     def encode(self) -> list[tuple[bytes, int, int, int]]:
         """As the commit carries it."""
         return [(self.stage, topic, count, digest) for topic, count, digest in self.parts]
+
+
+Parts = list[tuple[bytes, int, int, int]]
+"""Of a commit: stage, topic, number of entries, their digest."""
+
+
+class Stages:
+    """Stages by their ids, as front ends and `Stage` use them. `Broker.stages` is the one of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def open(self, id: bytes) -> None:  # noqa: A002
+        """Create a stage; does nothing if it exists."""
+        await self._broker.admit(0)
+        await self._broker.engine.submit(StageOpen(id))
+
+    async def append(self, id: bytes, topic: Topic, at: int, entries: list[bytes], size: int) -> Staged:  # noqa: A002
+        """Append entries for a topic behind the `at` that the stage has; `size` is what they need on disk."""
+        await self._broker.admit(size)
+        staged: Staged = await self._broker.engine.submit(StageAppend(id, topic.id, at, entries))
+        return staged
+
+    async def receipt(self, id: bytes) -> StageReceipt:  # noqa: A002
+        """Return what a stage holds; durable when it returns.
+
+        Raises:
+            NotFound: the stage was dropped or committed.
+        """
+        stage = require_stage(self._broker.machine.state, id)
+        parts = tuple((topic, part.count, part.digest) for topic, part in sorted(stage.topics.items()))
+        await self._broker.settle()
+        return StageReceipt(id, parts)
+
+    async def drop(self, id: bytes) -> None:  # noqa: A002
+        """Drop a stage; does nothing once it is committed."""
+        await self._broker.engine.submit(StageDrop(id))
+
+    async def commit(self, key: str, batch: int, parts: Parts) -> Committed:
+        """Publish stages in all their topics at once, once per key and batch."""
+        await self._broker.admit(0)
+        committed: Committed = await self._broker.engine.submit(SinkCommit(key, batch, parts))
+        return committed
 
 
 class Stage:
@@ -75,19 +128,19 @@ class Stage:
         broker = self._broker
         async with self._order:
             self._require_open()
-            where = (await broker.ensure_topic(topic)).state.id
+            found = await broker.ensure_topic(topic)
+            where = found.id
             start = 0
             while start < len(data):
                 run = cut_run(data, start, topic)
                 start += len(run)
-                await broker.admit(sum(map(len, run)))
                 before = self._parts.get(where, Staged(0, 0))
                 at = before.count
                 now_ms = broker.clock.now_ns() // 1_000_000
                 entries = encode_messages(
                     run, "stage", at, now_ms, key=key, properties=properties, batch=batch
                 )
-                staged = await broker.engine.submit(StageAppend(self.id, where, at, entries))
+                staged = await broker.stages.append(self.id, found, at, entries, sum(map(len, run)))
                 if staged != Staged(at + len(entries), stage_digest(entries, before.digest)):
                     raise Corrupt(
                         f"stage {self.id.hex()} holds entries for {topic} of an append that was cancelled; "
@@ -106,7 +159,7 @@ class Stage:
     async def drop(self) -> None:
         """Give it up; does nothing once it is committed."""
         self._closed = True
-        await self._broker.engine.submit(StageDrop(self.id))
+        await self._broker.stages.drop(self.id)
 
     def _require_open(self) -> None:
         if self._closed:

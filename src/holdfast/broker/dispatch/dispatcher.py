@@ -10,16 +10,15 @@ here nothing is done per entry.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 
 from holdfast._core import Batch, Dispatch, Entries, TopicMessage
 from holdfast.broker.dispatch.acking import Acking, Ranges, Receipt
 from holdfast.broker.dispatch.attached import Attached
+from holdfast.broker.dispatch.looking import Looking
 from holdfast.broker.dispatch.read_loops import Reading, Runs, Throttle
 from holdfast.broker.dispatch.redelivery import Redelivery
 from holdfast.broker.dispatch.reset import Resetting
-from holdfast.broker.dispatch.stuck import Look, diagnose
 from holdfast.broker.dispatch.types import (
     ConsumerStats,
     Cursor,
@@ -109,7 +108,6 @@ class Dispatcher:
         self._closed: Exception | None = None
         self._table = Dispatch(self.options.turn_entries)
         self._table.unacked_max = self.options.unacked_max
-        self._progress_ns = clock.monotonic_ns()
         self._handed_messages = 0
         self._handed_bytes = 0
         self._resetting = Resetting(
@@ -121,6 +119,8 @@ class Dispatcher:
         parts = (topic, subscription, self._table, self.revision, self._acking, self._hand)
         self._reading = Reading(*parts, clock, self.options, self._damaged, throttle)
         self._resetting.serve(self._acking, self._reading)
+        whole = (topic, subscription, self._table, self._resetting, self._acking, self._reading)
+        self._looking = Looking(*whole, clock)
         self._redelivery = Redelivery(self._table, clock, self._came_back)
 
     # -- consumers -------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Dispatcher:
             consumer.is_active = True
         else:
             self._choose_active(before, consumer)
-        self._progress()
+        self._looking.progress()
 
     def remove_consumer(self, consumer: int) -> None:
         """It goes. What it held comes again, to others, and counts as delivered once more."""
@@ -202,7 +202,7 @@ class Dispatcher:
             self._rewind()  # as a new dispatcher would begin
         elif self._table.single and gone.is_active:
             self._choose_active(consumer, None)
-        self._progress()
+        self._looking.progress()
         self._reading.pump()
 
     def flow(self, consumer: int, permits: int) -> None:
@@ -374,6 +374,20 @@ class Dispatcher:
     # -- changes of position ---------------------------------------------------------------------------
 
     @property
+    def reset_number(self) -> int:
+        """How many resets there were."""
+        return self.revision.reset_number
+
+    @property
+    def under_revision(self) -> bool:
+        """Whether a reset is under way."""
+        return self.revision.under_revision
+
+    async def reset_ended(self) -> None:
+        """Wait until no reset is under way."""
+        await self.revision.closed()
+
+    @property
     def read_position(self) -> int:
         """The ordinal that the next sequential read begins with."""
         return self._reading.position
@@ -415,7 +429,7 @@ class Dispatcher:
         self._resetting.owned()
 
     def _moved(self) -> None:
-        self._progress()
+        self._looking.progress()
         self._reading.pump()
 
     def _clear_all(self) -> None:
@@ -443,7 +457,7 @@ class Dispatcher:
             self._topic.name,
         )
         if handed:
-            self._progress()
+            self._looking.progress()
         for id_, batch in handed:
             consumer = self._consumers.get(id_)
             if consumer is not None:  # else another sink has just removed it
@@ -471,11 +485,8 @@ class Dispatcher:
             if each.is_active:
                 each.sink.failed(error)
 
-    def _progress(self) -> None:
-        self._progress_ns = self._clock.monotonic_ns()
-
     def _acknowledged(self) -> None:
-        self._progress()
+        self._looking.progress()
         if self.options.unacked_max:
             self._reading.pump()
 
@@ -488,8 +499,7 @@ class Dispatcher:
     @property
     def backlog(self) -> int:
         """Visible and not acknowledged, in entries, exactly."""
-        acks, topic = self._cursor.acks, self._topic
-        return max(0, acks.count(topic.visible) - acks.count(topic.first))
+        return self._looking.backlog
 
     @property
     def damage(self) -> tuple[int, Corrupt] | None:
@@ -517,80 +527,22 @@ class Dispatcher:
         assert self._reading.position <= max(self._topic.visible, self._cursor.acks.acked_to)
 
     def diagnose(self) -> Diagnosis:
-        """What keeps this subscription from going on."""
-        return self._diagnose(self._consumer_stats())
+        """Say what keeps this subscription from going on."""
+        return self._diagnose(self._looking.consumers(self._consumers))
+
+    def _diagnose(self, consumers: tuple[ConsumerStats, ...]) -> Diagnosis:
+        return self._looking.diagnose(consumers, self.options.unacked_max, self.options.stuck_after_s)
 
     def stats(self, consumers: tuple[ConsumerStats, ...] | None = None) -> DispatcherStats:
         """Return a look at it. `consumers`: as they were looked at one by one."""
-        consumers = self._consumer_stats() if consumers is None else consumers
-        table, reading, window = self._table, self._reading, self.revision.window
-        return DispatcherStats(
-            type=self._type,
-            revision=self.revision.number,
-            revisions=self._resetting.revisions,
-            under_revision=self.revision.under_revision,
-            under_revision_s=0.0 if window is None else self._since_s(window.since_ns),
-            read_position=self.read_position,
-            acked_to=self._cursor.acks.acked_to,
-            backlog=self.backlog,
-            consumers=consumers,
-            pending_entries=table.pending_entries,
-            replay_entries=table.replay_entries,
-            delayed_entries=table.delayed_entries,
-            reading=reading.in_flight,
-            waiting=table.wanted > 0 and self.read_position >= self._topic.visible,
-            reads_sequential=reading.begun["sequential"],
-            reads_replay=reading.begun["replay"],
-            reads_refused=reading.refused,
-            reads_dropped=reading.dropped,
-            entries_released=reading.released,
-            entries_filtered=table.filtered_entries,
-            acks_outdated=self._acking.outdated,
-            last_error=reading.last_error,
-            diagnosis=self._diagnose(consumers),
-            entries_damaged=reading.damaged,
-        )
+        consumers = self._looking.consumers(self._consumers) if consumers is None else consumers
+        return self._looking.stats(self._type, consumers, self._diagnose(consumers))
 
     def consumer_ids(self) -> list[int]:
         """Return the ids of its consumers, in the order in which they are served."""
         return [row[0] for row in self._table.consumers()]
 
     def consumer_stats(self, consumer: int) -> ConsumerStats | None:
-        """A look at one consumer, however many there are; None: it has left."""
-        return self._stats_of(self._table.consumer(consumer)) if consumer in self._consumers else None
-
-    def _consumer_stats(self) -> tuple[ConsumerStats, ...]:
-        return tuple(self._stats_of(row) for row in self._table.consumers())
-
-    def _stats_of(self, row: tuple[int, int, int, int, int, int, int]) -> ConsumerStats:
-        consumer = self._consumers[row[0]]
-        oldest = self._table.oldest_ns(consumer.id)
-        identity = (consumer.id, consumer.name, consumer.priority, consumer.is_active)
-        return ConsumerStats(
-            *identity,
-            *row[1:],
-            oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
-            delivered_bytes=consumer.handed_bytes,
-        )
-
-    def _diagnose(self, consumers: tuple[ConsumerStats, ...]) -> Diagnosis:
-        window, read, due = self.revision.window, self._reading.oldest(), self._table.next_due
-        unread = self._cursor.acks.count(self._topic.visible) - self._cursor.acks.count(self.read_position)
-        look = Look(
-            backlog=self.backlog,
-            idle_s=self._since_s(self._progress_ns),
-            consumers=consumers,
-            single=self._table.single,
-            unread=max(0, unread) + self._table.replay_entries,
-            delayed=self._table.delayed_entries,
-            delayed_s=-self._since_s(due) if due else math.inf,
-            under_revision_s=None if window is None else self._since_s(window.since_ns),
-            reading=None if read is None else (read.kind, read.start, self._since_s(read.began_ns)),
-            read_error=self._reading.last_error,
-            damaged="" if (found := self._reading.damage) is None else str(found[1]),
-            unacked_max=self.options.unacked_max,
-        )
-        return diagnose(look, self.options.stuck_after_s)
-
-    def _since_s(self, then_ns: int) -> float:
-        return (self._clock.monotonic_ns() - then_ns) / 1e9
+        """Look at one consumer, however many there are; None: it has left."""
+        found = self._consumers.get(consumer)
+        return None if found is None else self._looking.consumer(found)

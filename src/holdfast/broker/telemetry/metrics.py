@@ -184,7 +184,7 @@ def _of_topic(broker: Broker, topic: Topic) -> Iterator[Sample]:
     yield "pulsar_producers_count", len(topic.state.producers)
     yield "pulsar_consumers_count", sum(each.consumers for each in topic.dispatchers.values())
     counted = traffic.published(broker, topic)
-    rates = broker.rates.per_second(*traffic.topic_counts(broker, topic))
+    rates = broker.rates.of_topic(topic)
     yield from zip(_RATES, (round(rate, 3) for rate in rates), strict=True)
     yield "pulsar_in_messages_total", counted.messages
     yield "pulsar_in_bytes_total", counted.bytes
@@ -213,7 +213,7 @@ def _of_subscription(broker: Broker, topic: Topic, subscription: SubscriptionSta
     yield "pulsar_out_bytes_total", handed.bytes
     rewinds = 0 if dispatcher is None else dispatcher.rewinds
     yield "pulsar_cursor_epoch_increase_count", subscription.reset_number + rewinds
-    running = dispatcher is not None and dispatcher.revision.under_revision
+    running = dispatcher is not None and dispatcher.under_revision
     yield "pulsar_cursor_epoch_increase_task_state", int(running)
     stats = None if dispatcher is None else dispatcher.stats()
     unacked = 0 if stats is None else sum(each.pending_messages for each in stats.consumers)

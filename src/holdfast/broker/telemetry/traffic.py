@@ -107,6 +107,26 @@ class Rates:
         seconds = max(1.0, (self._broker.clock.monotonic_ns() - then) / 1e9)
         return tuple(max(0, b - a) / seconds for a, b in zip(before, counts, strict=True))
 
+    def add_source(self, source: Source) -> None:
+        """Ask a further source for counters."""
+        self.sources.append(source)
+
+    def remove_source(self, source: Source) -> None:
+        """Undo `add_source`."""
+        self.sources.remove(source)
+
+    def published(self, topic: Topic) -> Published:
+        """Return what was published to a topic since the broker was opened."""
+        return published(self._broker, topic)
+
+    def handed(self, topic: Topic) -> Handed:
+        """Return what a topic's consumers were given since the broker was opened."""
+        return handed(topic)
+
+    def of_topic(self, topic: Topic) -> tuple[float, ...]:
+        """Return a topic's rates, in the order of `topic_counts`."""
+        return self.per_second(*topic_counts(self._broker, topic))
+
     def _counts(self) -> Iterable[tuple[Hashable, Counts]]:
         for topic in self._broker.topics.values():
             yield topic_counts(self._broker, topic)

@@ -13,9 +13,7 @@ from holdfast.errors import Locked, Misuse, NotFound
 from holdfast.names import topic_name
 
 if TYPE_CHECKING:
-    from holdfast.broker.broker import Broker
-    from holdfast.broker.state import SubscriptionState
-    from holdfast.broker.topic import Topic
+    from holdfast.broker import Broker, SubscriptionState, Topic
 
 
 TIMEOUT_S = 60.0
@@ -80,19 +78,16 @@ class DirectorySubscriptions:
         self, topic: str, subscription: str, to: int, reset_number: int, incarnation: bytes = b""
     ) -> Progress:
         async def move(broker: Broker) -> Progress:
-            from holdfast.broker.events import Advance
-
             _require_incarnation(broker, topic, incarnation)
             _, found = _found(broker, topic, subscription)
-            await broker.engine.submit(Advance(found.id, reset_number, to=to))
+            await broker.advance(found, reset_number, to)
             return _progress(broker, topic, subscription)
 
         return self._with_broker(move)
 
     def _with_broker(self, work: Any) -> Progress:
         async def opened() -> Progress:
-            from holdfast.broker import Broker
-            from holdfast.broker.options import VISITING
+            from holdfast.broker import VISITING, Broker
 
             try:
                 # A server that is away trims by its own rule when it is back.
@@ -111,24 +106,24 @@ class DirectorySubscriptions:
 def _progress(broker: Broker, topic: str, subscription: str) -> Progress:
     where, found = _found(broker, topic, subscription)
     return Progress(
-        where.state.incarnation,
+        where.incarnation,
         found.reset_number,
         found.acks.acked_to,
         where.first,
         where.visible,
-        broker.engine.log_time_now(),
+        broker.log_time_now(),
     )
 
 
 def _require_incarnation(broker: Broker, topic: str, wanted: bytes) -> None:
     """Positions of one topic are none of another that was made under its name."""
-    if wanted and broker.topic(topic_name(topic)).state.incarnation != wanted:
+    if wanted and broker.topic(topic_name(topic)).incarnation != wanted:
         raise NotFound(f"{topic} was deleted and made again; ask for its progress anew")
 
 
 def _found(broker: Broker, topic: str, name: str) -> tuple[Topic, SubscriptionState]:
     where = broker.topic(topic_name(topic))
-    found = where.state.subscriptions.get(name)
+    found = where.subscriptions.get(name)
     if found is None:
         raise NotFound(f"{where.name} has no subscription {name!r}; create it first")
     return where, found

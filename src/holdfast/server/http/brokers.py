@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from holdfast import __version__
-from holdfast.broker.telemetry.metrics import HELP, Page, Sample, label
+from holdfast.broker import HELP, Page, Sample, label
 from holdfast.errors import NotFound
 from holdfast.server.http.answers import ClusterAnswer, LeaderAnswer, LookupAnswer
 from holdfast.server.http.refusals import Refusal
@@ -40,7 +40,7 @@ async def health(call: Call) -> web.Response:
     _require_alive(call)
     try:
         async with asyncio.timeout(HEALTH_S):
-            await call.broker.engine.settle()
+            await call.broker.settle()
     except TimeoutError:
         reason = f"nothing was confirmed for {HEALTH_S:.0f} s; look at the disk"
         raise Refusal(503, reason) from None
@@ -65,8 +65,7 @@ async def status(call: Call) -> web.Response:
 
 
 def _require_alive(call: Call) -> None:
-    ended = call.broker.engine.ended
-    if ended is not None:
+    if call.broker.failure is not None:
         raise Refusal(503, "the broker cannot go on; its log says why")
 
 
@@ -133,7 +132,7 @@ _LOOKUP = (
 async def lookup(call: Call) -> LookupAnswer:
     """Which broker has a topic: this one, by the address at which clients find it. The topic need not be
     there yet; its namespace must be."""
-    if call.topic_name not in call.broker.machine.state.names:
+    if not call.broker.has_topic(call.topic_name):
         call.broker.require_namespace(call.topic_name)
     found = call.server.addresses(call.request, call.query("listenerName"))
     if not found.broker_url and not found.broker_url_tls:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from holdfast._core import EntryInfo, parse_entry
-from holdfast.broker.topic import Topic
+from holdfast.broker import Topic
 from holdfast.errors import Corrupt, NotFound
 from holdfast.ids import MessageId
 from holdfast.server.http.refusals import Refusal
@@ -49,7 +49,7 @@ async def examine(call: Call) -> web.Response:
 async def get(call: Call) -> web.Response:
     """The message at a position."""
     topic, position = call.topic, MessageId(call["ledger"], call["entry"])
-    info = topic.state.ledgers.find(position.ledger)
+    info = topic.ledgers.find(position.ledger)
     if info is None or position.entry >= info.entries:
         raise NotFound(f"{topic.name} has no message {position}; internalStats shows its ledgers")
     return await _message(topic, info.first + position.entry)

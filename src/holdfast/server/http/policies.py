@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.broker.state import MOST_S, Policies
+from holdfast.broker import SECONDS_MOST, Policies
 from holdfast.errors import Misuse
 from holdfast.server.http.answers import Retention, Seconds
 from holdfast.server.http.routing import Call, Parameter, Routes
@@ -56,12 +56,12 @@ def ttl_of(policies: Policies) -> int | None:
     """In seconds; 0: for ever, None: nothing is said."""
     if policies.ttl_s is None:
         return None
-    return 0 if policies.ttl_s >= MOST_S else int(policies.ttl_s)
+    return 0 if policies.ttl_s >= SECONDS_MOST else int(policies.ttl_s)
 
 
 def ttl_policies(seconds: int | None) -> dict[str, Any]:
     """The policies that it stands for. 0 is Pulsar's word for never."""
-    return {"ttl_s": None if seconds is None else MOST_S if seconds == 0 else float(seconds)}
+    return {"ttl_s": None if seconds is None else SECONDS_MOST if seconds == 0 else float(seconds)}
 
 
 # -- namespaces ----------------------------------------------------------------------------------------
@@ -129,16 +129,9 @@ async def drop_namespace_deduplication(call: Call) -> None:
 
 
 def _policies(call: Call) -> Policies:
-    topic = call.topic.state
-    if not call.query("applied"):
-        return topic.policies
-    options = call.broker.options
-    least = Policies(
-        retention_bytes=options.retention_bytes,
-        retention_s=options.retention_s,
-        deduplication=options.deduplication,
-    )
-    return topic.policies.over(call.broker.machine.state.inherited(topic).over(least))
+    if call.query("applied"):
+        return call.broker.admin.applied_policies(call.topic_name)
+    return call.topic.policies
 
 
 async def _change_topic(call: Call, policies: dict[str, Any]) -> None:
@@ -178,7 +171,7 @@ async def topic_ttl(call: Call) -> int | None:
 async def set_topic_ttl(call: Call) -> None:
     """Let messages count as acknowledged after so many seconds (in the query, as Pulsar has it)."""
     seconds = call.query("messageTTL")
-    if seconds > MOST_S:
+    if seconds > SECONDS_MOST:
         raise Misuse(f"messageTTL cannot be {seconds}; say 0 for never")
     await _change_topic(call, ttl_policies(seconds))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from itertools import islice
 
-from holdfast.broker.state import SubscriptionState
-from holdfast.broker.topic import Topic
+from holdfast.broker import SubscriptionState, Topic
 from holdfast.ids import MessageId
 from holdfast.ledger.acks import AckState
 from holdfast.server.http.answers import LATEST_LEDGER, CursorPosition, Target
@@ -38,7 +37,7 @@ def ordinal_of(topic: Topic, target: Target) -> int:
         return topic.first
     if target.ledger_id >= LATEST_LEDGER:
         return topic.visible
-    info = topic.state.ledgers.find(target.ledger_id)
+    info = topic.ledgers.find(target.ledger_id)
     count = 0 if info is None else min(info.end, topic.visible) - info.first
     if info is None or not -1 <= target.entry_id < count:
         position = f"{target.ledger_id}:{target.entry_id}"
@@ -48,15 +47,15 @@ def ordinal_of(topic: Topic, target: Target) -> int:
 
 def before(topic: Topic, ordinal: int) -> MessageId:
     """The position of the entry before an ordinal; entry −1: the ordinal is its ledger's first."""
-    if topic.first < ordinal <= topic.state.ledgers.end:
+    if topic.first < ordinal <= topic.ledgers.end:
         return topic.id_of(ordinal - 1)
-    front = topic.state.ledgers.front
+    front = topic.ledgers.front
     return MessageId(-1, -1) if front is None else MessageId(front.id, -1)
 
 
 def next_of(topic: Topic, ordinal: int) -> MessageId:
     """The position of an ordinal, which may be the next one of all."""
-    ledgers = topic.state.ledgers
+    ledgers = topic.ledgers
     if ledgers.first <= ordinal < ledgers.end:
         return topic.id_of(ordinal)
     last = ledgers.last
@@ -70,7 +69,7 @@ async def holes(
 
     As Pulsar writes them: (the one before, the last one), in one ledger each.
     """
-    shown, at, ledgers = 0, 0, topic.state.ledgers
+    shown, at, ledgers = 0, 0, topic.ledgers
     while ranges := [*islice(subscription.acks.ranges(at), RANGES_AT_ONCE)]:
         for first, end in ranges:
             while (first := max(first, ledgers.first)) < end:  # it may be trimmed meanwhile

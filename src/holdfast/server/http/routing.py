@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import msgspec
 from aiohttp import web
 
-from holdfast.broker.state import SubscriptionState
-from holdfast.broker.topic import Topic
+from holdfast.broker import SubscriptionState, Topic
 from holdfast.errors import NotFound
 from holdfast.names import TopicName, namespace_name, tenant_name
 from holdfast.server.http.options import Action
@@ -25,7 +24,7 @@ from holdfast.server.http.scraping import pieces
 from holdfast.server.pace import SLOWEST_BYTES_S
 
 if TYPE_CHECKING:
-    from holdfast.broker.broker import Broker
+    from holdfast.broker import Broker
     from holdfast.server.http.server import HttpServer
 
 Handle: TypeAlias = Callable[["Call"], Awaitable[Any]]
@@ -201,9 +200,9 @@ class Call:
             NotFound: there is none.
         """
         topic = self.topic
-        found = topic.state.subscriptions.get(self["subscription"])
+        found = topic.subscriptions.get(self["subscription"])
         if found is None:
-            known = ", ".join(sorted(topic.state.subscriptions)) or "none"
+            known = ", ".join(sorted(topic.subscriptions)) or "none"
             raise NotFound(f"{topic.name} has no subscription {self['subscription']!r}; it has: {known}")
         return found
 

@@ -12,10 +12,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.broker.telemetry.metrics import Page, collect
+from holdfast.broker import Page
 
 if TYPE_CHECKING:
-    from holdfast.broker.broker import Broker
+    from holdfast.broker import Broker
     from holdfast.server.budget import Budget
 
 STEP_S = 0.0005
@@ -73,7 +73,7 @@ class Scrapes:
     async def _make(self) -> Sheet:
         loop = asyncio.get_running_loop()
         page, worked_s, step = Page(self._empty.help), 0.0, loop.time()
-        for _ in collect(self._broker, page):
+        for _ in self._broker.collect(page):
             if loop.time() - step >= STEP_S:
                 worked_s += loop.time() - step
                 await asyncio.sleep(0)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
-from holdfast.broker.broker import Broker
-from holdfast.broker.telemetry.traffic import Counts
+from holdfast.broker import Broker, Counts
 from holdfast.errors import HoldfastError
 from holdfast.server.budget import Budget
 from holdfast.server.http import brokers, flight, messages, namespaces, policies, subscriptions, topics
@@ -133,7 +132,7 @@ class HttpServer(Listening):
             self.listings.start()
         else:
             self.wire.http_ports = (self.port or 0, self.https_port or 0)
-        self.broker.rates.sources.append(self._producers)
+        self.broker.rates.add_source(self._producers)
         self._looking = asyncio.get_running_loop().create_task(self._look(), name="http-look")
 
     def _connect(self) -> HttpConnection:
@@ -156,7 +155,7 @@ class HttpServer(Listening):
         self.stopping = True
         self._looking.cancel()
         self._looking = None
-        self.broker.rates.sources.remove(self._producers)
+        self.broker.rates.remove_source(self._producers)
         if self.wire is None:
             self.listings.stop()
         self._unlisten()

@@ -8,11 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from holdfast.broker.dispatch.dispatcher import Dispatcher
-from holdfast.broker.dispatch.types import ConsumerStats
-from holdfast.broker.state import SubscriptionState
-from holdfast.broker.telemetry import traffic
-from holdfast.broker.topic import Topic
+from holdfast.broker import ConsumerStats, Dispatcher, Handed, SubscriptionState, Topic
 from holdfast.ids import MessageId
 from holdfast.ledger.ledgers import LedgerInfo
 from holdfast.server.http.answers import (
@@ -82,10 +78,10 @@ class Looks:
 
     async def topic(self, topic: Topic, earliest: bool = False) -> TopicAnswer:
         """Show a topic; with `earliest`, also when the oldest message of each backlog was published."""
-        counted = traffic.published(self._broker, topic)
-        rates = self._broker.rates.per_second(*traffic.topic_counts(self._broker, topic))
-        handed = traffic.handed(topic)
-        last = topic.state.ledgers.last
+        counted = self._broker.rates.published(topic)
+        rates = self._broker.rates.of_topic(topic)
+        handed = self._broker.rates.handed(topic)
+        last = topic.ledgers.last
         answer = TopicAnswer(
             msg_rate_in=rates[0],
             msg_throughput_in=rates[1],
@@ -96,17 +92,15 @@ class Looks:
             bytes_out_counter=handed.bytes,
             msg_out_counter=handed.messages,
             average_msg_size=counted.bytes / counted.messages if counted.messages else 0.0,
-            storage_size=topic.state.ledgers.size,
-            backlog_size=topic.size_behind(topic.state.acked_to),
+            storage_size=topic.ledgers.size,
+            backlog_size=topic.size_behind(topic.acked_to),
             publishers=await self._publishers(topic),
-            waiting_publishers=len(topic.state.waiting),
-            deduplication_status=(
-                "Enabled" if self._broker.machine.state.deduplicates(topic.state) else "Disabled"
-            ),
-            topic_creation_time_stamp=milliseconds(topic.state.created),
+            waiting_publishers=topic.producers_waiting,
+            deduplication_status=("Enabled" if self._broker.deduplicates(topic) else "Disabled"),
+            topic_creation_time_stamp=milliseconds(topic.created),
             last_publish_time_stamp=0 if last is None else milliseconds(last.last_time),
         )
-        for name, subscription in sorted(topic.state.subscriptions.items()):
+        for name, subscription in sorted(topic.subscriptions.items()):
             found = await self._subscription(topic, subscription, earliest)
             answer.subscriptions[name] = found
             answer.non_contiguous_deleted_messages_ranges += found.non_contiguous_deleted_messages_ranges
@@ -118,7 +112,7 @@ class Looks:
         self, topic: Topic, subscription: SubscriptionState, earliest: bool
     ) -> SubscriptionAnswer:
         acks = subscription.acks
-        dispatcher = topic.dispatchers.get(subscription.id)
+        dispatcher = topic.dispatcher_of(subscription)
         answer = SubscriptionAnswer()
         if dispatcher is not None:
             answer = await self._served(dispatcher, subscription.id)
@@ -130,7 +124,7 @@ class Looks:
         oldest = max(acks.acked_to, topic.first)
         if earliest and oldest < topic.visible:
             answer.earliest_msg_publish_time_in_backlog = milliseconds(await topic.time_at(oldest))
-        await self._steps.did(1 + LEDGER * len(topic.state.ledgers))
+        await self._steps.did(1 + LEDGER * len(topic.ledgers))
         return answer
 
     async def _volatile(self, dispatcher: Dispatcher) -> SubscriptionAnswer:
@@ -177,7 +171,7 @@ class Looks:
     def _consumer(
         self, subscription: int, stats: ConsumerStats, wire: WireConsumer | None, limit: int
     ) -> ConsumerAnswer:
-        handed = traffic.Handed(stats.delivered_messages, stats.delivered_bytes)
+        handed = Handed(stats.delivered_messages, stats.delivered_bytes)
         rates = self._broker.rates.per_second(("consumer", subscription, stats.id), handed)
         answer = ConsumerAnswer(
             msg_rate_out=rates[0],
@@ -200,7 +194,7 @@ class Looks:
     async def _publishers(self, topic: Topic) -> list[PublisherAnswer]:
         wire = self._server.wire
         found = []
-        for session, producer in sorted(topic.state.producers.items()):
+        for session, producer in sorted(topic.producers.items()):
             answer = PublisherAnswer(
                 access_mode=_ACCESS[producer.access], producer_id=session, producer_name=producer.name
             )
@@ -222,32 +216,32 @@ class Looks:
 
     async def internal(self, topic: Topic) -> InternalAnswer:
         """Show a topic's ledgers and cursors."""
-        ledgers = list(topic.state.ledgers)
+        ledgers = list(topic.ledgers)
         last = ledgers[-1] if ledgers and not ledgers[-1].sealed else None
         cursors, shown = {}, []
         for each in ledgers:
             shown.append(LedgerAnswer(ledger_id=each.id, entries=_visible(topic, each), size=each.size))
             await self._steps.did(LEDGER)
-        for name, subscription in sorted(topic.state.subscriptions.items()):
+        for name, subscription in sorted(topic.subscriptions.items()):
             cursors[name] = await self._cursor(topic, subscription)
         return InternalAnswer(
-            entries_added_counter=traffic.published(self._broker, topic).entries,
+            entries_added_counter=self._broker.rates.published(topic).entries,
             number_of_entries=topic.visible - topic.first,
-            total_size=topic.state.ledgers.size,
+            total_size=topic.ledgers.size,
             current_ledger_entries=0 if last is None else _visible(topic, last),
             current_ledger_size=0 if last is None else last.size,
             last_ledger_created_timestamp=moment(ledgers[-1].opened_time) if ledgers else None,
             waiting_cursors_count=sum(cursor.waiting_read_op for cursor in cursors.values()),
-            pending_add_entries_count=topic.state.ledgers.end - topic.visible,
+            pending_add_entries_count=topic.ledgers.end - topic.visible,
             last_confirmed_entry=str(topic.last_id()),
-            state="Terminated" if topic.state.terminated else "LedgerOpened",
+            state="Terminated" if topic.terminated else "LedgerOpened",
             ledgers=shown,
             cursors=cursors,
             compacted_ledger=LedgerAnswer(ledger_id=-1, entries=-1, size=-1),
         )
 
     async def _cursor(self, topic: Topic, subscription: SubscriptionState) -> CursorAnswer:
-        acks, dispatcher = subscription.acks, topic.dispatchers.get(subscription.id)
+        acks, dispatcher = subscription.acks, topic.dispatcher_of(subscription)
         shown = ",".join(
             [f"({lower}..{upper}]" async for lower, upper in holes(topic, subscription, self._steps)]
         )
@@ -270,14 +264,13 @@ class Looks:
             ),
             subscription_have_pending_replay_read=stats is not None and "replay" in stats.reading,
             revision_num=subscription.reset_number + (0 if dispatcher is None else dispatcher.rewinds),
-            is_under_revision=int(dispatcher is not None and dispatcher.revision.under_revision),
+            is_under_revision=int(dispatcher is not None and dispatcher.under_revision),
             reset_number=subscription.reset_number,
         )
 
     async def info(self, topic: Topic) -> InfoAnswer:
         """Show what is kept of a topic, as Pulsar's metadata store has it."""
-        state = topic.state
-        ledgers = list(state.ledgers)
+        ledgers = list(topic.ledgers)
         cursors, shown = {}, []
         for ledger in ledgers:
             shown.append(
@@ -289,7 +282,7 @@ class Looks:
                 )
             )
             await self._steps.did(LEDGER)
-        for name, each in sorted(state.subscriptions.items()):
+        for name, each in sorted(topic.subscriptions.items()):
             cursors[name] = InfoCursor(
                 mark_delete=_info(before(topic, each.acks.acked_to)),
                 individual_deleted_messages=[
@@ -298,22 +291,22 @@ class Looks:
                 ],
             )
             await self._steps.did()
-        changed = ledgers[-1].last_time if ledgers else state.created
+        changed = ledgers[-1].last_time if ledgers else topic.created
         return InfoAnswer(
-            creation_date=moment(state.created),
+            creation_date=moment(topic.created),
             modification_date=moment(changed),
             ledgers=shown,
-            terminated_position=_info(topic.last_id()) if state.terminated else None,
+            terminated_position=_info(topic.last_id()) if topic.terminated else None,
             cursors=cursors,
         )
 
     async def backlog(self, topic: Topic) -> BacklogAnswer:
         """Show how much is left to each subscription."""
         left, shown = {}, []
-        for name, subscription in sorted(topic.state.subscriptions.items()):
+        for name, subscription in sorted(topic.subscriptions.items()):
             left[name] = topic.backlog(subscription)
             await self._steps.did(LEDGER)
-        for each in list(topic.state.ledgers):
+        for each in list(topic.ledgers):
             shown.append(
                 BacklogLedger(
                     entries=_visible(topic, each),
@@ -324,7 +317,7 @@ class Looks:
             )
             await self._steps.did(LEDGER)
         return BacklogAnswer(
-            storage_size=topic.state.ledgers.size,
+            storage_size=topic.ledgers.size,
             total_messages=topic.visible - topic.first,
             message_backlog=sum(left.values()),
             broker_name=self._server.name,

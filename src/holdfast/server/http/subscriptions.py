@@ -6,7 +6,6 @@ import asyncio
 
 import msgspec
 
-from holdfast.broker.events import SubscriptionCreate
 from holdfast.errors import Busy, Misuse
 from holdfast.server.http.answers import LATEST_LEDGER, AnalysisAnswer, CursorPosition, Target
 from holdfast.server.http.positions import ordinal_of
@@ -35,7 +34,7 @@ async def create(call: Call) -> None:
         raise Misuse("there is no replication yet; make the subscription without it")
     topic = await call.broker.ensure_topic(call.topic_name)
     start = ordinal_of(topic, call.body)
-    await call.broker.engine.submit(SubscriptionCreate(topic.state.id, call["subscription"], start))
+    await call.broker.create_subscription_at(topic, call["subscription"], start)
 
 
 @route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412})

@@ -48,7 +48,7 @@ def topics_of(call: Call) -> list[str]:
         NotFound: there is no such namespace, nor a topic in it.
     """
     found = list(call.server.listings.of(call.namespace).names)
-    if not found and call.namespace not in call.broker.machine.state.namespaces.policies:
+    if not found and not call.broker.admin.has_namespace(call.namespace):
         raise NotFound(f"there is no namespace {call.namespace}; create it first")
     return found
 
@@ -154,7 +154,7 @@ _PARTITIONS = (
 @route("GET", "/partitions", query=_PARTITIONS, answer=Partitions, refusals=(404,), action="lookup")
 async def partitions(call: Call) -> Partitions:
     """How many partitions a topic has: none. Of a topic that could be made that is known, too."""
-    known = call.topic_name in call.broker.machine.state.names
+    known = call.broker.has_topic(call.topic_name)
     if not known:
         call.broker.require_namespace(call.topic_name)
         if call.query("checkAllowAutoCreation") and not call.broker.options.create_topics:

@@ -237,9 +237,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, data: memoryview | bytes) -> None:
         """Carry out everything that is complete."""
-        engine = self.broker.engine
         try:
-            frame = engine.frame
+            frame = self.broker.frame
         except HoldfastError as error:
             self.close(refusal(error))
             return
@@ -250,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
             items = list[Any](self.reader.feed(data, frame, room, TURN_ITEMS))
         finally:  # whatever happens, every event that is in the frame has its future
             added = frame.count - before
-            futures = iter(engine.added(added) if added else ())
+            futures = iter(self.broker.added(added) if added else ())
         self._note_frame(bool(items))
         for item in items:
             if self._closing:
@@ -274,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
             self.pause("frame")
             if "requests" not in self._pauses:  # else when some were answered
                 self.loop.call_soon(self._take_rest)
-        if added and engine.behind:
+        if added and self.broker.behind:
             self.server.wait_for_room()
 
     def _note_frame(self, taken: bool) -> None:

@@ -8,11 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import AckIds
-from holdfast.broker.api.consumer import Start
-from holdfast.broker.dispatch.dispatcher import Dispatcher, SubscriptionType
-from holdfast.broker.events import ConsumerJoin, ConsumerLeave, SubscriptionCreate, SubscriptionDelete
-from holdfast.broker.state import SubscriptionState
-from holdfast.broker.topic import Topic
+from holdfast.broker import Dispatcher, Start, SubscriptionState, SubscriptionType, Topic
 from holdfast.errors import Busy, Exists, HoldfastError, Misuse, NotFound, Unsupported
 from holdfast.ids import MessageId
 from holdfast.names import checked_name
@@ -142,41 +138,41 @@ class Consumers:
         broker = self._on.broker
         subscription = await self._subscription(command, topic)
         dispatcher = broker.dispatcher(topic, subscription)
-        await dispatcher.revision.closed()
+        await dispatcher.reset_ended()
         await self._require_whole(topic, dispatcher)
-        event = ConsumerJoin(
-            subscription.id, command.consumer_name, type_, _priority(command), broker.group.member
-        )
-        joined = await self._enter(event, dispatcher)
+        session = await self._enter(subscription, command, type_, dispatcher)
         consumer: WireConsumer | None = None
         try:
             # Whoever joins while a reset is under way would be closed at its end, having seen nothing.
-            await dispatcher.revision.closed()
-            consumer = WireConsumer(
-                self._on, command, topic, dispatcher, type_, _priority(command), joined.session
-            )
+            await dispatcher.reset_ended()
+            consumer = WireConsumer(self._on, command, topic, dispatcher, type_, _priority(command), session)
             consumer.attach()
         except BaseException:
-            if broker.engine.ended is None:
-                broker.engine.submit(ConsumerLeave(joined.session))
+            broker.sessions.drop_consumer(session)
             raise
         return consumer
 
-    async def _enter(self, event: ConsumerJoin, dispatcher: Dispatcher) -> Any:
-        """Join. Whoever is in the way has to show that it lives."""
-        broker = self._on.broker
+    async def _enter(
+        self,
+        subscription: SubscriptionState,
+        command: pb.CommandSubscribe,
+        type_: SubscriptionType,
+        dispatcher: Dispatcher,
+    ) -> int:
+        """Join. Consumers that are in the way must answer first."""
+        sessions, name, priority = self._on.broker.sessions, command.consumer_name, _priority(command)
         try:
-            return await broker.enter(event, ConsumerLeave)
+            return await sessions.join(subscription, name, type_, priority)
         except (Busy, Misuse) as error:
             holders = self._on.server.attached.get(dispatcher, {})
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
                 raise Busy(str(error)) if holders else error from None
-        return await broker.enter(event, ConsumerLeave)
+        return await sessions.join(subscription, name, type_, priority)
 
     async def _join_volatile(
         self, command: pb.CommandSubscribe, topic: Topic, type_: SubscriptionType
     ) -> WireConsumer:
-        if command.subscription in topic.state.subscriptions:
+        if command.subscription in topic.subscriptions:
             raise Misuse(
                 f"{topic.name} has a durable subscription {command.subscription!r}: take another name"
             )
@@ -190,7 +186,7 @@ class Consumers:
                 await topic.require_whole(each)
             dispatcher = await self._on.broker.volatile_dispatcher(topic, command.subscription, start)
         try:
-            await dispatcher.revision.closed()
+            await dispatcher.reset_ended()
             consumer = WireConsumer(
                 self._on, command, topic, dispatcher, type_, _priority(command), session=0
             )
@@ -218,17 +214,15 @@ class Consumers:
 
     async def _subscription(self, command: pb.CommandSubscribe, topic: Topic) -> SubscriptionState:
         """The durable subscription, made if it is new."""
-        known = topic.state.subscriptions.get(command.subscription)
+        known = topic.subscriptions.get(command.subscription)
         if known is not None:
             return known
         broker = self._on.broker
         place = await broker.place(topic, self._start(command))
         properties = {each.key: each.value for each in command.subscription_properties}
         with contextlib.suppress(Exists):  # somebody was quicker
-            await broker.engine.submit(
-                SubscriptionCreate(topic.state.id, command.subscription, place, properties)
-            )
-        found = topic.state.subscriptions.get(command.subscription)
+            await broker.create_subscription_at(topic, command.subscription, place, properties)
+        found = topic.subscriptions.get(command.subscription)
         if found is None:
             raise Refused(pb.ServiceNotReady, f"{command.subscription!r} was deleted meanwhile; try again")
         return found
@@ -237,7 +231,7 @@ class Consumers:
         """Where a new subscription begins."""
         if command.start_message_rollback_duration_sec:
             # Log time, as in the entries: the wall clock may be a year from it.
-            now_ns = self._on.broker.engine.log_time_now()
+            now_ns = self._on.broker.log_time_now()
             return max(0, now_ns - command.start_message_rollback_duration_sec * 1_000_000_000)
         if command.HasField("start_message_id") and not command.durable:
             start = id_of(command.start_message_id)
@@ -267,7 +261,7 @@ class Consumers:
             consumer.detach()
             self.drop(consumer)
             return commands.success(command.request_id)
-        subscription = consumer.topic.state.subscriptions.get(consumer.subscription)
+        subscription = consumer.topic.subscriptions.get(consumer.subscription)
         if subscription is None:
             raise NotFound(f"there is no subscription {consumer.subscription!r} (any more)")
         others = [each for each in subscription.consumers if each != consumer.session]
@@ -279,7 +273,9 @@ class Consumers:
         self.drop(consumer)
         consumer.detach()
         try:
-            await self._on.broker.engine.submit(SubscriptionDelete(subscription.id, force=command.force))
+            await self._on.broker.admin.delete_subscription(
+                consumer.topic.name, subscription.name, force=command.force
+            )
         except HoldfastError:  # somebody joined meanwhile: this one has left, and must come back
             self._on.send(commands.close_consumer(consumer.id))
             raise

@@ -13,15 +13,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._core import AckIds, Batch, encode_deliveries
-from holdfast.broker.dispatch.dispatcher import ConsumerStats, Dispatcher, SubscriptionType
-from holdfast.broker.events import ConsumerLeave
-from holdfast.broker.topic import Topic
+from holdfast.broker import ConsumerStats, Dispatcher, SubscriptionType, Topic, properties_size
 from holdfast.errors import HoldfastError, Misuse, Outdated
 from holdfast.ids import MessageId
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar import commands
 from holdfast.server.pulsar.commands import refusal
-from holdfast.server.quota import properties_size
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
@@ -78,7 +75,7 @@ class WireConsumer:
         self.session = session
         """0: the subscription is not durable, and nobody else knows of this consumer."""
         self.opened_ns = connection.broker.clock.now_ns()
-        self.reset_number = dispatcher.revision.reset_number
+        self.reset_number = dispatcher.reset_number
         """Under which everything is delivered to it, and acknowledged by it."""
         self.permits = 0
         """What the client has asked for and was not sent."""
@@ -128,8 +125,8 @@ class WireConsumer:
         server, broker = self.connection.server, self.connection.broker
         server.budget.hold(self, 0)
         self.dispatcher.remove_consumer(self.ticket)
-        if self.session and broker.engine.ended is None:
-            broker.engine.submit(ConsumerLeave(self.session))
+        if self.session:
+            broker.sessions.drop_consumer(self.session)
         others = server.attached.get(self.dispatcher, {})
         others.pop(self, None)
         if not others:
@@ -204,7 +201,7 @@ class WireConsumer:
 
     def acked(self, cumulative: bool, ids: AckIds, request: int) -> None:
         """ACK: by whole entries, parts of batches, or up to one."""
-        receipt = request >= 0 or self.topic.state.terminated
+        receipt = request >= 0 or self.topic.terminated
         futures: list[asyncio.Future[None] | None] = []
         refused: HoldfastError | None = None
         try:
@@ -331,7 +328,7 @@ class WireConsumer:
 
     def _places(self, ledgers: Iterable[int]) -> _Places:
         """Of ledgers: their first ordinal, and how many of their entries can have been delivered."""
-        table, visible, places = self.topic.state.ledgers, self.topic.visible, {}
+        table, visible, places = self.topic.ledgers, self.topic.visible, {}
         for ledger in ledgers:
             info = table.find(ledger)
             if info is not None:
@@ -373,11 +370,11 @@ class WireConsumer:
         """If the topic was terminated and everything is acknowledged, the client is told, once."""
         topic = self.topic
         if (
-            topic.state.terminated
+            topic.terminated
             and self._attached
             and self._answered
             and not self._told_of_end
-            and topic.visible >= topic.state.ledgers.end
+            and topic.visible >= topic.ledgers.end
             and self.dispatcher.backlog == 0
         ):
             self._told_of_end = True
@@ -392,5 +389,5 @@ class WireConsumer:
         topic, acked_to = self.topic, self.dispatcher.acked_to
         if acked_to > topic.first:
             return topic.id_of(acked_to - 1)
-        front = next(iter(topic.state.ledgers), None)
+        front = next(iter(topic.ledgers), None)
         return MessageId(-1, -1) if front is None else MessageId(front.id, -1)

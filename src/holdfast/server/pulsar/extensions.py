@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from holdfast._core import parse_entry
-from holdfast.broker.events import Advance, SinkCommit, StageAppend, StageDrop, StageOpen
-from holdfast.broker.events.stages import require_stage
-from holdfast.broker.state import SubscriptionState
-from holdfast.broker.topic import Topic
+from holdfast.broker import SubscriptionState, Topic
 from holdfast.errors import Closed, HoldfastError, Misuse, NotFound
 from holdfast.names import shown
 from holdfast.protocol import pulsar_pb2 as pb
@@ -72,8 +69,7 @@ def took(connection: Connection, size: int) -> None:
 async def stage_open(connection: Connection, command: pb.CommandStageOpen) -> bytes:
     """STAGE_OPEN: make a stage."""
     connection.authorize("stage", "")
-    await connection.broker.admit(0)
-    await connection.broker.engine.submit(StageOpen(command.stage))
+    await connection.broker.stages.open(command.stage)
     return commands.success(command.request_id)
 
 
@@ -87,12 +83,11 @@ async def stage_append(connection: Connection, command: pb.CommandStageAppend) -
             raise Misuse(f"an entry of {len(entry)} bytes; the largest is {most}")
         parse_entry(entry)
         await steps.did(LISTED)
-    await connection.broker.admit(command.ByteSize())
-    event = StageAppend(command.stage, topic.state.id, command.at, entries)
-    staged = await connection.broker.engine.submit(event)
+    stages, size = connection.broker.stages, command.ByteSize()
+    staged = await stages.append(command.stage, topic, command.at, entries, size)
     return framed(
         pb.CommandStageAppended(
-            request_id=command.request_id, topic_id=topic.state.id, count=staged.count, digest=staged.digest
+            request_id=command.request_id, topic_id=topic.id, count=staged.count, digest=staged.digest
         )
     )
 
@@ -100,18 +95,17 @@ async def stage_append(connection: Connection, command: pb.CommandStageAppend) -
 async def stage_close(connection: Connection, command: pb.CommandStageClose) -> bytes:
     """STAGE_CLOSE: what the stage holds. Changes nothing: a commit refuses one that was appended to since."""
     connection.authorize("stage", "")
-    stage = require_stage(connection.broker.machine.state, command.stage)
+    receipt = await connection.broker.stages.receipt(command.stage)
     answer = pb.CommandStageReceipt(request_id=command.request_id)
-    for topic, part in sorted(stage.topics.items()):
-        answer.parts.add(stage=command.stage, topic_id=topic, count=part.count, digest=part.digest)
-    await connection.broker.engine.settle()  # what is told is durable
+    for stage, topic, count, digest in receipt.encode():
+        answer.parts.add(stage=stage, topic_id=topic, count=count, digest=digest)
     return framed(answer)
 
 
 async def stage_drop(connection: Connection, command: pb.CommandStageDrop) -> bytes:
     """STAGE_DROP: give it up."""
     connection.authorize("stage", "")
-    await connection.broker.engine.submit(StageDrop(command.stage))
+    await connection.broker.stages.drop(command.stage)
     return commands.success(command.request_id)
 
 
@@ -127,16 +121,15 @@ async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> 
     for part in command.parts:
         parts.append((part.stage, part.topic_id, part.count, part.digest))
         if part.topic_id not in allowed:
-            state = broker.machine.state.topics.get(part.topic_id)
-            if state is not None:  # else the event refuses it
-                connection.authorize("produce", state.name)
+            topic = broker.topics.get(part.topic_id)
+            if topic is not None:  # else the event refuses it
+                connection.authorize("produce", topic.name)
             allowed.add(part.topic_id)
         await steps.did(LISTED)
     # Keys are a role's own: nobody can make another's batches look as if they were committed.
     role = connection.role.replace("%", "%25").replace(":", "%3A")
     key = f"{role}:{command.key}" if role else command.key
-    await broker.admit(0)
-    done = await broker.engine.submit(SinkCommit(key, command.batch, parts))
+    done = await broker.stages.commit(key, command.batch, parts)
     return framed(
         pb.CommandSinkCommitted(request_id=command.request_id, committed=done.committed, batch=done.batch)
     )
@@ -155,7 +148,7 @@ async def progress(connection: Connection, command: pb.CommandProgress) -> bytes
         await connection.broker.ensure_subscription(topic, command.subscription, start)
     subscription = _subscription(topic, command.subscription)
     number, acked_to = subscription.reset_number, subscription.acks.acked_to
-    await connection.broker.engine.settle()  # what is told is durable
+    await connection.broker.settle()  # what is told is durable
     return _response(connection, command.request_id, topic, number, acked_to)
 
 
@@ -166,14 +159,13 @@ async def progress_advance(connection: Connection, command: pb.CommandProgressAd
     subscription = _subscription(topic, command.subscription)
     if command.to > topic.visible:
         raise Misuse(f"{topic.name} is visible up to {topic.visible}; {command.to} lies behind that")
-    event = Advance(subscription.id, command.reset_number, to=command.to)
-    revised = await connection.broker.engine.submit(event)
+    revised = await connection.broker.advance(subscription, command.reset_number, command.to)
     return _response(connection, command.request_id, topic, revised.reset_number, revised.target)
 
 
 def _require_incarnation(topic: Topic, wanted: bytes) -> None:
     """Positions of one topic are none of another that was made under its name."""
-    if wanted and wanted != topic.state.incarnation:
+    if wanted and wanted != topic.incarnation:
         raise NotFound(
             f"{topic.name} was deleted and made again: positions in the old one mean nothing in the new one; "
             "ask for its progress anew"
@@ -181,7 +173,7 @@ def _require_incarnation(topic: Topic, wanted: bytes) -> None:
 
 
 def _subscription(topic: Topic, name: str) -> SubscriptionState:
-    found = topic.state.subscriptions.get(name)
+    found = topic.subscriptions.get(name)
     if found is None:
         raise NotFound(f"{topic.name} has no subscription {shown(name)}; create it first")
     return found
@@ -191,12 +183,12 @@ def _response(connection: Connection, request: int, topic: Topic, reset_number: 
     return framed(
         pb.CommandProgressResponse(
             request_id=request,
-            incarnation=topic.state.incarnation,
+            incarnation=topic.incarnation,
             reset_number=reset_number,
             acked_to=acked_to,
             first=topic.first,
             visible=topic.visible,
-            log_time=connection.broker.engine.log_time_now(),
+            log_time=connection.broker.log_time_now(),
         )
     )
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast.broker.broker import Broker
-from holdfast.broker.dispatch.dispatcher import Dispatcher
-from holdfast.broker.events import ProducerGone, TopicClosed
-from holdfast.broker.machine import Applied
-from holdfast.broker.topic import Topic
+from holdfast.broker import Broker, Dispatcher, Notice, ProducerGone, Topic, TopicClosed
 from holdfast.errors import HoldfastError
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.budget import Budget
@@ -107,7 +103,7 @@ class Server(Listening):
             self._unlisten()
             raise
         self.listings.start()
-        self.broker.watchers.append(self._settled)
+        self.broker.watch(self._settled)
         self._looking = asyncio.get_running_loop().create_task(self._look(), name="keep-alive")
 
     async def stop(self, grace_s: float = 10.0) -> None:
@@ -122,7 +118,7 @@ class Server(Listening):
             connection.pause("stopping")
         with contextlib.suppress(TimeoutError, HoldfastError):
             async with asyncio.timeout_at(deadline):
-                await self.broker.engine.settle()
+                await self.broker.settle()
                 while any(connection.producers.under_way for connection in self.connections):
                     await asyncio.sleep(0.001)
         reason = Refused(pb.ServiceNotReady, "the broker stops; connect again")
@@ -141,7 +137,7 @@ class Server(Listening):
         if self._room is not None:
             self._room.cancel()
         self.watching.stop()
-        self.broker.watchers.remove(self._settled)
+        self.broker.unwatch(self._settled)
         self.listings.stop()
 
     @property
@@ -169,7 +165,7 @@ class Server(Listening):
 
     async def _wait_for_room(self) -> None:
         with contextlib.suppress(HoldfastError):  # it has ended: they find out when they are read
-            await self.broker.engine.room()
+            await self.broker.room()
         self._room = None
         for connection in list(self.connections):
             connection.go_on("disk")
@@ -203,9 +199,8 @@ class Server(Listening):
     def unload(self, topic: Topic) -> int:
         """Close everybody who is attached to a topic: the clients come back. How many there were."""
         sessions = self.producers
-        producers = [sessions[session] for session in topic.state.producers if session in sessions]
-        served = topic.dispatchers.values()
-        consumers = [each for dispatcher in served for each in self.attached.get(dispatcher, ())]
+        producers = [sessions[session] for session in topic.producers if session in sessions]
+        consumers = [each for dispatcher in topic.served for each in self.attached.get(dispatcher, ())]
         for producer in producers:
             producer.connection.producers.expel(producer, ended=False)
         for consumer in consumers:
@@ -214,14 +209,14 @@ class Server(Listening):
 
     # -- what the broker tells -------------------------------------------------------------------------
 
-    def _settled(self, applied: Applied) -> None:
-        self.watching.settled(applied)
-        for notice in applied.notices:
+    def _settled(self, notices: Sequence[Notice]) -> None:
+        self.watching.settled(notices)
+        for notice in notices:
             if isinstance(notice, ProducerGone):
                 producer = self.producers.get(notice.producer.session)
                 if producer is not None:
                     producer.connection.producers.expel(producer)
             elif isinstance(notice, TopicClosed) and notice.topic.id in self.broker.topics:
-                for dispatcher in self.broker.topics[notice.topic.id].dispatchers.values():
+                for dispatcher in self.broker.topics[notice.topic.id].served:
                     for consumer in [*self.attached.get(dispatcher, ())]:
                         consumer.look_for_end()

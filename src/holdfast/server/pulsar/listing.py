@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.broker.events import TopicAdded, TopicGone
-from holdfast.broker.machine import Applied
+from holdfast.broker import Notice, TopicAdded, TopicGone
 from holdfast.names import namespace_of
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar.patterns import Shown, hash_of, shown_of
 
 if TYPE_CHECKING:
-    from holdfast.broker.broker import Broker
+    from holdfast.broker import Broker
 
 
 class Listing:
@@ -65,15 +64,15 @@ class Listings:
 
     def start(self) -> None:
         """Look at all topics, and hear of every later one."""
-        for topic in self._broker.machine.state.topics.values():
+        for topic in self._broker.topics.values():
             self.there[topic.name] = topic.id
             self._sorted.setdefault(namespace_of(topic.name), []).append(topic.name)
         for names in self._sorted.values():
             names.sort()
-        self._broker.watchers.append(self._settled)
+        self._broker.watch(self._settled)
 
     def stop(self) -> None:
-        self._broker.watchers.remove(self._settled)
+        self._broker.unwatch(self._settled)
 
     def of(self, namespace: str) -> Listing:
         """The topics of a namespace; none, if there is no such namespace."""
@@ -82,8 +81,8 @@ class Listings:
             found = self._made[namespace] = Listing(self._sorted[namespace])
         return found or EMPTY
 
-    def _settled(self, applied: Applied) -> None:
-        for notice in applied.notices:
+    def _settled(self, notices: Sequence[Notice]) -> None:
+        for notice in notices:
             if isinstance(notice, TopicAdded):
                 self._add(notice.topic.name, notice.topic.id)
             elif isinstance(notice, TopicGone):

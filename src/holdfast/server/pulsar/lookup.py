@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from holdfast.broker.topic import Topic
+from holdfast.broker import Topic
 from holdfast.errors import Misuse, NotFound, Unsupported
 from holdfast.names import FULL_NAME_BYTES_MAX, TopicName, namespace_name, require_length, shown
 from holdfast.protocol import pulsar_pb2 as pb
@@ -70,7 +70,7 @@ async def partitions(connection: Connection, command: pb.CommandPartitionedTopic
     broker = connection.broker
     broker.require_namespace(full)
     wanted = broker.options.create_topics and command.metadata_auto_creation_enabled
-    if not wanted and full not in broker.machine.state.names:
+    if not wanted and not broker.has_topic(full):
         raise NotFound(f"there is no topic {full}")
     return framed(_Metadata(request_id=command.request_id, response=_Metadata.Success, partitions=0))
 

@@ -12,8 +12,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import encode_receipts
-from holdfast.broker.events import ProducerClose, ProducerOpen, Published
-from holdfast.broker.topic import Topic
+from holdfast.broker import ProducerOpened, Published, Topic
 from holdfast.errors import Busy, Closed, Fenced, HoldfastError, NoSpace, Terminated
 from holdfast.ids import MessageId
 from holdfast.local.place import NAME as INGEST
@@ -24,7 +23,7 @@ from holdfast.server.pulsar.commands import Refused, refusal
 from holdfast.server.pulsar.delivery import SESSION_BYTES
 
 if TYPE_CHECKING:
-    from holdfast.broker.api.producer import Access
+    from holdfast.broker import Access
     from holdfast.server.pulsar.connection import Connection
 
 _ACCESS: dict[int, Access] = {
@@ -158,19 +157,19 @@ class Producers:
         size = SESSION_BYTES + commands.require_properties(self._on, command.metadata, "a producer")
         self._on.server.budget.admit(size, "a producer")
         topic = await lookup.topic_for(self._on, command.topic, "produce")
-        broker.store.admit(0)  # who cannot publish is told so at once
+        broker.admit_now(0)  # a client that cannot publish is refused at once
         if command.initial_subscription_name:
             await broker.ensure_subscription(topic, command.initial_subscription_name, "earliest")
         schema_version = b""
         if command.HasField("schema"):
             schema_version = await schemas.store(self._on, topic, command.schema)
         name = command.producer_name or f"{broker.options.cluster}-{broker.random.token(6).hex()}"
-        opened = await self._enter(command, topic, name)
-        producer = WireProducer(self._on, command, topic, name, opened.session)
-        if opened.waiting:
+        entered = await self._enter(command, topic, name)
+        producer = WireProducer(self._on, command, topic, name, entered.session)
+        if entered.waiting:
             self._on.send(commands.producer_success(command.request_id, name, -1, None, ready=False))
-            opened = await broker.admitted(opened)
-        if opened.session not in broker.machine.state.sessions:
+        opened = await broker.sessions.exclusive(entered)
+        if not broker.sessions.is_open(opened.session):
             raise Fenced(f"another producer has taken {topic.name} over meanwhile")
         producer.epoch, producer.last_sequence = opened.epoch, opened.last_sequence
         self._open[producer.id] = producer
@@ -187,33 +186,28 @@ class Producers:
             command.request_id, producer.name, last, epoch, ready=True, schema_version=schema_version
         )
 
-    async def _enter(self, command: pb.CommandProducer, topic: Topic, name: str) -> Any:
-        """Open the session. Whoever has the name, or the topic to itself, has to show that it lives."""
+    async def _enter(self, command: pb.CommandProducer, topic: Topic, name: str) -> ProducerOpened:
+        """Open the session. Producers that have the name, or the topic to themselves, must answer first."""
         broker = self._on.broker
-        event = ProducerOpen(
-            topic.state.id,
-            name,
-            _ACCESS[command.producer_access_mode],
-            broker.group.member,
-            # A name that the broker made up is its client's own: a later attempt takes the earlier one's
-            # place. A name that a user chose may be two programs' by mistake.
-            attempt=0 if command.user_provided_producer_name else command.epoch,
-            epoch=command.topic_epoch if command.HasField("topic_epoch") else -1,
-        )
+        access = _ACCESS[command.producer_access_mode]
+        # A name that the broker made up is its client's own: a later attempt replaces the earlier one.
+        # A name that a user chose may be two programs' by mistake.
+        attempt = 0 if command.user_provided_producer_name else command.epoch
+        epoch = command.topic_epoch if command.HasField("topic_epoch") else -1
         try:
-            return await broker.enter(event, ProducerClose)
+            return await broker.sessions.open_producer(topic, name, access, attempt, epoch)
         except Busy:
-            exclusive = event.access != "shared"
+            exclusive = access != "shared"
             sessions = self._on.server.producers
-            there = [sessions[session] for session in topic.state.producers if session in sessions]
+            there = [sessions[session] for session in topic.producers if session in sessions]
             holders = [each for each in there if exclusive or each.name == name or each.access != "shared"]
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
-                taken = any(each.name == name for each in topic.state.producers.values())
-                if event.access == "exclusive" and not taken:
-                    # As in Pulsar: whoever wants a topic to itself is not to try again and again.
+                taken = any(each.name == name for each in topic.producers.values())
+                if access == "exclusive" and not taken:
+                    # As in Pulsar: a client that wants a topic to itself must not try again and again.
                     raise Fenced(f"{topic.name} has other producers") from None
                 raise
-        return await broker.enter(event, ProducerClose)
+        return await broker.sessions.open_producer(topic, name, access, attempt, epoch)
 
     async def close(self, command: pb.CommandCloseProducer) -> bytes:
         """CLOSE_PRODUCER: what it has sent is answered first."""
@@ -222,33 +216,32 @@ class Producers:
             opening.cancel()
         producer = self._open.get(command.producer_id)
         if producer is not None:
-            await self._on.broker.engine.submit(self._ended(producer))
+            self._ended(producer)
+            await self._on.broker.sessions.close_producer(producer.session)
         return commands.success(command.request_id)
 
-    def _ended(self, producer: WireProducer) -> ProducerClose:
+    def _ended(self, producer: WireProducer) -> None:
         if self._open.get(producer.id) is producer:
             del self._open[producer.id]
             self._on.reader.drop_producer(producer.id)
         self._on.server.producers.pop(producer.session, None)
         self._on.server.budget.hold(producer, 0)
-        return ProducerClose(producer.session)
 
     def expel(self, producer: WireProducer, ended: bool = True) -> None:
         """Not by its own wish: the client may open it again. Its session has `ended`, or ends now."""
         if self._open.get(producer.id) is producer:
-            event = self._ended(producer)
-            if not ended and self._on.broker.engine.ended is None:
-                self._on.broker.engine.submit(event)
-            same = any(each.name == producer.name for each in producer.topic.state.producers.values())
+            self._ended(producer)
+            if not ended:
+                self._on.broker.sessions.drop_producer(producer.session)
+            same = any(each.name == producer.name for each in producer.topic.producers.values())
             if not (ended and same):  # else its own client has come back by another way
                 self._on.send(commands.close_producer(producer.id))
 
     def gone(self) -> None:
         """The connection is gone, and they with it."""
         for producer in list(self._open.values()):
-            event = self._ended(producer)
-            if self._on.broker.engine.ended is None:
-                self._on.broker.engine.submit(event)
+            self._ended(producer)
+            self._on.broker.sessions.drop_producer(producer.session)
 
     def shut(self) -> None:
         """The server stops."""
@@ -263,7 +256,7 @@ class Producers:
         if not self._open:
             return
         try:
-            self._on.broker.store.admit(size)
+            self._on.broker.admit_now(size)
         except NoSpace:
             self._blocked = True
             for producer in self._open.values():
@@ -280,7 +273,7 @@ class Producers:
     def _take(self, producer: WireProducer) -> None:
         """From now on its SENDs are taken."""
         self._on.reader.set_producer(
-            producer.id, producer.topic.state.id, producer.session, producer.epoch, producer.name
+            producer.id, producer.topic.id, producer.session, producer.epoch, producer.name
         )
 
     def published(
@@ -308,7 +301,7 @@ class Producers:
         if error is None:
             published = future.result()
             if not published.duplicates:
-                producer.topic.traffic.batched += messages - published.count
+                producer.topic.note_batches(messages, published.count)
             ledger, entry, _ = published.first if published.count else NOWHERE
             self._on.send(encode_receipts(producer.id, sequences, ledger, entry, published.duplicates))
         elif not isinstance(error, Fenced):  # of that the client is told when its session ends

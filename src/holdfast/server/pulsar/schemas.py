@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.broker.events import SchemaAdd, SchemaAdded
-from holdfast.broker.topic import Topic
+from holdfast.broker import Topic
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.protocol.frames import framed
 from holdfast.server.pulsar import lookup
@@ -22,14 +21,14 @@ async def store(connection: Connection, topic: Topic, schema: pb.Schema) -> byte
     if schema.type in (pb.Schema.Bytes, pb.Schema.AutoConsume):
         return b""
     packed = schema.SerializeToString(deterministic=True)
-    added: SchemaAdded = await connection.broker.engine.submit(SchemaAdd(topic.state.id, packed))
-    return added.version.to_bytes(VERSION_BYTES, "big")
+    version = await connection.broker.add_schema(topic, packed)
+    return version.to_bytes(VERSION_BYTES, "big")
 
 
 async def get(connection: Connection, command: pb.CommandGetSchema) -> bytes:
     """GET_SCHEMA: of a version, or the newest."""
     topic = await lookup.topic_for(connection, command.topic, "lookup", create=False)
-    known = topic.state.schemas
+    known = topic.schemas
     version = len(known) - 1
     if command.HasField("schema_version") and command.schema_version:
         version = int.from_bytes(command.schema_version[:VERSION_BYTES], "big")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast._core import parse_entry
-from holdfast.broker.api.consumer import Start
+from holdfast.broker import Start
 from holdfast.ids import MessageId
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.server.pulsar import commands

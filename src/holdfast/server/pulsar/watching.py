@@ -11,12 +11,11 @@ Watches of the same pattern share what is known: each of them has a reference to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker.events import TopicAdded, TopicGone
-from holdfast.broker.machine import Applied
+from holdfast.broker import Notice, TopicAdded, TopicGone
 from holdfast.names import namespace_of
 from holdfast.protocol import pulsar_pb2 as pb
 from holdfast.protocol.frames import framed
@@ -178,11 +177,11 @@ class Watching:
 
     # -- what happens ----------------------------------------------------------------------------------
 
-    def settled(self, applied: Applied) -> None:
+    def settled(self, notices: Sequence[Notice]) -> None:
         """What became of topics, as the listings know it by now. Costs nothing while nobody watches."""
         if not self.subjects:
             return
-        for notice in applied.notices:
+        for notice in notices:
             if isinstance(notice, TopicAdded | TopicGone):
                 self._note(notice.topic.name)
 

@@ -1,17 +1,17 @@
-"""How much durable state clients may make: topics, subscriptions, schemas and the like, each with its limit.
+"""Limit the durable state that clients may create: topics, subscriptions, schemas and the like.
 
-Promises upward: whatever way a client comes (the Pulsar protocol, HTTP, our own commands), an event that
-would exceed a limit is refused before it exists, with the name of the setting. Needs from below: an engine
-that asks here before it takes an event (`Engine.guard`), and the broker's state, with what there is.
+Promises upward: an event that would exceed a limit is refused before it exists, whichever front end a client
+uses. The error names the setting. Needs from below: an engine that asks here before it accepts an event
+(`Engine.guard`), and the broker's state.
 
-Limits are no part of the state: a member that has others applies the same events all the same.
+Limits are not part of the state: a member with other limits applies the same events.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.events import (
     Event,
@@ -27,14 +27,39 @@ from holdfast.broker.events import (
     TopicCreate,
     TopicGone,
 )
-from holdfast.broker.machine import Applied
 from holdfast.errors import LimitReached
 from holdfast.names import NAME_BYTES_MAX
-from holdfast.server.config import Limits
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
+    from holdfast.broker.machine import Applied
     from holdfast.broker.state import SubscriptionState, TopicState
+
+
+class StateLimits(Protocol):
+    """The settings `limits.*` that this module enforces, by the names of the settings file."""
+
+    @property
+    def topics(self) -> int: ...
+    @property
+    def subscriptions(self) -> int: ...
+    @property
+    def subscriptions_per_topic(self) -> int: ...
+    @property
+    def schemas_per_topic(self) -> int: ...
+    @property
+    def schema_bytes(self) -> int: ...
+    @property
+    def properties_bytes(self) -> int: ...
+    @property
+    def namespaces(self) -> int: ...
+    @property
+    def stages(self) -> int: ...
+    @property
+    def sinks(self) -> int: ...
+    @property
+    def metadata_bytes(self) -> int: ...
+
 
 Told = Callable[["asyncio.Future[Any]"], None]
 
@@ -66,10 +91,10 @@ class Gauge:
         """Of what is on its way: clients often make the same thing at once, and it is there once."""
 
     def take(self, name: Hashable, size: int = 1) -> Told:
-        """So much more is on its way; the answer is to be told what became of it.
+        """Count `size` more as on its way. The returned function takes the outcome.
 
         Raises:
-            LimitReached: that would be too much.
+            LimitReached: it would exceed the limit.
         """
         if name in self._names:
             return lambda done: None
@@ -92,7 +117,7 @@ class Gauge:
         return told
 
     def _recount(self) -> None:
-        """Find out what was deleted meanwhile; on a busy server something is always on its way."""
+        """Count again what exists: on a busy server something is always on its way."""
         applied = sum(size for name, size in self._names.items() if self._is_counted(name))
         self._there = self._count() - applied
 
@@ -103,9 +128,9 @@ class Gauge:
 
 
 class Quota:
-    """The limits of one server."""
+    """The limits of a broker: `start` puts them into force."""
 
-    def __init__(self, broker: Broker, limits: Limits) -> None:
+    def __init__(self, broker: Broker, limits: StateLimits) -> None:
         self._broker = broker
         self._limits = limits
         state = broker.machine.state
@@ -162,12 +187,12 @@ class Quota:
             self._note_topic(topic)
         for subscription in state.subscriptions.values():
             self._note_subscription(subscription)
-        self._broker.watchers.append(self._settled)
+        self._broker.quota = self
         self._broker.engine.guard = self._guard
 
     def stop(self) -> None:
         self._broker.engine.guard = None
-        self._broker.watchers.remove(self._settled)
+        self._broker.quota = None
 
     # -- what comes ------------------------------------------------------------------------------------
 
@@ -224,7 +249,7 @@ class Quota:
         count: Callable[[], int],
         is_counted: Callable[[Any], bool],
     ) -> Gauge:
-        """The gauge of one topic. Those with nothing on its way are dropped: there can be many topics."""
+        """Return the gauge of a topic. Idle gauges are dropped: there can be many topics."""
         gauge = self._per_topic.get((setting, topic.id))
         if gauge is None:
             if len(self._per_topic) >= GAUGES_MAX:
@@ -250,7 +275,7 @@ class Quota:
 
     # -- what is there ---------------------------------------------------------------------------------
 
-    def _settled(self, applied: Applied) -> None:
+    def settled(self, applied: Applied) -> None:
         state = self._broker.machine.state
         for event in applied.events:
             if isinstance(event, SchemaAdd) and event.topic in state.topics:

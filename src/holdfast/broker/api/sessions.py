@@ -1,0 +1,154 @@
+"""Sessions of producers and consumers: what every front end opens before it publishes or consumes.
+
+Promises upward: a session whose opener gives up is closed again; a session ends at most once. Needs from
+below: an engine that submits events, and the notices that `Effects` passes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.events import (
+    ConsumerJoin,
+    ConsumerJoined,
+    ConsumerLeave,
+    Event,
+    ProducerClose,
+    ProducerGone,
+    ProducerOpen,
+    ProducerOpened,
+    ProducerReady,
+)
+from holdfast.errors import Fenced, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.state import Access, SubscriptionState, SubscriptionType
+    from holdfast.broker.topic import Topic
+
+
+class Sessions:
+    """Opens and closes sessions. `Broker.sessions` is the one of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.waiting: dict[int, asyncio.Future[ProducerReady]] = {}
+        """Producers that wait for exclusive access, by session."""
+
+    # -- producers -------------------------------------------------------------------------------------
+
+    async def open_producer(
+        self, topic: Topic, name: str, access: Access = "shared", attempt: int = 0, epoch: int = -1
+    ) -> ProducerOpened:
+        """Open a producer's session. One that waits for exclusive access goes on to `exclusive`.
+
+        Raises:
+            Busy: another producer has the name or the topic.
+            Fenced: there was a newer exclusive producer than `epoch`.
+        """
+        member = self._broker.group.member
+        event = ProducerOpen(topic.id, name, access, member, attempt=attempt, epoch=epoch)
+        opened: ProducerOpened = await self._enter(event, ProducerClose)
+        return opened
+
+    async def exclusive(self, opened: ProducerOpened) -> ProducerOpened | ProducerReady:
+        """Wait until a producer that asked for exclusive access has it."""
+        if not opened.waiting:
+            return opened
+        try:
+            return await self._ready(opened.session)
+        except asyncio.CancelledError:
+            self.drop_producer(opened.session)
+            raise
+        finally:
+            self.waiting.pop(opened.session, None)
+
+    async def close_producer(self, session: int) -> None:
+        """End a producer's session; durable when it returns."""
+        await self._broker.engine.submit(ProducerClose(session))
+
+    def drop_producer(self, session: int) -> None:
+        """End a producer's session without waiting, unless the broker has stopped."""
+        self._drop(ProducerClose(session))
+
+    def is_open(self, session: int) -> bool:
+        """Return whether a session has not ended yet."""
+        return session in self._broker.machine.state.sessions
+
+    # -- consumers -------------------------------------------------------------------------------------
+
+    async def join(
+        self,
+        subscription: SubscriptionState,
+        name: str,
+        type: SubscriptionType,  # noqa: A002  # the word that users know
+        priority: int,
+    ) -> int:
+        """Open a consumer's session with a durable subscription. Returns its number.
+
+        Raises:
+            Busy: the subscription is exclusive and has a consumer.
+            Misuse: the subscription has consumers of another type.
+        """
+        event = ConsumerJoin(subscription.id, name, type, priority, self._broker.group.member)
+        joined: ConsumerJoined = await self._enter(event, ConsumerLeave)
+        return joined.session
+
+    async def leave(self, session: int) -> None:
+        """End a consumer's session; durable when it returns. Does nothing once the broker has stopped."""
+        if self._broker.engine.is_open:
+            await self._broker.engine.submit(ConsumerLeave(session))
+
+    def drop_consumer(self, session: int) -> None:
+        """End a consumer's session without waiting, unless the broker has stopped."""
+        self._drop(ConsumerLeave(session))
+
+    # -- what the engine tells -------------------------------------------------------------------------
+
+    def ready(self, notice: ProducerReady) -> None:
+        """Wake a producer that has exclusive access now."""
+        ready = self._ready(notice.session)
+        if not ready.done():
+            ready.set_result(notice)
+
+    def gone(self, notice: ProducerGone) -> None:
+        """Refuse a producer whose session ended while it waited."""
+        waiting = self.waiting.pop(notice.producer.session, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(Fenced(f"the producer does not wait any more: {notice.reason}"))
+
+    def closed(self, session: int) -> None:
+        """Forget a producer that gave up, although its turn may have come."""
+        self.waiting.pop(session, None)
+
+    def ended(self, reason: HoldfastError) -> None:
+        """Refuse all producers that wait: the broker has stopped."""
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_exception(reason)
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    async def _enter(self, event: Event, leave: Callable[[int], Event]) -> Any:
+        """Open a session. If the caller is cancelled meanwhile, the session is closed again."""
+        future = self._broker.engine.submit(event)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda done: self._undo(done, leave))
+            raise
+
+    def _undo(self, opened: asyncio.Future[Any], leave: Callable[[int], Event]) -> None:
+        if not opened.cancelled() and opened.exception() is None:
+            self._drop(leave(opened.result().session))
+
+    def _drop(self, event: Event) -> None:
+        if self._broker.engine.is_open:
+            self._broker.engine.submit(event)
+
+    def _ready(self, session: int) -> asyncio.Future[ProducerReady]:
+        if session not in self.waiting:
+            self.waiting[session] = asyncio.get_running_loop().create_future()
+        return self.waiting[session]

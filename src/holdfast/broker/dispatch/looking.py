@@ -1,0 +1,133 @@
+"""Look at a dispatcher, without a change: its figures, its consumers, why nothing moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from holdfast._core import Dispatch
+from holdfast.broker.dispatch.acking import Acking
+from holdfast.broker.dispatch.attached import Attached
+from holdfast.broker.dispatch.read_loops import Reading
+from holdfast.broker.dispatch.reset import Resetting
+from holdfast.broker.dispatch.stuck import Look, diagnose
+from holdfast.broker.dispatch.types import (
+    ConsumerStats,
+    Cursor,
+    Diagnosis,
+    DispatcherStats,
+    SubscriptionType,
+    TopicReader,
+)
+from holdfast.system import Clock
+
+
+class Looking:
+    """Makes the stats of one dispatcher from its parts."""
+
+    def __init__(
+        self,
+        topic: TopicReader,
+        cursor: Cursor,
+        table: Dispatch,
+        resetting: Resetting,
+        acking: Acking,
+        reading: Reading,
+        clock: Clock,
+    ) -> None:
+        self._topic = topic
+        self._cursor = cursor
+        self._table = table
+        self._resetting = resetting
+        self._acking = acking
+        self._reading = reading
+        self._clock = clock
+        self._progress_ns = clock.monotonic_ns()
+
+    def progress(self) -> None:
+        """Note that something was delivered, acknowledged or moved."""
+        self._progress_ns = self._clock.monotonic_ns()
+
+    @property
+    def backlog(self) -> int:
+        """Visible and not acknowledged, in entries, exactly."""
+        acks, topic = self._cursor.acks, self._topic
+        return max(0, acks.count(topic.visible) - acks.count(topic.first))
+
+    def stats(
+        self,
+        type: SubscriptionType | None,  # noqa: A002  # the word that users know
+        consumers: tuple[ConsumerStats, ...],
+        diagnosis: Diagnosis,
+    ) -> DispatcherStats:
+        table, reading, revision = self._table, self._reading, self._resetting.revision
+        window = revision.window
+        return DispatcherStats(
+            type=type,
+            revision=revision.number,
+            revisions=self._resetting.revisions,
+            under_revision=revision.under_revision,
+            under_revision_s=0.0 if window is None else self._since_s(window.since_ns),
+            read_position=reading.position,
+            acked_to=self._cursor.acks.acked_to,
+            backlog=self.backlog,
+            consumers=consumers,
+            pending_entries=table.pending_entries,
+            replay_entries=table.replay_entries,
+            delayed_entries=table.delayed_entries,
+            reading=reading.in_flight,
+            waiting=table.wanted > 0 and reading.position >= self._topic.visible,
+            reads_sequential=reading.begun["sequential"],
+            reads_replay=reading.begun["replay"],
+            reads_refused=reading.refused,
+            reads_dropped=reading.dropped,
+            entries_released=reading.released,
+            entries_filtered=table.filtered_entries,
+            acks_outdated=self._acking.outdated,
+            last_error=reading.last_error,
+            diagnosis=diagnosis,
+            entries_damaged=reading.damaged,
+        )
+
+    def consumer(self, attached: Attached) -> ConsumerStats:
+        """Look at one consumer, however many there are."""
+        return self._consumer(attached, self._table.consumer(attached.id))
+
+    def consumers(self, attached: Mapping[int, Attached]) -> tuple[ConsumerStats, ...]:
+        """Look at all consumers, in the order in which they are served."""
+        return tuple(self._consumer(attached[row[0]], row) for row in self._table.consumers())
+
+    def _consumer(self, attached: Attached, row: tuple[int, int, int, int, int, int, int]) -> ConsumerStats:
+        oldest = self._table.oldest_ns(attached.id)
+        return ConsumerStats(
+            *(attached.id, attached.name, attached.priority, attached.is_active),
+            *row[1:],
+            oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
+            delivered_bytes=attached.handed_bytes,
+        )
+
+    def diagnose(
+        self, consumers: tuple[ConsumerStats, ...], unacked_max: int, stuck_after_s: float
+    ) -> Diagnosis:
+        """Say what keeps the subscription from going on."""
+        acks, reading, due = self._cursor.acks, self._reading, self._table.next_due
+        window, read = self._resetting.revision.window, reading.oldest()
+        unread = acks.count(self._topic.visible) - acks.count(reading.position)
+        look = Look(
+            backlog=self.backlog,
+            idle_s=self._since_s(self._progress_ns),
+            consumers=consumers,
+            single=self._table.single,
+            unread=max(0, unread) + self._table.replay_entries,
+            delayed=self._table.delayed_entries,
+            delayed_s=-self._since_s(due) if due else math.inf,
+            under_revision_s=None if window is None else self._since_s(window.since_ns),
+            reading=None if read is None else (read.kind, read.start, self._since_s(read.began_ns)),
+            read_error=reading.last_error,
+            damaged="" if (found := reading.damage) is None else str(found[1]),
+            unacked_max=unacked_max,
+        )
+        return diagnose(look, stuck_after_s)
+
+    def _since_s(self, then_ns: int) -> float:
+        return (self._clock.monotonic_ns() - then_ns) / 1e9
