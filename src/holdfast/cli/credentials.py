@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.output import plural, print_json, tell
+from holdfast.cli.output import plural, tell
 from holdfast.cli.parsing import Subparsers, Usage, bare_command
 from holdfast.cli.places import span
 from holdfast.errors import Exists, Misuse, NotFound
@@ -114,12 +114,7 @@ def remove_user(options: argparse.Namespace) -> int:
 
 def list_users(options: argparse.Namespace) -> int:
     names = sorted(users_of(options.file))
-    if options.json:
-        print_json(names)
-    else:
-        for name in names:
-            print(name)
-    return 0
+    return tell(options, names, "\n".join(names)) if names or options.json else 0
 
 
 def create_token(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.output import plural, print_json, size_words
+from holdfast.cli.output import plural, print_json, size_words, tell
 from holdfast.cli.parsing import Subparsers, bare_command
 from holdfast.cli.progress import progress
 from holdfast.errors import NotFound
@@ -43,7 +43,7 @@ def backup(options: argparse.Namespace) -> int:
 
     with progress("backing up", options.source):
         copied = library.backup(options.source, options.target)
-    return tell(copied, options, "backed up")
+    return told(copied, options, "backed up")
 
 
 def restore(options: argparse.Namespace) -> int:
@@ -51,17 +51,13 @@ def restore(options: argparse.Namespace) -> int:
 
     with progress("restoring", options.source):
         copied = library.restore(options.source, options.target)
-    return tell(copied, options, "restored")
+    return told(copied, options, "restored")
 
 
-def tell(copied: Copied, options: argparse.Namespace, done: str) -> int:
-    if options.json:
-        print_json({"source": options.source, "target": options.target, **asdict(copied)})
-    else:
-        ledgers, files = plural(copied.ledgers, "ledger"), plural(copied.files, "file")
-        size = size_words(copied.bytes)
-        print(f"{done} in {options.target}: {ledgers}, {files}, {size}, up to event {copied.last_d:,}")
-    return 0
+def told(copied: Copied, options: argparse.Namespace, done: str) -> int:
+    parts = (plural(copied.ledgers, "ledger"), plural(copied.files, "file"), size_words(copied.bytes))
+    words = f"{done} in {options.target}: {', '.join(parts)}, up to event {copied.last_d:,}"
+    return tell(options, {"source": options.source, "target": options.target, **asdict(copied)}, words)
 
 
 def is_directory(name: str) -> bool:

@@ -54,17 +54,20 @@ def build() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"holdfast {holdfast.__version__}")
     nouns = parser.add_subparsers(title="nouns", metavar="NOUN", required=True)
-    queue.add(nouns)
-    topic.add(nouns)
-    subscription.add(nouns)
-    serve.add(nouns)
-    top.add(nouns)
-    credentials.add(nouns)
-    doctor.add(nouns)
-    directory.add(nouns)
-    pipeline.add(nouns)
-    bench.add(nouns)
-    demo.add(nouns)
+    for noun in (
+        queue,
+        topic,
+        subscription,
+        serve,
+        top,
+        credentials,
+        doctor,
+        directory,
+        pipeline,
+        bench,
+        demo,
+    ):
+        noun.add(nouns)
     return parser
 
 

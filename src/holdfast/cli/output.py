@@ -22,7 +22,7 @@ def tell(options: argparse.Namespace, answer: object, words: str) -> int:
     if options.json:
         print_json(answer)
     else:
-        print(words)
+        print(words, flush=True)
     return 0
 
 

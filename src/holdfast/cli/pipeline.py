@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.cli.data import SERVER_VARIABLE, VARIABLE, data_directory, require_data, server_url
-from holdfast.cli.output import plural, print_json
+from holdfast.cli.output import plural, print_json, tell
 from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare, seconds
 from holdfast.cli.places import AGO, SPANS, moment
 from holdfast.cli.spark import add_session, require_spark, spark_for, wait_for
@@ -331,20 +331,13 @@ def init(options: argparse.Namespace) -> int:
     from holdfast.pipeline.init import write_project
 
     written = write_project(options.directory)
-    if options.json:
-        print_json({"directory": options.directory, "files": written})
-    else:
-        print(f"{options.directory}: {plural(len(written), 'file')}: {', '.join(written)}")
-        print(f"next: cd {options.directory} && python -m pytest, then see README.md")
-    return 0
+    made = f"{options.directory}: {plural(len(written), 'file')}: {', '.join(written)}"
+    following = f"next: cd {options.directory} && python -m pytest, then see README.md"
+    return tell(options, {"directory": options.directory, "files": written}, f"{made}\n{following}")
 
 
 def _tell(options: argparse.Namespace, report: Report) -> int:
-    if options.json:
-        print_json(report.record())
-    else:
-        print(report.table(), flush=True)
-    return 0
+    return tell(options, report.record(), report.table())
 
 
 def _tell_account(options: argparse.Namespace, found: AuditReport) -> int:

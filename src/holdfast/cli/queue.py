@@ -113,22 +113,17 @@ def ls(options: argparse.Namespace) -> int:
                 "state": segments.state_words(seen),
             }
         )
-    if options.json:
-        print_json(answers)
-    elif not answers:
-        print(f"no queues in {segments.where(options.directory)}")
-    else:
-        head = ("NAME", "CAPACITY", "READY", "TAKEN", "ATTACHED", "ALIVE", "DEAD", "STATE")
-        rows = [
-            (
-                each["name"],
-                "?" if each["capacity_bytes"] is None else size_words(each["capacity_bytes"]),
-                *(each[key] for key in ("ready", "taken", "attached", "alive", "dead", "state")),
-            )
-            for each in answers
-        ]
-        print("\n".join(table(head, rows)))
-    return 0
+    head = ("NAME", "CAPACITY", "READY", "TAKEN", "ATTACHED", "ALIVE", "DEAD", "STATE")
+    rows = [
+        (
+            each["name"],
+            "?" if each["capacity_bytes"] is None else size_words(each["capacity_bytes"]),
+            *(each[key] for key in ("ready", "taken", "attached", "alive", "dead", "state")),
+        )
+        for each in answers
+    ]
+    words = "\n".join(table(head, rows)) if rows else f"no queues in {segments.where(options.directory)}"
+    return tell(options, answers, words)
 
 
 def create(options: argparse.Namespace) -> int:

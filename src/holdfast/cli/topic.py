@@ -136,25 +136,17 @@ async def ls(broker: Broker, options: argparse.Namespace) -> int:
         }
         for each in found
     ]
-    if options.json:
-        print_json(answers)
-    elif not answers:
-        print("no topics")
-    else:
-        rows = [
-            (
-                short(each["name"]),
-                each["entries"],
-                size_words(each["size_bytes"]),
-                each["subscriptions"],
-                each["backlog"],
-                "terminated" if each["terminated"] else "open",
-            )
-            for each in answers
-        ]
-        head = ("TOPIC", "ENTRIES", "SIZE", "SUBSCRIPTIONS", "BACKLOG", "STATE")
-        print("\n".join(table(head, rows)))
-    return 0
+    rows = [
+        (
+            short(each["name"]),
+            each["entries"],
+            size_words(each["size_bytes"]),
+            *(each["subscriptions"], each["backlog"], "terminated" if each["terminated"] else "open"),
+        )
+        for each in answers
+    ]
+    head = ("TOPIC", "ENTRIES", "SIZE", "SUBSCRIPTIONS", "BACKLOG", "STATE")
+    return tell(options, answers, "\n".join(table(head, rows)) if rows else "no topics")
 
 
 async def create(broker: Broker, options: argparse.Namespace) -> int:
@@ -166,11 +158,8 @@ async def create(broker: Broker, options: argparse.Namespace) -> int:
         except Exists:
             if not options.exist_ok:
                 raise
-    if options.json:
-        print_json({"created": made})
-    for name in () if options.json else options.names:
-        print(f"{name}: {'created' if name in made else 'was there'}")
-    return 0
+    words = [f"{name}: {'created' if name in made else 'was there'}" for name in options.names]
+    return tell(options, {"created": made}, "\n".join(words))
 
 
 async def stats(broker: Broker, options: argparse.Namespace) -> int:
@@ -219,24 +208,17 @@ async def change(broker: Broker, options: argparse.Namespace) -> int:
         await broker.admin.set_policies(full, **wanted)
     settings = broker.admin.policies(full)
     shown = {name: getattr(settings, name) for name in (*POLICIES, "deduplication")}
-    if options.json:
-        print_json({"name": full, **shown})
-    else:
-        print(f"topic {full}")
-        for name, value in shown.items():
-            print(f"  {name:16} {'as the broker has it' if value is None else value}")
-    return 0
+    lines = [
+        f"  {name:16} {'as the broker has it' if value is None else value}" for name, value in shown.items()
+    ]
+    return tell(options, {"name": full, **shown}, "\n".join([f"topic {full}", *lines]))
 
 
 async def terminate(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
     last = await broker.admin.terminate(full)
-    if options.json:
-        print_json({"terminated": full, "last": str(last)})
-    else:
-        left = broker.admin.topic_stats(full).entries
-        print(f"terminated; {plural_of(left, 'entry', 'entries')} can still be read")
-    return 0
+    left = plural_of(broker.admin.topic_stats(full).entries, "entry", "entries")
+    return tell(options, {"terminated": full, "last": str(last)}, f"terminated; {left} can still be read")
 
 
 async def truncate(broker: Broker, options: argparse.Namespace) -> int:
