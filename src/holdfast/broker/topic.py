@@ -246,20 +246,30 @@ class Topic:
         """
         return (await self.read(ordinal, 1, 1)).messages(0)
 
-    async def time_at(self, ordinal: int) -> int:
-        """When an entry was published, in log time.
+    async def time_on(self, ordinal: int) -> int | None:
+        """Return when the entry at this ordinal or the next one that is kept was published, in log time.
 
-        Raises:
-            NotFound: nothing to see there.
+        Entries may be trimmed meanwhile. `None` at the end.
         """
-        if not self.first <= ordinal < self.visible:
-            raise NotFound(f"{self.name} has nothing at {ordinal}: it shows [{self.first}, {self.visible})")
-        info = self.state.ledgers.at(ordinal)
-        return await self._time(info, ordinal - info.first)
+        while (ordinal := max(ordinal, self.first)) < self.visible:
+            info = self.state.ledgers.at(ordinal)
+            found = await self._time(info, ordinal - info.first)
+            if found is not None:
+                return found
+        return None
 
-    async def _time(self, info: LedgerInfo, entry: int) -> int:
-        """At most its ledger's: adopted files are older, and a wrong clock may have written some."""
-        return min(max(await self._store.time(info.file, entry), info.opened_time), info.last_time)
+    async def _time(self, info: LedgerInfo, entry: int) -> int | None:
+        """Return the time of an entry; `None` if its ledger is trimmed meanwhile.
+
+        It is at most its ledger's: adopted files are older, and a wrong clock may have written some.
+        """
+        try:
+            time_ns = await self._store.time(info.file, entry)
+        except (NotFound, FileNotFoundError):
+            if info.end > self.first:
+                raise  # not trimmed
+            return None
+        return min(max(time_ns, info.opened_time), info.last_time)
 
     # -- positions -------------------------------------------------------------------------------------
 
@@ -289,12 +299,16 @@ class Topic:
         """The first ordinal that was published at or after a time: by halving the table, then a ledger.
 
         What was staged counts from its commit: the blocks of an adopted ledger are older than the ledger.
+        Ledgers that are trimmed meanwhile are passed over.
         """
         for info in self.state.ledgers.since(time_ns):
             low, high = 0, min(info.end, self.visible) - info.first
             while low < high:
                 middle = (low + high) // 2
-                if await self._time(info, middle) < time_ns:
+                found = await self._time(info, middle)
+                if found is None:
+                    low = high = info.entries
+                elif found < time_ns:
                     low = middle + 1
                 else:
                     high = middle

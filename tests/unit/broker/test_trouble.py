@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +281,46 @@ def test_a_look_that_does_not_expect_a_trim_is_noticed(
     monkeypatch.setattr(Topic, "read_on", Topic.read)
     with pytest.raises(holdfast.NotFound, match="has nothing at"):
         look_while_trimmed(tmp_path, "between two reads")
+
+
+def ask_for_times_while_trimmed(path: Path) -> None:
+    """Look for a time, and for the time of an entry, while the ledger that is looked at is trimmed."""
+
+    async def work(broker: Broker) -> None:
+        async with broker.producer("orders") as producer:
+            for _ in range(4):  # a ledger each
+                await producer.send_many([b"x"] * 10)
+            topic = broker.admin._topic("orders")
+            real, middle = topic._store.time, [*topic.state.ledgers][1]
+
+            async def trimmed(*args: Any) -> Any:
+                patch.undo()
+                await broker.admin.truncate("orders")
+                await producer.send(b"later")
+                raise FileNotFoundError(args[0])
+
+            for look in (partial(topic.ordinal_at, middle.last_time), partial(topic.time_on, 5)):
+                await producer.send(b"now")
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(topic._store, "time", trimmed)
+                    found = await look()
+                assert topic._store.time == real
+                last = topic.visible - 1
+                assert found in (last, await topic.time_on(last))
+                assert topic.first == last
+
+    on_broker(path, work, roll_entries=10)
+
+
+def test_times_of_what_is_trimmed_meanwhile(tmp_path: Path) -> None:
+    """Seeks by time, expiry by age and stats failed with FileNotFoundError."""
+    ask_for_times_while_trimmed(tmp_path)
+
+
+def test_times_that_do_not_expect_a_trim_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def time(self: Topic, info: Any, entry: int) -> int:
+        return await self._store.time(info.file, entry)
+
+    monkeypatch.setattr(Topic, "_time", time)
+    with pytest.raises(FileNotFoundError):
+        ask_for_times_while_trimmed(tmp_path)

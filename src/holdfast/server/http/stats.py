@@ -121,9 +121,8 @@ class Looks:
         answer.backlog_size = topic.size_behind(acks.acked_to)
         answer.non_contiguous_deleted_messages_ranges = await count_ranges(acks, self._steps)
         answer.subscription_properties = subscription.properties
-        oldest = max(acks.acked_to, topic.first)
-        if earliest and oldest < topic.visible:
-            answer.earliest_msg_publish_time_in_backlog = milliseconds(await topic.time_at(oldest))
+        if earliest and (oldest := await topic.time_on(acks.acked_to)) is not None:
+            answer.earliest_msg_publish_time_in_backlog = milliseconds(oldest)
         await self._steps.did(1 + LEDGER * len(topic.ledgers))
         return answer
 
