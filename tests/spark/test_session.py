@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_session_of_ones_own(spark: SparkSession) -> None:
+def test_a_session_of_ones_own(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     from holdfast.pipeline import register, session
 
+    monkeypatch.delenv("PYSPARK_PYTHON")  # `make test` has chosen one
     register(spark)
     register(spark)
     assert session() is spark, "the one that runs"

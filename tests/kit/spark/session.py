@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.slices import pick
+from tests.kit.slices import NIGHTLY, pick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +48,29 @@ def first_jars() -> str:
     return ":".join(str(path) for name in FIRST for path in jars.glob(f"{name}*.jar"))
 
 
+WORKER = """#!/bin/sh
+# Spark's own archive of Python modules comes first, and each worker compiles what it imports from there.
+rest=
+IFS=:
+for each in $PYTHONPATH; do
+    case $each in
+    */pyspark.zip | */py4j-*.zip) ;;
+    *) rest=${{rest:+$rest:}}$each ;;
+    esac
+done
+export PYTHONPATH="$rest"
+exec "{python}" "$@"
+"""
+
+
+def quick_python(folder: Path) -> str:
+    """Write a Python for Spark's workers that imports the installed pyspark; return its path."""
+    path = folder / "python"
+    path.write_text(WORKER.format(python=sys.executable))
+    path.chmod(0o755)
+    return str(path)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, little memory; it ends with the run."""
@@ -54,6 +78,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     quick = pick(test={**QUICK, "spark.driver.extraClassPath": first_jars()}, nightly={})
     settings = {**SETTINGS, **quick, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
-    made = session("holdfast-tests", master="local[2]", settings=settings)
-    yield made
-    made.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        if not NIGHTLY:
+            patch.setenv("PYSPARK_PYTHON", quick_python(tmp_path_factory.mktemp("worker")))
+        made = session("holdfast-tests", master="local[2]", settings=settings)
+        yield made
+        made.stop()
