@@ -14,6 +14,7 @@ from holdfast.server.http import scraping
 from holdfast.server.http.routing import Call, Route
 from holdfast.server.http.scraping import Scrapes
 from holdfast.server.http.server import HttpServer
+from holdfast.server.http.stats import Looks
 from tests.kit.server import http_cost_checks as tests
 from tests.kit.server.cost_mutants import (
     Patch,
@@ -88,6 +89,18 @@ def a_look_in_one_go(patch: Patch) -> None:
     patch.setattr("holdfast.server.steps.STEP_ITEMS", 1 << 40)
 
 
+def counted_when_all_is_shown(patch: Patch) -> None:
+    """As it was: the log is asked about the topic at the end, when it may be deleted."""
+    real = Looks.internal
+
+    async def internal(self: Looks, topic: Any) -> Any:
+        found = await real(self, topic)
+        found.entries_added_counter = self._broker.rates.published(topic).entries
+        return found
+
+    patch.setattr(Looks, "internal", internal)
+
+
 NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]]] = [
     (bodies_take_places, tests.open_bodies_take_nobodys_place, {}),
     (health_waits_in_line, tests.health_has_a_place_in_any_crowd, {}),
@@ -102,6 +115,7 @@ NOTICED: list[tuple[Callable[[Patch], None], Callable[..., None], dict[str, Any]
         tests.large_answers_leave_as_they_are_read,
         {"path": "persistent/public/default"},
     ),
+    (counted_when_all_is_shown, tests.a_topic_may_be_deleted_while_it_is_shown, {}),
     (a_look_in_one_go, tests.a_look_at_a_crowd_takes_small_steps, {}),
     (any_pace_will_do, tests.a_client_that_reads_its_answer_byte_by_byte_is_closed, {}),
     (refusals_are_silent, tests.refusals_of_http_are_logged_with_their_reason_and_throttled, {}),

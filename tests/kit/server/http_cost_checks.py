@@ -266,6 +266,28 @@ def a_look_at_a_crowd_takes_small_steps() -> None:
             assert max(steps) < STEP_INSTRUCTIONS, show
 
 
+def a_topic_may_be_deleted_while_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown is the topic as it was: no inner error comes from the log, which forgets it."""
+    monkeypatch.setattr("holdfast.server.steps.STEP_ITEMS", 0.1)
+
+    async def deleted_meanwhile(world: CostWorld, name: str) -> None:
+        deleted = asyncio.Event()
+        monkeypatch.setattr("holdfast.server.steps.Line.wait", lambda line: deleted.wait())
+        topic = world.broker.topic(full("t"))
+        shown = asyncio.ensure_future(getattr(Looks(world.http), name)(topic))
+        await world.broker.admin.delete_topic("t", force=True)
+        assert not shown.done(), f"{name} takes no step"
+        deleted.set()
+        await asyncio.wait([shown])
+        assert shown.exception() is None, name
+
+    with CostWorld() as world:
+        for name in ("topic", "internal", "info", "backlog"):
+            world.run(world.create(["t"], ("s", "other")))
+            world.run(scattered(world, 20))
+            world.run(deleted_meanwhile(world, name))
+
+
 async def scattered(world: CostWorld, holes: int) -> None:
     """Messages, of which every other one is acknowledged."""
     async with world.broker.producer("t") as producer:

@@ -103,6 +103,11 @@ def test_a_look_at_a_crowd_takes_small_steps() -> None:
     checks.a_look_at_a_crowd_takes_small_steps()
 
 
+def test_a_topic_may_be_deleted_while_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """internalStats answered 412 with words of the core: `topic 5 is not known to the log`."""
+    checks.a_topic_may_be_deleted_while_it_is_shown(monkeypatch)
+
+
 def test_acknowledgements_may_come_while_ranges_are_counted() -> None:
     """All holes go in the first pause: the count met none where there had been one, and raised."""
     acks, end = AckState(), 40 * positions.SPAN

@@ -218,13 +218,14 @@ class Looks:
         ledgers = list(topic.ledgers)
         last = ledgers[-1] if ledgers and not ledgers[-1].sealed else None
         cursors, shown = {}, []
+        added = self._broker.rates.published(topic).entries  # the log forgets a topic that is deleted
         for each in ledgers:
             shown.append(LedgerAnswer(ledger_id=each.id, entries=_visible(topic, each), size=each.size))
             await self._steps.did(LEDGER)
         for name, subscription in sorted(topic.subscriptions.items()):
             cursors[name] = await self._cursor(topic, subscription)
         return InternalAnswer(
-            entries_added_counter=self._broker.rates.published(topic).entries,
+            entries_added_counter=added,
             number_of_entries=topic.visible - topic.first,
             total_size=topic.ledgers.size,
             current_ledger_entries=0 if last is None else _visible(topic, last),
