@@ -175,15 +175,18 @@ def payloads(options: argparse.Namespace) -> Iterable[bytes]:
         for line in sys.stdin.buffer:
             yield from repeat(line.removesuffix(b"\n"), options.count)
         return
+    yield from repeat(whole(options), options.count)
+
+
+def whole(options: argparse.Namespace) -> bytes:
+    """Read the one message that was given: the argument, a file, or all of stdin."""
     if options.data is not None:
-        data = os.fsencode(options.data)
-    elif options.file not in (None, "-"):
-        data = Path(options.file).read_bytes()
-    else:
-        if sys.stdin.isatty():
-            print("the message, please; Ctrl-D ends it", file=sys.stderr)
-        data = sys.stdin.buffer.read()
-    yield from repeat(data, options.count)
+        return os.fsencode(options.data)
+    if options.file not in (None, "-"):
+        return Path(options.file).read_bytes()
+    if sys.stdin.isatty():
+        print("the message, please; Ctrl-D ends it", file=sys.stderr)
+    return sys.stdin.buffer.read()
 
 
 def get(options: argparse.Namespace) -> int:
@@ -214,6 +217,11 @@ def rendered(message: Message, options: argparse.Namespace) -> bytes:
             **data_record(data),
         }
         return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+    return shaped(data, options)
+
+
+def shaped(data: bytes, options: argparse.Namespace) -> bytes:
+    """Give a message the form that --hex or --lines asks for."""
     if options.hex:
         return data.hex().encode() + b"\n"
     return data + (b"\n" if options.lines or sys.stdout.isatty() else b"")

@@ -75,5 +75,8 @@ def age_words(seconds: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """1 message, 2 messages; 2 processes."""
-    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+    """1 message, 2 messages; 2 processes; 2 entries."""
+    if number == 1:
+        return f"{number:,} {noun}"
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {many}"

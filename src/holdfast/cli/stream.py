@@ -10,11 +10,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.data import data_command, find_topic
-from holdfast.cli.messages import data_record, dump, write
+from holdfast.cli.messages import data_record, dump, shaped, whole, write
 from holdfast.cli.output import age_words, plural, print_json, tell
 from holdfast.cli.parsing import Subparsers, Usage, count, declare
 from holdfast.cli.places import moment, place
@@ -129,9 +128,9 @@ async def produce(broker: Broker, options: argparse.Namespace) -> int:
 
 def properties_of(given: Sequence[str]) -> dict[str, str] | None:
     pairs = [each.partition("=") for each in given]
-    for whole, (name, equals, _) in zip(given, pairs, strict=True):
+    for each, (name, equals, _) in zip(given, pairs, strict=True):
         if not name or not equals:
-            raise Usage(f"--property {whole}: say NAME=VALUE")
+            raise Usage(f"--property {each}: say NAME=VALUE")
     return {name: value for name, _, value in pairs} or None
 
 
@@ -152,16 +151,6 @@ def runs(options: argparse.Namespace) -> Iterator[tuple[str | None, list[bytes]]
     for line in lines:
         key, found, data = line.partition(separator)
         yield (key.decode(errors="replace"), [data]) if found else (None, [line])
-
-
-def whole(options: argparse.Namespace) -> bytes:
-    if options.data is not None:
-        return os.fsencode(options.data)
-    if options.file not in (None, "-"):
-        return Path(options.file).read_bytes()
-    if sys.stdin.isatty():
-        print("the message, please; Ctrl-D ends it", file=sys.stderr)
-    return sys.stdin.buffer.read()
 
 
 # -- consume ------------------------------------------------------------------------------------------
@@ -233,9 +222,7 @@ def rendered(message: TopicMessage, options: argparse.Namespace) -> bytes:
     if options.json:
         record = {**record_of(message), **data_record(data)}
         return json.dumps(record, ensure_ascii=False).encode() + b"\n"
-    if options.hex:
-        return data.hex().encode() + b"\n"
-    return data + (b"\n" if options.lines or sys.stdout.isatty() else b"")
+    return shaped(data, options)
 
 
 # -- looking ------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def stats_lines(found: TopicStats) -> list[str]:
     opened = "" if not ledgers or ledgers[-1].sealed else ", the last one open"
     lines = [
         f"topic {found.name}: {'terminated' if found.terminated else 'open'}",
-        f"  holds         {plural_of(found.entries, 'entry', 'entries')}, {size_words(found.size_bytes)}"
+        f"  holds         {plural(found.entries, 'entry')}, {size_words(found.size_bytes)}"
         + (f", {found.first} to {found.last}" if found.entries else ""),
         f"  ledgers       {len(ledgers)}{opened}",
         f"  subscriptions {len(found.subscriptions)}",
@@ -197,10 +197,6 @@ def subscription_row(each: SubscriptionStats) -> tuple[object, ...]:
     )
 
 
-def plural_of(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
-
-
 async def change(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
     wanted = policies_of(options)
@@ -217,7 +213,7 @@ async def change(broker: Broker, options: argparse.Namespace) -> int:
 async def terminate(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
     last = await broker.admin.terminate(full)
-    left = plural_of(broker.admin.topic_stats(full).entries, "entry", "entries")
+    left = plural(broker.admin.topic_stats(full).entries, "entry")
     return tell(options, {"terminated": full, "last": str(last)}, f"terminated; {left} can still be read")
 
 
@@ -225,9 +221,7 @@ async def truncate(broker: Broker, options: argparse.Namespace) -> int:
     full = find_topic(broker, options.name)
     before = broker.admin.topic_stats(full).entries
     await broker.admin.truncate(full)
-    return tell(
-        options, {"truncated": full, "entries": before}, f"threw away {plural_of(before, 'entry', 'entries')}"
-    )
+    return tell(options, {"truncated": full, "entries": before}, f"threw away {plural(before, 'entry')}")
 
 
 async def rm(broker: Broker, options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -113,7 +113,7 @@ class Producer:
     # -- finding ---------------------------------------------------------------------------------------
 
     def _find(self, deadline: float) -> Found:
-        for pause in _pauses(deadline):
+        for _ in _attempts(deadline):
             live, stale = brokers(self._directory)
             fitting = [
                 each for each in live if self._data is None or os.path.realpath(each.data) == self._data
@@ -123,7 +123,6 @@ class Producer:
             if len(fitting) > 1:
                 where = ", ".join(each.data for each in fitting)
                 raise Misuse(f"several brokers serve here ({where}); say which: Producer(…, data=…)")
-            pause()
         words = (
             f"no broker serves {'in' if self._data is None else self._data + ' by way of'} {self._directory}"
         )
@@ -133,39 +132,29 @@ class Producer:
 
     def _attach(self, topic: str, deadline: float) -> None:
         """Ask for the queue, and map it and its account."""
-        for pause in _pauses(deadline):
+        for _ in _attempts(deadline):
             answer = self._ask(topic, deadline)
             if "error" in answer:
                 made = getattr(errors, str(answer["error"]), HoldfastError)
                 raise made(answer["text"])
             if "again" in answer:
-                pause()
                 continue
-            account: Account | None = None
-            try:
-                account = Account.open(self._directory / answer["account"])
-                self._queue = Queue.open(answer["queue"], directory=str(self._directory))
-            except NotFound:  # it was taken away meanwhile
-                if account is not None:
-                    account.close()
-                pause()
-                continue
-            except BaseException:
-                if account is not None:
-                    account.close()
-                raise
-            if account.withdrawn:  # just now, because nobody was attached: there will be another one (I124)
-                self._queue.detach()
-                account.close()
-                pause()
-                continue
-            if self._queue.slot >= account.info.get("participants", 256) - 1:
-                self._queue.detach()
-                account.close()
-                raise TooManyParticipants(
-                    f"{topic} has as many producers here as there can be; the last place is for the "
-                    "broker: share producers between threads, or publish over the network"
-                )
+            with contextlib.ExitStack() as undo:
+                try:
+                    account = Account.open(self._directory / answer["account"])
+                    undo.callback(account.close)
+                    self._queue = Queue.open(answer["queue"], directory=str(self._directory))
+                except NotFound:  # it was removed meanwhile
+                    continue
+                undo.callback(self._queue.detach)
+                if account.withdrawn:  # just now, without a producer: there will be another queue (I124)
+                    continue
+                if self._queue.slot >= account.info.get("participants", 256) - 1:
+                    raise TooManyParticipants(
+                        f"{topic} has as many producers here as there can be; the last place is for the "
+                        "broker: share producers between threads, or publish over the network"
+                    )
+                undo.pop_all()
             self._account = account
             return
         raise Timeout(f"the queue of {topic} is removed again and again; is a program deleting the topic?")
@@ -175,7 +164,7 @@ class Producer:
         request = json.dumps({"topic": topic, "reply": token}).encode()
         reply = self._names.reply(token)
         asked = -ASK_S
-        for pause in _pauses(deadline):
+        for _ in _attempts(deadline):
             if time.monotonic() - asked >= ASK_S:
                 # Whatever is wrong with the door: the broker makes another one.
                 with contextlib.suppress(
@@ -188,7 +177,6 @@ class Producer:
             if told is not None:
                 reply.unlink(missing_ok=True)
                 return dict(json.loads(told))
-            pause()
         raise self._late(f"the broker of {self.broker.data} (pid {self.broker.pid}) did not answer")
 
     # -- putting ---------------------------------------------------------------------------------------
@@ -495,26 +483,15 @@ class Producer:
         return Timeout(words + (self._why() if hasattr(self, "_account") else ""))
 
 
-class _pauses:  # noqa: N801  # used as a loop: for pause in _pauses(deadline)
-    """Goes round until the deadline; `pause()` sleeps a little, longer each time."""
-
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
-        self._pause_s = 0.0005
-        self._first = True
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Self:
-        if not self._first and time.monotonic() >= self._deadline:
-            raise StopIteration
-        self._first = False
-        return self
-
-    def __call__(self) -> None:
-        time.sleep(min(self._pause_s, max(0.0, self._deadline - time.monotonic())))
-        self._pause_s = min(self._pause_s * 1.5, 0.02)
+def _attempts(deadline: float) -> Iterator[None]:
+    """Yield until the deadline, and sleep in between: a little, then longer each time."""
+    pause_s = 0.0005
+    while True:
+        yield
+        time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+        pause_s = min(pause_s * 1.5, 0.02)
+        if time.monotonic() >= deadline:
+            return
 
 
 __all__ = ["Producer"]

@@ -384,123 +384,109 @@ def _out_of_bounds(config: Config) -> Iterator[tuple[str, str]]:
                 yield key, f"{value:g} is too long; use at most {SECONDS_MOST:.0f} seconds"
 
 
-def _listen_conflicts(config: Config) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _listen_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     listen = config.listen
     if not listen.host:  # which the system takes for every network that there is
-        found.append(("listen.host", "which address? 127.0.0.1 is this machine alone, 0.0.0.0 everybody"))
+        yield "listen.host", "which address? 127.0.0.1 is this machine alone, 0.0.0.0 everybody"
     taken: dict[int, str] = {}
     for name in ("port", "tls_port", "http_port", "https_port"):
         port = getattr(listen, name)
         if port is None or port == 0:
             continue
         if not 0 < port < 65536:
-            found.append((f"listen.{name}", f"{port} is not a port; use 1 to 65535, 0 for any, or off"))
+            yield f"listen.{name}", f"{port} is not a port; use 1 to 65535, 0 for any, or off"
         elif port in taken:
-            found.append((f"listen.{name}", f"port {port} is taken by listen.{taken[port]}"))
+            yield f"listen.{name}", f"port {port} is taken by listen.{taken[port]}"
         taken.setdefault(port, name)
     seen: set[str] = set()
     for number, each in enumerate(config.advertised):
         if not each.name or each.name in seen:
-            found.append((f"advertised[{number}].name", "each needs a name of its own"))
+            yield f"advertised[{number}].name", "each needs a name of its own"
         seen.add(each.name)
         if not each.url and not each.tls_url:
-            found.append((f"advertised[{number}].name", f"{each.name!r} has neither url nor tls_url"))
+            yield f"advertised[{number}].name", f"{each.name!r} has neither url nor tls_url"
         for key, url, scheme in (("url", each.url, "pulsar"), ("tls_url", each.tls_url, "pulsar+ssl")):
             if url and not url.startswith(f"{scheme}://"):
-                found.append((f"advertised[{number}].{key}", f"{url!r} does not begin with {scheme}://"))
-    return found
+                yield f"advertised[{number}].{key}", f"{url!r} does not begin with {scheme}://"
 
 
-def _tls_conflicts(config: Config) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _tls_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     tls = config.tls
     for name in ("tls_port", "https_port"):
         for key in ("certificate", "key"):
             if getattr(config.listen, name) is not None and getattr(tls, key) is None:
-                found.append((f"listen.{name}", f"needs tls.{key}"))
+                yield f"listen.{name}", f"needs tls.{key}"
     encrypted = config.listen.tls_port is not None or config.listen.https_port is not None
     if "tls" in config.authentication.methods:
         if tls.ca is None:
-            found.append(("authentication.methods", "tls needs tls.ca: who vouches for the clients?"))
+            yield "authentication.methods", "tls needs tls.ca: who vouches for the clients?"
         if not encrypted:
-            found.append(("authentication.methods", "tls needs listen.tls_port or listen.https_port"))
+            yield "authentication.methods", "tls needs listen.tls_port or listen.https_port"
     if tls.client_certificates == "required" and tls.ca is None:
-        found.append(("tls.client_certificates", "required needs tls.ca: who vouches for the clients?"))
-    return found
+        yield "tls.client_certificates", "required needs tls.ca: who vouches for the clients?"
 
 
-def _authentication_conflicts(authentication: Authentication) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _authentication_conflicts(authentication: Authentication) -> Iterator[tuple[str, str]]:
     token = authentication.token
     keys = [key for key in ("secret", "secret_file", "public_key_file") if getattr(token, key) is not None]
     if "token" in authentication.methods and not keys:
-        found.append(
-            (
-                "authentication.methods",
-                "token needs a key: authentication.token.secret_file or authentication.token.public_key_file",
-            )
+        yield (
+            "authentication.methods",
+            "token needs a key: authentication.token.secret_file or authentication.token.public_key_file",
         )
     if len(keys) > 1:
-        found.append((f"authentication.token.{keys[1]}", f"there is authentication.token.{keys[0]} already"))
+        yield f"authentication.token.{keys[1]}", f"there is authentication.token.{keys[0]} already"
     if "basic" in authentication.methods and authentication.basic.users_file is None:
-        found.append(("authentication.methods", "basic needs authentication.basic.users_file"))
+        yield "authentication.methods", "basic needs authentication.basic.users_file"
     given = {"token": keys, "basic": ["users_file"] if authentication.basic.users_file else []}
     for method, named in given.items():
         if named and method not in authentication.methods:  # whoever set it did not want everybody to come in
             words = f"it has no effect: authentication.methods does not name {method}"
-            found.append((f"authentication.{method}.{named[0]}", words))
+            yield f"authentication.{method}.{named[0]}", words
     if len(set(authentication.methods)) < len(authentication.methods):
-        found.append(("authentication.methods", "each method once"))
+        yield "authentication.methods", "each method once"
     if not 0 <= token.leeway_s <= 3600:
-        found.append(("authentication.token.leeway_s", "0 to 3600 seconds"))
+        yield "authentication.token.leeway_s", "0 to 3600 seconds"
     if not token.role_claim:
-        found.append(("authentication.token.role_claim", "a claim has a name"))
-    return found
+        yield "authentication.token.role_claim", "a claim has a name"
 
 
-def _authorization_conflicts(authorization: Authorization) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _authorization_conflicts(authorization: Authorization) -> Iterator[tuple[str, str]]:
     for role in authorization.superusers:
         if not role or "*" in role:
-            found.append(("authorization.superusers", f"{role!r} is not the name of one role"))
+            yield "authorization.superusers", f"{role!r} is not the name of one role"
     for number, grant in enumerate(authorization.grants):
         key = f"authorization.grants[{number}]"
         parts = grant.on.split("/", 2)
         if "://" in grant.on or not all(parts):
             words = "it looks like tenant, tenant/namespace or tenant/namespace/topic"
-            found.append((f"{key}.on", f"{grant.on!r} names nothing; {words}"))
+            yield f"{key}.on", f"{grant.on!r} names nothing; {words}"
         if not grant.roles or not all(grant.roles):
-            found.append((f"{key}.roles", "at least one role, each with a name"))
+            yield f"{key}.roles", "at least one role, each with a name"
         if not grant.allow:
-            found.append((f"{key}.allow", "at least one of produce, consume, admin"))
-    return found
+            yield f"{key}.allow", "at least one of produce, consume, admin"
 
 
-def _limit_conflicts(limits: Limits) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _limit_conflicts(limits: Limits) -> Iterator[tuple[str, str]]:
     if not 1024 <= limits.message_bytes <= 1 << 30:
-        found.append(("limits.message_bytes", "1 KiB to 1 GiB"))
+        yield "limits.message_bytes", "1 KiB to 1 GiB"
     if limits.held_bytes < 4 * limits.frame_bytes:
-        found.append(("limits.held_bytes", "at least four frames of the largest size (limits.message_bytes)"))
-    return found
+        yield "limits.held_bytes", "at least four frames of the largest size (limits.message_bytes)"
 
 
-def _flight_conflicts(config: Config) -> list[tuple[str, str]]:
+def _flight_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     flight, listen = config.flight, config.listen
-    found: list[tuple[str, str]] = []
     names = ("port", "tls_port", "http_port", "https_port")
     taken = {getattr(listen, name): f"listen.{name}" for name in names}
     for name in ("port", "tls_port"):
         port = getattr(flight, name)
         if not 0 <= port < 65536:
-            found.append((f"flight.{name}", f"{port} is not a port; use 1 to 65535, or 0 for any"))
+            yield f"flight.{name}", f"{port} is not a port; use 1 to 65535, or 0 for any"
         elif port and port in taken:
-            found.append((f"flight.{name}", f"port {port} is taken by {taken[port]}"))
+            yield f"flight.{name}", f"port {port} is taken by {taken[port]}"
         taken[port] = f"flight.{name}"
     if "/" in flight.host or "://" in flight.host:
-        found.append(("flight.host", f"{flight.host!r} is not a name or an address alone"))
-    return found
+        yield "flight.host", f"{flight.host!r} is not a name or an address alone"
 
 
 _POSITIVE = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from holdfast.errors import HoldfastError
 from holdfast.server.logs import Log
@@ -34,21 +35,14 @@ def after_handshake(
     return lambda: _Handshake(factory, context, enter, leave, within_s)
 
 
+@dataclass
 class _Handshake(asyncio.Protocol):
-    def __init__(
-        self,
-        factory: Factory,
-        context: ssl.SSLContext,
-        enter: Callable[[str], None],
-        leave: Callable[[str], None],
-        within_s: float,
-    ) -> None:
-        self._factory = factory
-        self._context = context
-        self._enter = enter
-        self._leave = leave
-        self._within_s = within_s
-        self._task: asyncio.Task[None] | None = None
+    _factory: Factory
+    _context: ssl.SSLContext
+    _enter: Callable[[str], None]
+    _leave: Callable[[str], None]
+    _within_s: float
+    _task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
