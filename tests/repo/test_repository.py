@@ -52,7 +52,7 @@ def test_help_lists_every_target() -> None:
 
 # -- subjects of commits ------------------------------------------------------------------------------
 
-SUBJECTS_SINCE = "cfb4833432fe"
+SUBJECTS_SINCE = "19b898ecf9ba"
 """The first commit after which CONTRIBUTING's rule for subjects is checked."""
 SUBJECT = re.compile(r"[a-z][\w./, -]*: [^\W\d_].*")
 SUBJECT_MAX = 72
