@@ -1,4 +1,4 @@
-"""What every test gets: a directory of its own for segments, and processes that do not outlive it."""
+"""Give each test a directory for segments, and end its processes with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.kit.tiers import CHECK, COUNTS, FOLDERS, IDLE_MAX_S, LIMIT_S, Guard, 
 
 HEAVY = ("spark", "mutants", "torture")
 ORDER = (*HEAVY, *(folder for folder in FOLDERS if folder not in HEAVY))
-"""What takes longest begins first, so that no process is left alone with it at the end."""
+"""The longest folders begin first, so that no process is left alone with one at the end."""
 
 # Every Java lives for seconds here. It is done sooner when it compiles little, collects garbage with one
 # thread and believes the classes of Spark. Compiled code has room: else Java drops it, and compiles it again.
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Share tests among processes by files, but all of Spark is one piece: it has one Java."""
+    """Share tests among processes by files; Spark has one Java, and is one piece."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
@@ -109,7 +109,7 @@ def counts(record_property: Callable[[str, object], None]) -> Callable[[str], No
 
 @pytest.fixture(autouse=True)
 def in_time(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that takes longer than its folder allows, with the fixtures that are its own.
+    """Fail a test that takes longer than its folder allows, with its own fixtures.
 
     It is set up before them and ends after them; fixtures shared by several tests come before it.
     """

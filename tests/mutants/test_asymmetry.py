@@ -1,4 +1,4 @@
-"""The table of asymmetry can fail: each mistake makes one of its rows cost too much."""
+"""Show that the table of asymmetry can fail: each mistake exceeds a row."""
 
 from __future__ import annotations
 

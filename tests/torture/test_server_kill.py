@@ -1,8 +1,8 @@
-"""SIGKILL of the server under load: official clients, each in a process of its own, come back and go on.
+"""Kill the server under load; official clients in processes of their own reconnect.
 
-Nothing confirmed is lost; with deduplication nothing is stored twice; what was acknowledged with a receipt
-does not come again; everybody gets everything. `make torture ARGS="--server"` goes on for as long as you
-like.
+Nothing confirmed is lost. With deduplication nothing is stored twice. A message that was acknowledged with a
+receipt is not redelivered. Each subscription gets every message. `make torture ARGS="--server"` goes on for
+as long as you like.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def test_a_message_that_comes_again_behind_its_receipt_is_a_fault() -> None:
 DEADLY = server_kills.Plan(seconds=60.0, kills=3, armed=1.0, life_s=1.5, orderly=0.0, pause_s=0.001)
 
 
-# In `make test`: mutants/test_broker.py notices both faults, torture/test_broker_kill.py the second one in a
-# storm, and the tests of the judge show that this storm would report them.
+# In `make test` mutants/test_broker.py notices both faults, and torture/test_broker_kill.py the second one in
+# a storm. The tests of the judge show that this storm would report them.
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("plan", "words"),

@@ -1,7 +1,8 @@
-"""What every command and every route may cost per byte that a client sends, and how that is measured.
+"""Measure the cost of each command and route per byte that a client sends.
 
-Three things are counted while a client sends and does not read: steps of the interpreter on the server's
-loop, bytes of answers, and bytes that are held. Then it reads; the steps until all is answered count, too.
+Three figures are counted while a client sends and does not read. They are steps of the interpreter on the
+server's loop, bytes of answers, and bytes that are held. Then the client reads; the steps until all is
+answered count, too.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 PIPELINED = 60
 """Requests that are sent at once."""
 QUIET_S = 0.015
-"""Without a step for so long, the server has done what it can."""
+"""Without a step for this time, the server has done what it can."""
 PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a client has cost."""
+    """The cost of a client."""
 
     requests: int
     received: int
@@ -64,7 +65,7 @@ class Meter:
 
 
 class Population:
-    """A world with so many of everything; `size` topics, consumers, producers, stages."""
+    """A world with `size` topics, consumers, producers, stages."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -155,7 +156,7 @@ def quiet(meter: Meter, look: Callable[[], object]) -> None:
 
 
 def cost_of(population: Population, raw: Raw, frames: list[bytes]) -> Cost:
-    """What these frames cost, sent at once by a client that reads later."""
+    """Return the cost of these frames, sent at once by a client that reads later."""
     world = population.world
     connection = world.connection(raw)
     answered = most = 0
@@ -206,7 +207,7 @@ def send_all(channel: socket.socket, data: bytes) -> None:
 
 
 def read_some(channel: socket.socket) -> int:
-    """Read the bytes that are there; wait a millisecond for some, not for the timeout of the socket."""
+    """Read the bytes that are there; wait at most a millisecond for some."""
     with contextlib.suppress(OSError, ValueError):
         if select.select([channel], [], [], 0.001)[0]:
             return len(channel.recv(1 << 20, socket.MSG_DONTWAIT))
@@ -217,7 +218,7 @@ def read_some(channel: socket.socket) -> int:
 
 
 class Known(Protocol):
-    """What requests are made from."""
+    """Values that requests are made from."""
 
     ids: list[Any]
     """Of messages in the topic `t`."""
@@ -237,11 +238,11 @@ class Row:
     pipelined: int = PIPELINED
     words: str = ""
     per_head: int = 0
-    """Steps that it may take for each who has the same topic: it is about all of them."""
+    """Steps that it may take for each client of the same topic: it is about all of them."""
     per_byte: int = 30
     """Steps that it may take for each byte received. Bytes of answers are copied, and take no steps."""
     before: Make | None = None
-    """What makes the request possible once more ..."""
+    """A request that makes this one possible once more ..."""
     after: Make | None = None
     """... or takes its effect back: for clients that repeat it without end."""
 
@@ -454,7 +455,10 @@ LONG_TEXTS = ("!/" * 30_000, "a" * 30_000 + "/" + "b" * 30_000 + "/c", "x" * 60_
 
 
 def with_long_texts(row: Row) -> Row:
-    """The same command with a long text in one of its fields: each request in another, or another text."""
+    """Return the same command with a long text in one of its fields.
+
+    Each request has it in another field, or has another text.
+    """
     ways = [(field, text) for field in texts_of(row.kind) for text in LONG_TEXTS]
 
     def make(at: Known, number: int) -> bytes:

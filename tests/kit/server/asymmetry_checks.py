@@ -1,4 +1,6 @@
-"""No command and no route costs much more than it sends: every one of them, alone and pipelined (I89, I91).
+"""Check that no command and no route costs much more than it sends (I89, I91).
+
+Each is tried alone and pipelined.
 
 Costs are counted, so that no machine is too slow or too fast for them: see tests/kit/server/asymmetry.py. The
 bounds below are what this server promises; each is at least twice of what was counted when they were written.
@@ -57,7 +59,10 @@ def measured(population: Population, row: Row, count: int) -> Cost:
 
 
 def required(check: Callable[[], None]) -> None:
-    """The check holds. What the server does by itself now and then counts, too: so it may be tried again."""
+    """Require that the check holds in one of a few tries.
+
+    Steps that the server takes by itself now and then count, too.
+    """
     for _ in range(TRIES - 1):
         with contextlib.suppress(AssertionError):
             check()
@@ -98,7 +103,7 @@ def a_command_of_the_largest_size(row: Row, large: Population) -> None:
 
 
 def a_command_stuffed_with_nothing(row: Row, size: int, large: Population) -> None:
-    """Bytes that mean nothing cost nothing but their transport, whatever command has them."""
+    """Bytes that mean nothing cost nothing but their transport, in each command."""
     made = Row(row.kind, lambda at, n: stuffed(row.make(at, n), size), row.prepare, per_head=row.per_head)
     required(lambda: require_modest(made, measured(large, made, 1)))
 
@@ -108,7 +113,7 @@ REASON_BYTES = 1500
 
 
 def a_command_with_a_long_text(row: Row, large: Population) -> None:
-    """A text of 60 KB is refused, or found nowhere, in few steps and few bytes."""
+    """A text of 60 KB is refused or not found, in few steps and bytes."""
     made = with_long_texts(row)
 
     def check() -> None:

@@ -1,4 +1,7 @@
-"""One Spark session for all tests of a process: starting it takes longer than most of them."""
+"""Share one Spark session among all tests of a process.
+
+Starting it takes longer than most tests.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ SETTINGS = {
     "spark.log.level": "ERROR",
 }
 QUICK = {
-    # A query of a test has few rows, and runs once: neither code that is made for it nor plans that are
-    # changed while it runs earn what they cost.
+    # A query of a test has few rows, and runs once. Generated code costs more than it saves, and so do plans
+    # that change while they run.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -73,7 +76,7 @@ def quick_python(folder: Path) -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores, little memory; it ends with the run."""
+    """Start a session with two cores and little memory; it ends with the run."""
     from holdfast.pipeline import session
 
     quick = pick(test={**QUICK, "spark.driver.extraClassPath": first_jars()}, nightly={})
