@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.broker import Broker
 from holdfast.broker.telemetry import metrics
 from holdfast.server.http import scraping
 from holdfast.server.http.routing import Call, Route
@@ -76,7 +77,7 @@ def a_page_in_one_go(patch: Patch) -> None:
             pass
         yield
 
-    patch.setattr(scraping, "collect", collect)
+    patch.setattr(Broker, "collect", collect)
 
 
 def answers_at_once(patch: Patch) -> None:

@@ -2,7 +2,7 @@
 
 Promises upward: however many scrapes there are, one page is being made, and others wait for it; at most two
 are in memory; making one holds the loop up for a few milliseconds at a time. Needs from below:
-`metrics.collect`, which pauses after each topic.
+`Broker.collect`, which pauses after each topic and each subscription.
 """
 
 from __future__ import annotations
