@@ -4,6 +4,7 @@
 
 #include "bindings/base/gil.hpp"
 #include "bindings/queue/objects.hpp"
+#include "holdfast/log/points.hpp"
 
 namespace nb = nanobind;
 
@@ -20,6 +21,7 @@ void bind_entries(nb::module_& module);
 void bind_columns(nb::module_& module);
 void bind_publication(nb::module_& module);
 void bind_dispatch(nb::module_& module);
+void bind_waiting(nb::module_& module);
 void bind_wire(nb::module_& module);
 
 namespace {
@@ -61,8 +63,12 @@ nb::list list_segments(const std::string& directory) {
     return out;
 }
 
+// Every structure that has named points.
+constexpr auto find_point = &point_by_name<QueuePoint, RecoverPoint, AttachPoint, SegmentPoint,
+                                           BlockPoint, WriterPoint, StorePoint>;
+
 Point point_of(const std::string& name) {
-    const auto found = point_by_name(name);
+    const auto found = find_point(name);
     if (!found) throw Error(Code::misuse, "there is no point named " + name);
     return *found;
 }
@@ -91,52 +97,12 @@ void arm_point(const std::string& point, const std::string& action, u64 countdow
     arm(found, what, countdown);
 }
 
+// Those of a queue and of what it stands on.
 nb::list points() {
     nb::list out;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(kFirstLogPoint); ++i)
-        out.append(nb::str(kPointNames[i].data(), kPointNames[i].size()));
+    each_point<QueuePoint, RecoverPoint, AttachPoint, SegmentPoint, BlockPoint>(
+        [&](Point point) { out.append(nb::str(point.name().data(), point.name().size())); });
     return out;
-}
-
-// Wakes the thread that waits for several queues when the set of them changes.
-class Alarm {
- public:
-    void ring() {
-        std::atomic_ref<u32>(word_).fetch_add(1, std::memory_order_seq_cst);  // pairs with: hear
-        futex_wake_all(&word_);
-    }
-    u32 hear() {
-        return std::atomic_ref<u32>(word_).load(std::memory_order_seq_cst);
-    }  // pairs with: ring
-    const u32* word() const { return &word_; }
-
- private:
-    u32 word_ = 0;
-};
-
-// Sleeps until one of the bells rings. `heard`: [(queue, putting, value from queue._listen)].
-bool wait_any(const Alarm& alarm, u32 alarm_heard, const nb::list& heard, double seconds) {
-    std::vector<FutexWord> words{{alarm.word(), alarm_heard}};
-    std::vector<std::shared_ptr<QueueAttachment>> keep;
-    for (nb::handle each : heard) {
-        auto item = nb::cast<nb::tuple>(each);
-        if (!PyObject_TypeCheck(item[0].ptr(), &QueueType))
-            throw nb::type_error("wait_any needs queues");
-        auto* queue = reinterpret_cast<QueueObject*>(nb::object(item[0]).ptr());
-        if (words.size() == kFutexWordsMax)
-            break;  // the others are looked at when the time is over
-        keep.push_back(queue->attachment);
-        const u32* bell = nb::cast<bool>(item[1]) ? queue->attachment->space_bell()
-                                                  : queue->attachment->data_bell();
-        words.push_back({bell, nb::cast<u32>(item[2])});
-    }
-    const u64 ns = static_cast<u64>(seconds * 1e9);
-    GilRelease release;
-    Wait result = futex_waitv(words, ns).result;
-    // Kernels before 5.16: a short sleep on the alarm stands in.
-    if (result == Wait::unsupported)
-        result = futex_wait(alarm.word(), alarm_heard, std::min<u64>(ns, 1'000'000));
-    return result != Wait::timed_out;
 }
 
 void copy_without_gil(void* to, const void* from, std::size_t size) {
@@ -183,11 +149,7 @@ NB_MODULE(_core, module) {
                [](const std::string& point) { return is_standing(point_of(point)); });
     module.def("go_on", [](const std::string& point) { go_on(point_of(point)); });
     module.def("points", &points);
-    nb::class_<Alarm>(module, "Alarm")
-        .def(nb::init<>())
-        .def("ring", &Alarm::ring)
-        .def("hear", &Alarm::hear);
-    module.def("wait_any", &wait_any);
+    bind_waiting(module);
     bind_blocks(module);
     bind_inspect(module);
     bind_log(module);

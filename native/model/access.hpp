@@ -7,6 +7,7 @@
 #include <atomic>
 #include <string_view>
 
+#include "holdfast/base/points.hpp"
 #include "holdfast/base/types.hpp"
 
 namespace model {
@@ -36,9 +37,9 @@ struct Access {
     std::memory_order order = std::memory_order_relaxed;
     u16 cell = 0;
     u16 count = 1;
-    int point = 0;  // the last named point that the process passed
-    u64 a = 0;      // store, fetch: operand; cas, wait: expected
-    u64 b = 0;      // cas: desired
+    Point point{};  // the last named point that the process passed
+    u64 a = 0;    // store, fetch: operand; cas, wait: expected
+    u64 b = 0;    // cas: desired
 };
 
 constexpr bool acquires(std::memory_order order) {

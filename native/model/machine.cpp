@@ -305,7 +305,7 @@ std::string Machine::describe(const State& before, Transition t) const {
             break;
     }
     const Access& a = nodes_.access(process.node);
-    const std::string point = model_.point_text(a.point);
+    const std::string point(a.point == Point() ? "" : a.point.name());
     std::string text = text_of("p", p, " [", model_.step_name(p, nodes_.local(process.node)), "] ",
                                access_text(a, value(before, a.cell)));
     if (!point.empty()) text += text_of("   (after ", point, ")");

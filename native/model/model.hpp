@@ -68,7 +68,6 @@ class Model {
 
     virtual std::string step_name(int p, const Local& local) const = 0;
     virtual std::string value_text(int cell, u64 value) const;
-    virtual std::string point_text(int /*point*/) const { return {}; }
 };
 
 }  // namespace model

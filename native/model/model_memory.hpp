@@ -26,7 +26,7 @@ class ModelMemory {
     void replay(const std::vector<u64>& observed) {
         observed_ = &observed;
         next_ = 0;
-        point_ = 0;
+        point_ = {};
     }
 
     template <class Word>
@@ -105,10 +105,7 @@ class ModelMemory {
         return 1000;
     }  // time stands still: a stall limit of 0 means that anybody may lose patience
 
-    template <class Point>
-    void at(Point point) {
-        point_ = static_cast<int>(point);
-    }
+    void at(Point point) { point_ = point; }
 
     // At the very start of a step there is nothing to fold.
     void again() {
@@ -132,7 +129,7 @@ class ModelMemory {
     bool whole_blocks_;
     const std::vector<u64>* observed_ = nullptr;
     std::size_t next_ = 0;
-    int point_ = 0;
+    Point point_;
 };
 
 // Reads a state's words without scheduling: for the checker of a structure, which runs between two accesses.

@@ -244,8 +244,8 @@ LOG = (
         "durable-before-sync",
         "a round is reported durable when it is written, whatever its sync says",
         "log/writer.hpp",
-        "if (failure) return;\n        at(Point::round_done);",
-        "if (failure && failure.op != IoOp::journal_sync) return;\n        at(Point::round_done);",
+        "if (failure) return;\n        at(WriterPoint::round_done);",
+        "if (failure && failure.op != IoOp::journal_sync) return;\n        at(WriterPoint::round_done);",
         "test_writer",
     ),
     Mutant(
@@ -439,34 +439,34 @@ QUEUE = (
     Mutant(
         "recoverer-alone",
         "a recoverer takes a dead one's byte for itself",
-        "shm/participants.hpp",
-        "detail::set_lock(fd(), F_RDLCK, byte_of(slot), 1)",
-        "detail::set_lock(fd(), F_WRLCK, byte_of(slot), 1)",
+        "shm/lock_bytes.hpp",
+        "set_lock(fd(), F_RDLCK, byte_of(slot), 1)",
+        "set_lock(fd(), F_WRLCK, byte_of(slot), 1)",
         "test_participants",
     ),
     Mutant(
         "joiner-alone",
         "a joiner recovers what the last holder left while it has the byte alone",
-        "shm/participants.hpp",
-        "detail::set_lock(fd, F_RDLCK, byte_of(slot), 1)",
-        "detail::set_lock(fd, F_WRLCK, byte_of(slot), 1)",
+        "shm/lock_bytes.hpp",
+        "set_lock(fd, F_RDLCK, byte_of(slot), 1)",
+        "set_lock(fd, F_WRLCK, byte_of(slot), 1)",
         "test_participants",
     ),
     Mutant(
         "joined-in-between",
         "a joiner does not look again at what another left between its two locks",
-        "shm/participants.hpp",
-        "if (!repaired || !marked_active(slot)) return true;",
+        "shm/lock_bytes.hpp",
+        "if (!repaired || !left(slot)) return true;",
         "return true;",
         "test_participants",
     ),
     Mutant(
         "lock-believed",
         "a lock is believed through any number",
-        "shm/participants.hpp",
-        """if (still_ours() && detail::set_lock(fd(), F_RDLCK, byte_of(slot), 1)) {
+        "shm/lock_bytes.hpp",
+        """if (still_ours() && set_lock(fd(), F_RDLCK, byte_of(slot), 1)) {
             if (proven()) return true;""",
-        """if ((MUTANT || still_ours()) && detail::set_lock(fd(), F_RDLCK, byte_of(slot), 1)) {
+        """if ((MUTANT || still_ours()) && set_lock(fd(), F_RDLCK, byte_of(slot), 1)) {
             if (MUTANT || proven()) return true;""",
         "test_participants",
     ),
@@ -545,8 +545,8 @@ QUEUE = (
     Mutant(
         "buried-without-a-name",
         "a dead-letter queue that was removed, or created anew, is still used",
-        "queue/attachment.hpp",
-        "if (dead_letter_ && !dead_letter_->reachable()) dead_letter_.reset();",
+        "queue/dead_letters.hpp",
+        "if (queue_ && !queue_->reachable()) queue_.reset();",
         "",
         "test_dead_letter",
     ),

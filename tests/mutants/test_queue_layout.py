@@ -15,7 +15,7 @@ import pytest
 
 from tests.kit.native import NATIVE, Mutant, compiler, patched
 
-LAYOUT, TABLE = "queue/layout.hpp", "shm/participants.hpp"
+LAYOUT, TABLE, LOCKS = "queue/layout.hpp", "shm/participants.hpp", "shm/lock_bytes.hpp"
 CHANGES = {
     "owner-of-11-bits": (LAYOUT, "kOwnerBits = 10;", "kOwnerBits = 11;"),
     "states-swapped": (LAYOUT, "done = 5, skip = 6,", "done = 6, skip = 5,"),
@@ -32,7 +32,7 @@ CHANGES = {
         "Delivery delivery; u32 participants;",
     ),
     "entry-moved": (TABLE, "u64 who; u64 since;", "u64 since; u64 who;"),
-    "locks-elsewhere": (TABLE, "off_t{1} << 40;", "off_t{1} << 39;"),
+    "locks-elsewhere": (LOCKS, "off_t{1} << 40;", "off_t{1} << 39;"),
     "block-magic": ("base/block.hpp", "kBlockMagic = 0x4648;", "kBlockMagic = 0x4649;"),
 }
 MUTANTS = tuple(

@@ -105,15 +105,15 @@ void arm_named_fault(const std::string& op, u64 countdown, int error, u64 times)
 
 void pass(const std::string& point) {
     if (!any_armed()) return;
-    const auto found = point_by_name(point);
+    const auto found = point_by_name<WriterPoint, StorePoint>(point);
     if (!found) throw Error(Code::misuse, "there is no point named " + point);
     at(*found);
 }
 
 nb::list log_points() {
     nb::list out;
-    for (std::size_t i = static_cast<std::size_t>(kFirstLogPoint); i < kPointNames.size(); ++i)
-        out.append(nb::str(kPointNames[i].data(), kPointNames[i].size()));
+    each_point<WriterPoint, StorePoint>(
+        [&](Point point) { out.append(nb::str(point.name().data(), point.name().size())); });
     return out;
 }
 

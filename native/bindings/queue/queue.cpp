@@ -11,6 +11,7 @@
 
 #include "bindings/queue/objects.hpp"
 #include "bindings/queue/waiting.hpp"
+#include "bindings/shm/waiting.hpp"
 
 namespace holdfast::bindings {
 
@@ -491,6 +492,12 @@ int queue_set_spin(PyObject* object, PyObject* value, void*) {
     return 0;
 }
 
+Bell bell_of_queue(PyObject* object, bool putting) {
+    const std::shared_ptr<QueueAttachment>& attachment =
+        reinterpret_cast<QueueObject*>(object)->attachment;
+    return {attachment, putting ? attachment->space_bell() : attachment->data_bell()};
+}
+
 constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 
 // No C++ exception passes into the interpreter.
@@ -541,6 +548,7 @@ PyGetSetDef queue_getset[] = {
 PyTypeObject QueueType{};
 
 int ready_types() {
+    register_waitable(&QueueType, &bell_of_queue);
     immortalise(QueueType);
     QueueType.tp_name = "holdfast._core.Queue";
     QueueType.tp_basicsize = sizeof(QueueObject);

@@ -1,30 +1,16 @@
-// How a call waits: it spins for a moment, then listens to a bell, looks once more, and sleeps. No wake-up is relied on.
+// How a call of a queue waits: see wait_until_over in holdfast/shm/waiting.hpp. Here are the GIL, signals and errors.
 #pragma once
 
 #include "bindings/base/gil.hpp"
 #include "bindings/queue/objects.hpp"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "holdfast/shm/waiting.hpp"
 
 namespace holdfast::bindings {
 
-inline constexpr u64 kProbeBlockedNs =
-    500'000;  // behind a named owner: how soon its death is noticed
-inline constexpr u64 kProbeIdleNs =
-    50'000'000;  // nobody in the way: every wait is bounded all the same
+// A full ring is looked at less often: a consumer that is watched block by block is slowed down by it.
 inline constexpr u64 kLookForRoomNs = 5'000;
 
-inline void relax() {
-#if defined(__x86_64__)
-    _mm_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
-
-// Marks a stretch in which the GIL may be let go, so that nobody detaches under our feet.
+// Marks a stretch in which the GIL may be released, so that no thread detaches meanwhile.
 class Busy {
  public:
     explicit Busy(QueueObject* queue) : queue_(queue) { ++queue_->busy; }
@@ -35,66 +21,86 @@ class Busy {
     QueueObject* queue_;
 };
 
-// Looks for room or a message without the GIL and without asking the kernel, until `until` or until there may be some.
-// A full ring is looked at less often: a consumer that is watched block by block is slowed down by it.
-inline void spin(QueueAttachment& attachment, bool putting, u64 until) {
-    const u64 look_ns = putting ? kLookForRoomNs : 0;
-    const u64 tail = attachment.tail_word();
-    u64 now;
-    do {
-        const u64 next_look = monotonic_ns() + look_ns;
-        do {
-            for (int i = 0; i < 8; ++i) relax();
-            now = monotonic_ns();
-        } while (now < next_look);
-    } while (now < until &&
-             !(putting ? attachment.looks_puttable(tail) : attachment.looks_gettable()));
-}
+// One call that waits for room or for a message: `attempt(probe)` answers something else than full or empty.
+template <class Attempt>
+class QueueSide {
+ public:
+    QueueSide(QueueObject* self, const char* call, double timeout, bool putting, Attempt& attempt)
+        : self_(self),
+          keep_(self->attachment),
+          call_(call),
+          timeout_(timeout),
+          putting_(putting),
+          attempt_(attempt),
+          start_(monotonic_ns()),
+          limit_(timeout < 0 || timeout > 1e9 ? ~u64{0}
+                                              : start_ + static_cast<u64>(timeout * 1e9)) {}
 
-// Waits until `attempt(probe)` answers something else than full or empty (or fenced): spins, then listens to the bell,
-// looks once more, and sleeps. True: ok. False: an exception is set.
+    // True: ok. False: an exception is set.
+    bool wait() {
+        wait_until_over(*this, start_, self_->spin_ns, limit_);
+        return good_;
+    }
+
+    u32 listen() { return putting_ ? keep_->listen_space() : keep_->listen_data(); }
+    bool named() const { return keep_->blocked_by_somebody(); }
+
+    Turn attempt(u64 now, bool probe) {
+        if (!usable(self_)) return Turn::over;
+        Verdict verdict = attempt_(probe);
+        if (verdict == Verdict::closed && !probe)
+            verdict = attempt_(true);  // others may hold messages that come back
+        const Verdict blocked = putting_ ? Verdict::full : Verdict::empty;
+        const bool passed_over = verdict == Verdict::fenced || verdict == Verdict::contended;
+        if (verdict == Verdict::ok) {
+            good_ = true;
+            return Turn::over;
+        }
+        if (passed_over && now < limit_) return PyErr_CheckSignals() < 0 ? Turn::over : Turn::again;
+        if (verdict != blocked || now >= limit_) {
+            const bool late = timeout_ != 0 && (verdict == blocked || passed_over);
+            raise_verdict(*keep_, verdict, call_, static_cast<double>(now - start_) / 1e9, !late);
+            return Turn::over;
+        }
+        return probe && !still_usable(*keep_) ? Turn::over : Turn::wait;
+    }
+
+    // Looks without the GIL and without asking the kernel.
+    bool spin(u64 until) {
+        {
+            const GilRelease release;
+            const u64 tail = keep_->tail_word();
+            spin_until(until, putting_ ? kLookForRoomNs : 0, [&] {
+                return putting_ ? keep_->looks_puttable(tail) : keep_->looks_gettable();
+            });
+        }
+        return PyErr_CheckSignals() == 0;
+    }
+
+    bool sleep(u32 heard, u64 ns) {
+        {
+            const GilRelease release;
+            futex_wait(putting_ ? keep_->space_bell() : keep_->data_bell(), heard, ns);
+        }
+        return PyErr_CheckSignals() == 0;
+    }
+
+ private:
+    QueueObject* self_;
+    const std::shared_ptr<QueueAttachment>
+        keep_;  // the mapping outlives a detach by another thread
+    const char* call_;
+    double timeout_;
+    bool putting_;
+    Attempt& attempt_;
+    u64 start_, limit_;
+    bool good_ = false;
+};
+
 template <class Attempt>
 bool wait_for(QueueObject* self, const char* call, double timeout, bool putting,
               Attempt&& attempt) {
-    // The mapping outlives a detach by another thread.
-    const std::shared_ptr<QueueAttachment> keep = self->attachment;
-    QueueAttachment& attachment = *keep;
-    const Verdict blocked = putting ? Verdict::full : Verdict::empty;
-    const u64 start = monotonic_ns(), spin_until = start + self->spin_ns;
-    const u64 limit =
-        timeout < 0 || timeout > 1e9 ? ~u64{0} : start + static_cast<u64>(timeout * 1e9);
-    for (u64 now = start;; now = monotonic_ns()) {
-        const bool spinning = now < spin_until && now < limit;
-        u32 heard = 0;
-        if (!spinning && now < limit)
-            heard = putting ? attachment.listen_space() : attachment.listen_data();
-        if (!usable(self)) return false;
-        Verdict verdict = attempt(!spinning);
-        if (verdict == Verdict::closed && spinning)
-            verdict = attempt(true);  // others may hold messages that come back
-        if (verdict == Verdict::ok) return true;
-        if ((verdict == Verdict::fenced || verdict == Verdict::contended) && now < limit) {
-            if (PyErr_CheckSignals() < 0) return false;
-            continue;
-        }
-        if (verdict != blocked || now >= limit) {
-            const bool late = timeout != 0 && (verdict == blocked || verdict == Verdict::fenced ||
-                                               verdict == Verdict::contended);
-            raise_verdict(attachment, verdict, call, static_cast<double>(now - start) / 1e9, !late);
-            return false;
-        }
-        if (!spinning && !still_usable(attachment)) return false;
-        const u64 pause = attachment.blocked_by_somebody() ? kProbeBlockedNs : kProbeIdleNs;
-        {
-            GilRelease release;
-            if (spinning)
-                spin(attachment, putting, std::min(limit, spin_until));
-            else
-                futex_wait(putting ? attachment.space_bell() : attachment.data_bell(), heard,
-                           std::min(limit - now, pause));
-        }
-        if (PyErr_CheckSignals() < 0) return false;
-    }
+    return QueueSide(self, call, timeout, putting, attempt).wait();
 }
 
 }  // namespace holdfast::bindings

@@ -1,7 +1,11 @@
-// Named crash points: places where a test lets this very process die, stop or exit, or one of its threads stand still.
+// Named points: places where a test lets this very process die, stop or exit, or one of its threads stand still.
 //
-// Production pays one relaxed load and a branch that is never taken. There is one armed point per process, because
-// whoever dies there needs no second one.
+// Here is the mechanism alone. Each structure declares the points that it has, beside itself:
+//
+//   HOLDFAST_POINTS(QueuePoint, put_begin, put_claimed, …);     then: at(QueuePoint::put_begin);
+//
+// Production pays one relaxed load and a branch that is never taken. A process has one armed point, because a process
+// that dies there needs no second one.
 #pragma once
 
 #include <signal.h>
@@ -17,65 +21,67 @@
 
 namespace holdfast {
 
-// clang-format off
-enum class Point : int {
-    none,
-    // put: claim, write, commit (the seed's cases a to e)
-    put_begin, put_claimed, put_magic, put_size, put_payload, put_checksum, put_committed, put_moved,
-    many_inner, pad_claimed,
-    // take, settle, give back, reclaim
-    take_claimed, take_moved, settle_begin, settled, back_begin, back_returned, back_announced, reclaimed,
-    // recovery, fencing, end of stream
-    recover_begin, recover_blocking, recover_decided, recover_block, recover_scanned, recover_announced, recover_end,
-    fence_done, close_marked,
-    // attachment
-    attach_locked, attach_recovered, attach_active, detach_begin, detach_inactive,
-    // segment creation
-    create_file, create_allocated, create_initialised, create_linked,
-    // the log's writer
-    journal_write, journal_half, journal_written, ledger_open, ledger_write, ledger_half, ledger_written, journal_synced,
-    round_done,
-    // the store, in Python
-    format_made, journal_made, journal_used, journal_dropped, snapshot_begin, snapshot_synced, snapshot_written,
-    snapshot_renamed, snapshot_done, snapshot_dropped, trim_unlink, ledger_rewritten, recover_locked, recover_loaded,
-    recover_cut, recover_truncated, recover_redo, recover_done, backup_copied, restore_copied,
-    journal_recycled, ledger_switched, reserve_released, reserve_restored, recover_ledger,
-    count_
+namespace detail {
+// "a, b, c" as its parts.
+template <std::size_t Count>
+constexpr std::array<std::string_view, Count> split_names(std::string_view list) {
+    std::array<std::string_view, Count> out;
+    for (std::string_view& name : out) {
+        const std::size_t comma = list.find(',');
+        name = list.substr(0, comma);
+        list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 2);
+    }
+    return out;
+}
+}  // namespace detail
+
+// An enum of points, from 1 on (0 is none of them), and the table of their names.
+#define HOLDFAST_POINTS(Points, ...)                                               \
+    enum class Points : int { none, __VA_ARGS__, count_ };                         \
+    inline constexpr auto k##Points##Names =                                       \
+        ::holdfast::detail::split_names<static_cast<std::size_t>(Points::count_)>( \
+            "none, " #__VA_ARGS__);                                                \
+    constexpr const auto& names_of(Points) {                                       \
+        return k##Points##Names;                                                   \
+    }                                                                              \
+    static_assert(static_cast<int>(Points::count_) > 1, "a structure without points")
+
+// One point of any structure. It is known by the place where its name stands.
+class Point {
+ public:
+    constexpr Point() = default;  // none
+    template <class Points>
+        requires requires(Points point) { names_of(point); }
+    constexpr Point(Points point)
+        : name_(point == Points::none ? nullptr
+                                      : &names_of(point)[static_cast<std::size_t>(point)]) {}
+    constexpr explicit Point(const std::string_view* name) : name_(name) {}
+
+    constexpr std::string_view name() const { return name_ == nullptr ? "none" : *name_; }
+    constexpr const std::string_view* key() const { return name_; }
+    friend constexpr bool operator==(Point a, Point b) { return a.name_ == b.name_; }
+
+ private:
+    const std::string_view* name_ = nullptr;
 };
 
-inline constexpr std::array<std::string_view, static_cast<std::size_t>(Point::count_)> kPointNames = {
-    "none",
-    "put_begin", "put_claimed", "put_magic", "put_size", "put_payload", "put_checksum", "put_committed", "put_moved",
-    "many_inner", "pad_claimed",
-    "take_claimed", "take_moved", "settle_begin", "settled", "back_begin", "back_returned", "back_announced",
-    "reclaimed",
-    "recover_begin", "recover_blocking", "recover_decided", "recover_block", "recover_scanned", "recover_announced",
-    "recover_end",
-    "fence_done", "close_marked",
-    "attach_locked", "attach_recovered", "attach_active", "detach_begin", "detach_inactive",
-    "create_file", "create_allocated", "create_initialised", "create_linked",
-    "journal_write", "journal_half", "journal_written", "ledger_open", "ledger_write", "ledger_half", "ledger_written",
-    "journal_synced", "round_done",
-    "format_made", "journal_made", "journal_used", "journal_dropped", "snapshot_begin", "snapshot_synced",
-    "snapshot_written", "snapshot_renamed", "snapshot_done", "snapshot_dropped", "trim_unlink", "ledger_rewritten",
-    "recover_locked", "recover_loaded", "recover_cut", "recover_truncated", "recover_redo", "recover_done",
-    "backup_copied", "restore_copied",
-    "journal_recycled", "ledger_switched", "reserve_released", "reserve_restored", "recover_ledger",
-};
-// clang-format on
-inline constexpr Point kFirstLogPoint = Point::journal_write;  // before it stand the queue's
-static_assert(!kPointNames.back().empty(), "every point needs its name, in the order of the enum");
-
-constexpr std::string_view point_name(Point point) {
-    const auto index = static_cast<std::size_t>(point);
-    return index < kPointNames.size() ? kPointNames[index] : std::string_view("unknown");
+// Calls `visit` with each point of these structures, in the order of their declaration.
+template <class... Points, class Visit>
+constexpr void each_point(Visit&& visit) {
+    const auto of_one = [&]<class One>(One) {
+        for (int i = 1; i < static_cast<int>(One::count_); ++i) visit(Point(static_cast<One>(i)));
+    };
+    (of_one(Points::none), ...);
 }
 
+// The point of that name among those of these structures.
+template <class... Points>
 constexpr std::optional<Point> point_by_name(std::string_view name) {
-    for (std::size_t i = 0; i < kPointNames.size(); ++i) {
-        if (kPointNames[i] == name) return static_cast<Point>(i);
-    }
-    return std::nullopt;
+    std::optional<Point> found;
+    each_point<Points...>([&](Point point) {
+        if (point.name() == name) found = point;
+    });
+    return found;
 }
 
 enum class PointAction : int {
@@ -89,15 +95,30 @@ enum class PointAction : int {
 inline constexpr int kPointExitStatus = 86;
 
 namespace detail {
-inline std::atomic<Point> armed_point{Point::none};
+inline std::atomic<const std::string_view*> armed_point{nullptr};
 inline std::atomic<PointAction> armed_action{PointAction::kill};
 inline std::atomic<u64> armed_countdown{0};
 
+// Where threads stand. A point gets its place with its first use, and keeps it.
 enum Standing : u32 { nobody, stands, goes_on };
-inline std::array<std::atomic<u32>, static_cast<std::size_t>(Point::count_)> standing{};
+struct StandingPlace {
+    std::atomic<const std::string_view*> point{nullptr};
+    std::atomic<u32> word{nobody};
+};
+inline std::array<StandingPlace, 256> standing{};
+
+inline std::atomic<u32>& standing_word(Point point) {
+    for (StandingPlace& place : standing) {
+        const std::string_view* found = nullptr;
+        if (place.point.compare_exchange_strong(found, point.key(), std::memory_order_relaxed) ||
+            found == point.key())
+            return place.word;
+    }
+    return standing.back().word;  // there are fewer points than places
+}
 
 inline void stand_still(Point point) {
-    std::atomic<u32>& word = standing[static_cast<std::size_t>(point)];
+    std::atomic<u32>& word = standing_word(point);
     word.store(stands, std::memory_order_release);  // pairs with: is_standing
     word.wait(stands, std::memory_order_acquire);   // pairs with: go_on
     word.store(nobody, std::memory_order_relaxed);
@@ -107,8 +128,7 @@ inline void (*stand_at)(Point) = &stand_still;
 
 [[gnu::noinline, gnu::cold]] inline void fire(Point point) {
     if (armed_countdown.fetch_sub(1, std::memory_order_relaxed) != 1) return;
-    armed_point.store(Point::none,
-                      std::memory_order_relaxed);  // a stopped process goes on unharmed
+    armed_point.store(nullptr, std::memory_order_relaxed);  // a stopped process goes on unharmed
     switch (armed_action.load(std::memory_order_relaxed)) {
         case PointAction::kill:
             ::kill(::getpid(), SIGKILL);
@@ -130,38 +150,38 @@ inline void (*stand_at)(Point) = &stand_still;
 
 // Acts the `countdown`-th time that this process passes `point` (1 = the next time).
 inline void arm(Point point, PointAction action = PointAction::kill, u64 countdown = 1) {
-    detail::armed_point.store(Point::none, std::memory_order_relaxed);
+    detail::armed_point.store(nullptr, std::memory_order_relaxed);
     detail::armed_action.store(action, std::memory_order_relaxed);
     detail::armed_countdown.store(countdown == 0 ? 1 : countdown, std::memory_order_relaxed);
-    detail::armed_point.store(point, std::memory_order_relaxed);
+    detail::armed_point.store(point.key(), std::memory_order_relaxed);
 }
 
 inline void disarm() {
-    detail::armed_point.store(Point::none, std::memory_order_relaxed);
+    detail::armed_point.store(nullptr, std::memory_order_relaxed);
 }
 
 inline bool any_armed() {
-    return detail::armed_point.load(std::memory_order_relaxed) != Point::none;
+    return detail::armed_point.load(std::memory_order_relaxed) != nullptr;
 }
 
 // For a place that can be cut in two only if it is known beforehand.
 inline bool is_armed(Point point) {
-    return detail::armed_point.load(std::memory_order_relaxed) == point;
+    return detail::armed_point.load(std::memory_order_relaxed) == point.key();
 }
 
 inline void at(Point point) {
-    if (detail::armed_point.load(std::memory_order_relaxed) == point) [[unlikely]]
+    if (detail::armed_point.load(std::memory_order_relaxed) == point.key()) [[unlikely]]
         detail::fire(point);
 }
 
 // True while a thread stands at `point`.
 inline bool is_standing(Point point) {
-    return detail::standing[static_cast<std::size_t>(point)].load(std::memory_order_acquire) ==
+    return detail::standing_word(point).load(std::memory_order_acquire) ==
            detail::stands;  // pairs with: stand_still
 }
 
 inline void go_on(Point point) {
-    std::atomic<u32>& word = detail::standing[static_cast<std::size_t>(point)];
+    std::atomic<u32>& word = detail::standing_word(point);
     u32 expected = detail::stands;
     if (word.compare_exchange_strong(expected, detail::goes_on,
                                      std::memory_order_release))  // pairs with: stand_still

@@ -255,7 +255,7 @@ class Writer : private ForkAware {
                 report_.journal_first_d = round_.first_d();
         }
         if (failure) return;
-        at(Point::round_done);
+        at(WriterPoint::round_done);
         queue_->discount(round_);
         report_.durable_d = round_.settled_d();
         ++report_.rounds;
@@ -298,7 +298,7 @@ class Writer : private ForkAware {
             return {IoOp::journal_write, EBADF, "no journal; call use_journal() first"};
         if (const int error = journal_file_.lost(journal_.get()))
             return {IoOp::journal_write, error, journal_words()};
-        at(Point::journal_write);
+        at(WriterPoint::journal_write);
         RoundHeader header =
             round_.header(round_.first_d() - 1, stable.view, stable.index,
                           mode_ == SyncMode::os ? synced_d_ : round_.first_d() - 1, salt_);
@@ -311,16 +311,16 @@ class Writer : private ForkAware {
         const u64 used = sizeof header + round_.journal_bytes();
         const u64 space = round_space(round_.journal_bytes());
         pieces_.push_back({zeros, space - used});
-        if (is_armed(Point::journal_half)) [[unlikely]] {
+        if (is_armed(WriterPoint::journal_half)) [[unlikely]] {
             std::vector<iovec> half(pieces_.begin(), pieces_.begin() + 2);
             half.back().iov_len /= 2;
             write_all(journal_.get(), half, offset_, IoOp::journal_write);
-            at(Point::journal_half);
+            at(WriterPoint::journal_half);
         }
         if (const int error = write_all(journal_.get(), pieces_, offset_, IoOp::journal_write))
             return {IoOp::journal_write, error, journal_words()};
         journal_written_ = true;
-        at(Point::journal_written);
+        at(WriterPoint::journal_written);
         if (mode_ != SyncMode::os && space >= kWorthStarting && !round_.writes().empty()) {
             // Lets the disk work while the ledgers are copied. Only a hint: the sync comes below.
             ::sync_file_range(journal_.get(), static_cast<off64_t>(offset_),
@@ -338,7 +338,7 @@ class Writer : private ForkAware {
             journal_written_ = false;  // all of it goes to the next journal
             return {IoOp::journal_sync, error, journal_words()};
         }
-        at(Point::journal_synced);
+        at(WriterPoint::journal_synced);
         written_d_ = round_.last_d();
         offset_ += space;
         journal_bytes_ += space;
@@ -350,9 +350,9 @@ class Writer : private ForkAware {
         IoFailure failure;
         ledgers_.begin_writes();
         for (; next_write_ < round_.writes().size() && !failure; next_write_ += !failure) {
-            at(Point::ledger_write);
+            at(WriterPoint::ledger_write);
             failure = ledgers_.write(round_.writes()[next_write_], round_.runs());
-            if (!failure) at(Point::ledger_written);
+            if (!failure) at(WriterPoint::ledger_written);
         }
         ledgers_.end_writes();
         return failure;

@@ -21,8 +21,8 @@
 #include "holdfast/base/errors.hpp"
 #include "holdfast/base/file_header.hpp"
 #include "holdfast/base/files.hpp"
-#include "holdfast/base/points.hpp"
 #include "holdfast/log/io.hpp"
+#include "holdfast/log/points.hpp"
 #include "holdfast/log/round.hpp"
 
 namespace holdfast {
@@ -79,7 +79,7 @@ class LedgerFileTable {
         if (const int error =
                 write_all(file->data.get(), pieces_, write.offset, IoOp::ledger_write))
             return {IoOp::ledger_write, error, path(*file, ".data")};
-        at(Point::ledger_half);
+        at(WriterPoint::ledger_half);
         pieces_.clear();
         for (std::size_t i = write.begin; i < write.end; ++i)
             pieces_.push_back({const_cast<u64*>(runs[i].index), runs[i].count * sizeof(u64)});
@@ -223,7 +223,7 @@ class LedgerFileTable {
             out->used = ++moment_;
             if (out->data.get() >= 0) return {};
         }
-        at(Point::ledger_open);
+        at(WriterPoint::ledger_open);
         if (IoFailure failure = make_room()) return failure;
         const bool fresh = write.offset == kFileHeaderSize && out->generation == 0;
         OwnedFd data, index;

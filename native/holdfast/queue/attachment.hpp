@@ -1,4 +1,4 @@
-// One process's hold on a queue: the mapping, the slot, the operations, and what a user of them needs besides.
+// One process's hold on a queue: the attachment, the operations, and what a user of them needs besides.
 //
 // Threads: everything here but `looks_*` and `listen_*` is called by one thread at a time (in Python, under the GIL).
 // Only the copying of a large payload and waiting let another thread in between; both touch nothing but the block that
@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "holdfast/queue/check.hpp"
+#include "holdfast/queue/dead_letters.hpp"
 #include "holdfast/queue/queue.hpp"
-#include "holdfast/shm/segment.hpp"
+#include "holdfast/shm/attachment.hpp"
 
 namespace holdfast {
 
@@ -66,24 +67,12 @@ class QueueAttachment {
         Segment::create(spec, [&](std::byte* base) { initialise_queue(base, geometry, first); });
     }
 
+    using Message = Delivered;
+
     QueueAttachment(const std::string& directory, const std::string& name, bool adopt)
-        : name_(name),
-          segment_(Segment::open(directory, kQueueKind, name, kQueueVersion, queue_fingerprint(),
-                                 adopt)),
-          params_(checked_params(*segment_)),
-          participant_(segment_, Geometry::participants_offset(), params_.participants),
-          memory_(&participant_),
-          queue_(memory_, Geometry(params_.granules, params_.participants), segment_->base(), 0,
-                 params_.delivery, params_.stall_limit_ms),
-          directory_(directory) {
-        join();
-        queue_.me = participant_.slot();
-        // What the last holder of our slot left, if it died.
-        queue_.recovered += recover_holding(queue_, queue_.me, 0, 0);
-        at(Point::attach_recovered);
-        participant_.activate();
-        count_recovery();
-    }
+        : QueueAttachment(directory, name,
+                          Segment::open(directory, kQueueKind, name, kQueueVersion,
+                                        queue_fingerprint(), adopt)) {}
 
     static QueueParams checked_params(const Segment& segment) {
         QueueParams params;
@@ -100,28 +89,23 @@ class QueueAttachment {
         return params;
     }
 
-    // False after detach(), in a forked child, and when the lock's descriptor was closed by others.
-    bool usable() const { return participant_.joined(); }
-    bool lost() const { return participant_.lost(); }
-    // Asks the kernel whether we are still what we believe. For the slow paths.
-    bool still_usable() {
-        if (usable()) participant_.proven();
-        return usable();
-    }
-    bool forked() const { return participant_.forked(); }
-    // What is put here can be got by consumers that open the queue by its name.
-    bool reachable() { return still_usable() && segment_->has_name(); }
+    // See Attachment. What is put into a reachable queue can be got by consumers that open it by its name.
+    bool usable() const { return attachment_.usable(); }
+    bool lost() const { return attachment_.lost(); }
+    bool still_usable() { return attachment_.still_usable(); }
+    bool forked() const { return attachment_.forked(); }
+    bool reachable() { return attachment_.reachable(); }
 
     Verdict put(std::span<const Payload> payloads, bool probe) {
         Verdict verdict = queue_.put(payloads, realtime_ns(), params_.full_checksum != 0, probe);
         if (verdict == Verdict::ok) {
             u64 bytes = 0;
             for (const Payload& payload : payloads) bytes += payload.size;
-            participant_.count(index(Count::put), payloads.size());
-            participant_.count(index(Count::put_bytes), bytes);
+            count(Count::put, payloads.size());
+            count(Count::put_bytes, bytes);
             tick();
         } else if (verdict == Verdict::fenced) {
-            participant_.count(index(Count::fenced));
+            count(Count::fenced);
         }
         if (probe) count_recovery();
         return verdict;
@@ -141,15 +125,15 @@ class QueueAttachment {
         if (taken.size() < wanted) taken.resize(wanted);
         Verdict verdict;
         for (;;) {
-            u32 count = 0;
-            u32 leave = burials_pause() ? params_.max_deliveries : 0;
-            verdict = queue_.take(taken.data(), wanted, count, probe, leave);
+            u32 taken_count = 0;
+            verdict = queue_.take(taken.data(), wanted, taken_count, probe,
+                                  dead_letters_.left_aside(*this));
             if (probe) count_recovery();
             if (verdict != Verdict::ok) break;
             tick();
-            if (params_.max_deliveries != 0) count = bury_some(taken, count);
-            if (count == 0) continue;
-            verdict = accept(out, {taken.data(), count});
+            taken_count = dead_letters_.bury_some(*this, taken, taken_count);
+            if (taken_count == 0) continue;
+            verdict = accept(out, {taken.data(), taken_count});
             break;
         }
         if (taken.size() > scratch_.size()) taken.swap(scratch_);
@@ -157,20 +141,20 @@ class QueueAttachment {
     }
 
     bool settle(const Taken& taken) {
-        participant_.count(index(Count::settled));
+        count(Count::settled);
         return queue_.settle(taken);
     }
     void announce_space() { queue_.announce_space(); }
 
     bool give_back(const Taken& taken) {
-        participant_.count(index(Count::given_back));
+        count(Count::given_back);
         return queue_.give_back(taken);
     }
 
     // As if it had never been got.
     bool put_aside(const Taken& taken) {
-        participant_.count(index(Count::delivered), ~u64{0});
-        if (taken.redelivered != 0) participant_.count(index(Count::redelivered), ~u64{0});
+        count(Count::delivered, ~u64{0});
+        if (taken.redelivered != 0) count(Count::redelivered, ~u64{0});
         return queue_.give_back(taken, false);
     }
 
@@ -199,8 +183,8 @@ class QueueAttachment {
         for (const Taken& taken : held) give_back(taken);
         queue_.ring(queue_.words.data_bell);  // threads of ours that wait shall notice
         queue_.ring(queue_.words.space_bell);
-        participant_.leave();
-        if (dead_letter_) dead_letter_->detach();
+        attachment_.leave();
+        dead_letters_.detach();
     }
 
     // Cheap, for spinning without the lock that guards the rest: they read shared words and change nothing, and what
@@ -232,7 +216,7 @@ class QueueAttachment {
     std::string blocker_words() {
         const Blocker& at = queue_.blocker;
         if (!blocked_by_somebody()) return "";
-        ParticipantInfo who = participant_.describe(at.owner);
+        ParticipantInfo who = participant().describe(at.owner);
         char text[200];
         char age[40] = "";
         if (std::optional<u64> age_ms = age_of(queue_, at.position))
@@ -245,30 +229,17 @@ class QueueAttachment {
         return text;
     }
     u32 blocker_pid() {
-        return blocked_by_somebody() ? participant_.describe(queue_.blocker.owner).pid : 0;
+        return blocked_by_somebody() ? participant().describe(queue_.blocker.owner).pid : 0;
     }
 
     // Of the last corrupt verdict.
     std::string fault_words() {
         const Fault& fault = queue_.fault;
-        char text[400];
-        if (std::exchange(message_damaged_, false))
-            std::snprintf(text, sizeof text,
-                          "queue %s: the message at position %llu is damaged (%s of its header "
-                          "does not fit); it was set "
-                          "aside, the next get goes on behind it",
-                          name_.c_str(), static_cast<unsigned long long>(fault.position),
-                          fault.what);
-        else
-            std::snprintf(
-                text, sizeof text,
-                "queue %s is damaged: %s at position %llu holds 0x%016llx, which no participant "
-                "can have "
-                "written; run `holdfast doctor %s`, then remove the queue and create it anew",
-                name_.c_str(), fault.what ? fault.what : "a word",
-                static_cast<unsigned long long>(fault.position),
-                static_cast<unsigned long long>(fault.value), name_.c_str());
-        return text;
+        if (!std::exchange(message_damaged_, false))
+            return holdfast::fault_words("queue", name_, fault);
+        return "queue " + name_ + ": the message at position " + std::to_string(fault.position) +
+               " is damaged (" + fault.what +
+               " of its header does not fit); it was set aside, the next get goes on behind it";
     }
     const Fault& fault() const { return queue_.fault; }
     bool message_damaged() const { return message_damaged_; }
@@ -277,32 +248,50 @@ class QueueAttachment {
     const std::string& directory() const { return directory_; }
     const QueueParams& params() const { return params_; }
     const Geometry& geometry() const { return queue_.geometry; }
-    const std::shared_ptr<Segment>& segment() const { return segment_; }
-    Participant& participant() { return participant_; }
+    const std::shared_ptr<Segment>& segment() const { return attachment_.segment(); }
+    Participant& participant() { return attachment_.participant(); }
     Queue<NativeMemory>& queue() { return queue_; }
-    // Messages wait for room in the dead-letter queue, as far as this attachment has seen.
-    bool dead_letter_blocked() const { return dead_letter_blocked_; }
+    bool dead_letter_blocked() const { return dead_letters_.blocked(); }
+
+    // For DeadLetters.
+    u64 now_ms() const { return memory_.now_ms(); }
+    bool sound(const Taken& taken, Delivered& message) const {
+        return examine(taken, message) == BlockFault::none;
+    }
+    void discard(const Taken& taken) {
+        count(Count::corrupt);
+        settle(taken);
+        announce_space();
+    }
+    void buried(const Taken& taken) {
+        settle(taken);
+        announce_space();
+        count(Count::dead_lettered);
+    }
+    void not_buried(const Taken& taken) { queue_.give_back(taken, false); }
 
  private:
-    static constexpr std::size_t index(Count count) { return static_cast<std::size_t>(count); }
-    static constexpr int kJoinTries = 20;
-    static constexpr u32 kTickEvery = 1024;
-    static constexpr u32 kDeadLetterPauseMs = 20;
+    QueueAttachment(const std::string& directory, const std::string& name,
+                    std::shared_ptr<Segment> segment)
+        : name_(name),
+          params_(checked_params(*segment)),
+          attachment_(std::move(segment), Geometry::participants_offset(), params_.participants),
+          memory_(&attachment_.participant()),
+          queue_(memory_, Geometry(params_.granules, params_.participants),
+                 attachment_.segment()->base(), 0, params_.delivery, params_.stall_limit_ms),
+          directory_(directory),
+          dead_letters_(directory, params_.dead_letter, params_.max_deliveries) {
+        attachment_.attach([this](unsigned slot) {
+            const Recovered sum = recover_holding(queue_, slot, 0, 0);
+            queue_.recovered += sum;
+            return sum.complete;
+        });
+        queue_.me = participant().slot();
+        count_recovery();
+    }
 
-    // A slot that looks taken may be in the hands of a recoverer for a moment: a dead one's is soon free.
-    void join() {
-        for (int tries = 0;; ++tries) {
-            try {
-                return participant_.join([this](unsigned slot) {
-                    Recovered sum = recover_holding(queue_, slot, 0, 0);
-                    queue_.recovered += sum;
-                    return sum.complete;
-                });
-            } catch (const Error& error) {
-                if (error.code != Code::too_many_participants || tries == kJoinTries) throw;
-                ::usleep(1000);
-            }
-        }
+    void count(Count which, u64 by = 1) {
+        participant().count(static_cast<std::size_t>(which), by);
     }
 
     // Nothing in the ring is believed before it is checked; what fails is set aside, so that it costs one message.
@@ -314,15 +303,15 @@ class QueueAttachment {
             BlockFault fault = examine(taken, message);
             if (fault != BlockFault::none) [[unlikely]] {
                 damage = {fault_name(fault).data(), taken.position, taken.word};
-                participant_.count(index(Count::corrupt));
+                count(Count::corrupt);
                 queue_.settle(taken);
                 continue;
             }
             redelivered += taken.redelivered != 0;
             out.push_back(message);
         }
-        participant_.count(index(Count::delivered), batch.size());
-        if (redelivered != 0) participant_.count(index(Count::redelivered), redelivered);
+        count(Count::delivered, batch.size());
+        if (redelivered != 0) count(Count::redelivered, redelivered);
         if (damage.what == nullptr) [[likely]]
             return Verdict::ok;
         announce_space();
@@ -353,77 +342,12 @@ class QueueAttachment {
         return verify_payload(header, message.data);
     }
 
-    // Of the first `count`, those that came back too often go to the dead-letter queue. Returns how many are left.
-    u32 bury_some(std::vector<Taken>& batch, u32 count) {
-        u32 left = 0;
-        for (u32 i = 0; i < count; ++i) {
-            if (batch[i].redelivered >= params_.max_deliveries)
-                bury(batch[i]);
-            else
-                batch[left++] = batch[i];
-        }
-        return left;
-    }
-
-    // After a burial that found no room, the others get their messages first for a while.
-    bool burials_pause() const {
-        return dead_letter_blocked_ &&
-               memory_.now_ms() - dead_letter_tried_ms_ < kDeadLetterPauseMs;
-    }
-
-    // The dead-letter queue that stands under its name now. One that was removed is left without detaching, because
-    // another thread may be putting into it.
-    std::shared_ptr<QueueAttachment> present_dead_letter() {
-        if (dead_letter_ && !dead_letter_->reachable()) dead_letter_.reset();
-        if (!dead_letter_)
-            dead_letter_ =
-                std::make_shared<QueueAttachment>(directory_, params_.dead_letter, false);
-        return dead_letter_;
-    }
-
-    // At least once: we may die between the put there and the settlement here. If there is no room, the message stays.
-    void bury(const Taken& taken) {
-        Delivered message;
-        Verdict verdict = Verdict::full;
-        if (examine(taken, message) != BlockFault::none) {
-            participant_.count(index(Count::corrupt));
-            settle(taken);
-            announce_space();
-            return;
-        }
-        try {
-            // Another thread may replace it while a large payload is copied.
-            const std::shared_ptr<QueueAttachment> dead_letter = present_dead_letter();
-            Payload payload{message.data, message.size};
-            if (payload.size <= dead_letter->geometry().size_max())
-                verdict = dead_letter->put({&payload, 1}, true);
-            if (!dead_letter->reachable()) verdict = Verdict::full;  // removed meanwhile
-        } catch (const Error&) {  // gone, or no slot free: as if it were full
-        }
-        if (verdict == Verdict::ok) {
-            settle(taken);
-            announce_space();
-            participant_.count(index(Count::dead_lettered));
-            dead_letter_blocked_ = false;
-        } else {
-            dead_letter_blocked_ = true;
-            dead_letter_tried_ms_ = memory_.now_ms();
-            queue_.give_back(taken, false);
-        }
-    }
-
     // Now and then we look whether one of the others died, so that a dead reader's message does not wait for a lap.
     void tick() {
-        if (++operations_ % kTickEvery != 0) [[likely]]
-            return;
-        if (!still_usable()) return;
-        for (u32 tries = 0; tries < params_.participants; ++tries) {
-            next_probe_ = (next_probe_ + 1) % params_.participants;
-            if (next_probe_ == queue_.me || !participant_.marked_active(next_probe_)) continue;
-            queue_.recover_if_dead(next_probe_);
+        attachment_.tick([this](u32 slot) {
+            queue_.recover_if_dead(slot);
             count_recovery();
-            return;
-        }
+        });
     }
 
     void count_recovery() {
@@ -431,25 +355,20 @@ class QueueAttachment {
         if (sum.skipped == counted_.skipped && sum.handed_on == counted_.handed_on &&
             sum.released == counted_.released)
             return;
-        participant_.count(index(Count::skipped), sum.skipped - counted_.skipped);
-        participant_.count(index(Count::handed_on), sum.handed_on - counted_.handed_on);
-        participant_.count(index(Count::released), sum.released - counted_.released);
+        count(Count::skipped, sum.skipped - counted_.skipped);
+        count(Count::handed_on, sum.handed_on - counted_.handed_on);
+        count(Count::released, sum.released - counted_.released);
         counted_ = sum;
     }
 
     std::string name_;
-    std::shared_ptr<Segment> segment_;
     QueueParams params_;
-    Participant participant_;
+    Attachment attachment_;
     NativeMemory memory_;
     Queue<NativeMemory> queue_;
     std::string directory_;
     std::vector<Taken> scratch_;  // memory that a get borrows
-    std::shared_ptr<QueueAttachment> dead_letter_;
-    bool dead_letter_blocked_ = false;
-    u64 dead_letter_tried_ms_ = 0;
-    u32 operations_ = 0;
-    u32 next_probe_ = 0;
+    DeadLetters<QueueAttachment> dead_letters_;
     bool message_damaged_ = false;  // the fault is one message's, not the queue's
     Fault pending_damage_{};
     Recovered counted_{};

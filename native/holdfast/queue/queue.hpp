@@ -65,7 +65,7 @@ class Queue : public QueueState<Memory> {
     Verdict put(std::span<const Payload> payloads, u64 time, bool full_checksum, bool probe) {
         u64 length = 0;
         for (const Payload& payload : payloads) length += Geometry::blocks_granules(payload.size);
-        memory.at(Point::put_begin);
+        memory.at(QueuePoint::put_begin);
         Claim claim;
         if (Verdict verdict = reserve(length, payloads.size() == 1, claim, probe);
             verdict != Verdict::ok)
@@ -85,7 +85,7 @@ class Queue : public QueueState<Memory> {
     // `deliveries_max`: leave aside what came back that often (0: leave nothing aside).
     Verdict take(Taken* taken, u32 wanted, u32& count, bool probe, u32 deliveries_max = 0) {
         count = 0;
-        Patience patience(geometry);
+        Patience patience(geometry.granules());
         while (!patience.over(*this)) {
             blocker = {};
             if (returns_pending()) {
@@ -98,9 +98,9 @@ class Queue : public QueueState<Memory> {
             u64 position = read;
             Verdict verdict = take_run(taken, wanted, count, position, deliveries_max);
             if (position != read) {
-                memory.at(Point::take_claimed);
+                memory.at(QueuePoint::take_claimed);
                 advance(words.read, read, position);
-                memory.at(Point::take_moved);
+                memory.at(QueuePoint::take_moved);
             }
             if (count > 0) return Verdict::ok;
             if (verdict == Verdict::corrupt) return verdict;
@@ -117,12 +117,12 @@ class Queue : public QueueState<Memory> {
 
     // The message is done with; its space may be used again. False: the block is not ours, somebody overwrote its word.
     bool settle(const Taken& taken) {
-        memory.at(Point::settle_begin);
+        memory.at(QueuePoint::settle_begin);
         u64 expected = taken.word;
         bool ours = memory.cas(
             descriptor(taken.position), expected, Geometry::with(taken.word, State::done, me),
             std::memory_order_release);  // pairs with: load_descriptor in reclaim
-        memory.at(Point::settled);
+        memory.at(QueuePoint::settled);
         return ours;
     }
 
@@ -137,15 +137,15 @@ class Queue : public QueueState<Memory> {
             announce_space();
             return ours;
         }
-        memory.at(Point::back_begin);
+        memory.at(QueuePoint::back_begin);
         u64 expected = taken.word;
         if (!memory.cas(descriptor(taken.position), expected,
                         Geometry::returned(taken.word, taken.redelivered + (counts ? 1 : 0)),
                         std::memory_order_release))  // pairs with: load_descriptor in take_returned
             return false;
-        memory.at(Point::back_returned);
+        memory.at(QueuePoint::back_returned);
         announce_return();
-        memory.at(Point::back_announced);
+        memory.at(QueuePoint::back_announced);
         ring(words.data_bell);
         return true;
     }
@@ -153,7 +153,7 @@ class Queue : public QueueState<Memory> {
     // End of stream: the descriptor at the head becomes END, and nobody can claim beyond it. One granule is always kept
     // free for it, so closing never waits.
     Verdict close() {
-        Patience patience(geometry);
+        Patience patience(geometry.granules());
         while (!patience.over(*this)) {
             u64 head, word;
             if (!load_position(words.head, head)) return Verdict::corrupt;
@@ -169,7 +169,7 @@ class Queue : public QueueState<Memory> {
                     descriptor(head), word, geometry.word(head, 1, State::end, me),
                     std::
                         memory_order_acq_rel)) {  // pairs with: load_descriptor in reserve, take_run
-                memory.at(Point::close_marked);
+                memory.at(QueuePoint::close_marked);
                 ring(words.data_bell);
                 ring(words.space_bell);
                 return Verdict::ok;
@@ -186,13 +186,11 @@ class Queue : public QueueState<Memory> {
 
     // Recovers `owner` if the kernel says that it is dead. `position`, `word`: its block that is in our way, if any.
     bool recover_if_dead(u32 owner, u64 position = 0, u64 word = 0) {
-        if (owner == me || !memory.take_byte(owner)) return false;
-        Recovered sum = recover_holding(*this, owner, position, word);
-        recovered += sum;
-        if (sum.complete) memory.retire(owner);
-        memory.at(Point::recover_end);
-        memory.drop_byte(owner);
-        return sum.complete;
+        return holdfast::recover_if_dead(memory, me, owner, [&] {
+            const Recovered sum = recover_holding(*this, owner, position, word);
+            recovered += sum;
+            return sum.complete;
+        });
     }
 
     // Gives a living writer's unfinished block up: consumers pass over it, its space stays its own until it dies or
@@ -213,7 +211,7 @@ class Queue : public QueueState<Memory> {
                        Geometry::with(word, State::fenced, Geometry::owner(word)),
                        std::memory_order_acq_rel)) {  // pairs with: commit
             ++fenced_others;
-            memory.at(Point::fence_done);
+            memory.at(QueuePoint::fence_done);
             ring(words.data_bell);
         }
         return true;
@@ -222,7 +220,7 @@ class Queue : public QueueState<Memory> {
  private:
     // Claims `length` granules at the head; `single`: for one message.
     Verdict reserve(u64 length, bool single, Claim& claim, bool probe) {
-        Patience patience(geometry);
+        Patience patience(geometry.granules());
         while (!patience.over(*this)) {
             blocker = {};
             u64 head;
@@ -260,12 +258,12 @@ class Queue : public QueueState<Memory> {
             u64 wanted = geometry.word(head, extent, pads ? State::skip : State::reserved, me);
             if (memory.cas(descriptor(head), word, wanted,
                            std::memory_order_acq_rel)) {  // pairs with: load_descriptor
-                memory.at(pads ? Point::pad_claimed : Point::put_claimed);
+                memory.at(pads ? QueuePoint::pad_claimed : QueuePoint::put_claimed);
                 const u32 fences = fences_of(length);
                 if (!pads) stamp(head, single ? extent : 0, fences);
                 advance(words.head, head, head + extent);
                 if (!pads) {
-                    memory.at(Point::put_moved);
+                    memory.at(QueuePoint::put_moved);
                     claim = {head, extent, wanted, fences};
                     return Verdict::ok;
                 }
@@ -328,7 +326,7 @@ class Queue : public QueueState<Memory> {
         }
         if (position == tail) return Verdict::full;
         advance(words.tail, tail, position);
-        memory.at(Point::reclaimed);
+        memory.at(QueuePoint::reclaimed);
         return Verdict::empty;
     }
 
@@ -371,7 +369,7 @@ class Queue : public QueueState<Memory> {
                 memory.store(descriptor(position),
                              geometry.word(position, length, State::ready, me),
                              std::memory_order_release);  // pairs with: load_descriptor in take_run
-                memory.at(Point::many_inner);
+                memory.at(QueuePoint::many_inner);
             }
             position += length;
         }
@@ -383,7 +381,7 @@ class Queue : public QueueState<Memory> {
         if (memory.cas(descriptor(claim.position), expected,
                        geometry.word(claim.position, first_length, State::ready, me),
                        std::memory_order_release)) {  // pairs with: load_descriptor in take_run
-            memory.at(Point::put_committed);
+            memory.at(QueuePoint::put_committed);
             return Verdict::ok;
         }
         if (expected != Geometry::with(claim.word, State::fenced, me))

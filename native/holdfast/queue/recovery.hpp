@@ -53,7 +53,7 @@ struct Recovered {
 // there is nothing to repair, because a living waiter may still turn RESERVED into FENCED under our hands.
 template <class Memory>
 void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered& sum) {
-    for (Patience patience(q.geometry); !patience.over(q);) {
+    for (Patience patience(q.geometry.granules()); !patience.over(q);) {
         if (q.geometry.tag(word, position) != Tag::current || Geometry::owner(word) != owner)
             return;
         u64 becomes = 0;
@@ -74,11 +74,11 @@ void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered&
                 counter = &sum.released;
                 break;
         }
-        q.memory.at(Point::recover_decided);
+        q.memory.at(QueuePoint::recover_decided);
         if (q.memory.cas(q.descriptor(position), word, becomes,
                          std::memory_order_acq_rel)) {  // pairs with: load_descriptor
             ++*counter;
-            q.memory.at(Point::recover_block);
+            q.memory.at(QueuePoint::recover_block);
             return;
         }
     }
@@ -91,21 +91,21 @@ template <class Memory>
 Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_position,
                           u64 blocking_word) {
     Recovered sum;
-    q.memory.at(Point::recover_begin);
+    q.memory.at(QueuePoint::recover_begin);
     if (blocking_word != 0) {
         if (!q.sound(blocking_word, blocking_position)) {
             q.corrupt("descriptor", blocking_position, blocking_word);
             return sum;
         }
         repair(q, owner, blocking_position, blocking_word, sum);
-        q.memory.at(Point::recover_blocking);
+        q.memory.at(QueuePoint::recover_blocking);
         q.ring(q.words.data_bell);
         q.ring(q.words.space_bell);
     }
     u64 position, tail;
     if (!q.load_position(q.words.tail, tail)) return sum;
     position = tail;
-    for (Patience patience(q.geometry); !patience.over(q);) {
+    for (Patience patience(q.geometry.granules()); !patience.over(q);) {
         u64 word = q.load_descriptor(position);
         Tag tag = q.geometry.tag(word, position);
         // Overtaken by a whole lap: what is left of the owner stands at or after T.
@@ -127,9 +127,9 @@ Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_positio
         repair(q, owner, position, word, sum);
         position += q.geometry.length(word);
     }
-    q.memory.at(Point::recover_scanned);
+    q.memory.at(QueuePoint::recover_scanned);
     q.announce_return();  // always: the owner may have died between its RETRY and its own announcement
-    q.memory.at(Point::recover_announced);
+    q.memory.at(QueuePoint::recover_announced);
     q.ring(q.words.data_bell);
     q.ring(q.words.space_bell);
     return sum;

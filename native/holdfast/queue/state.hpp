@@ -3,8 +3,20 @@
 
 #include "holdfast/base/points.hpp"
 #include "holdfast/queue/layout.hpp"
+#include "holdfast/shm/bell.hpp"
+#include "holdfast/shm/fault.hpp"
 
 namespace holdfast {
+
+HOLDFAST_POINTS(QueuePoint,
+                // put: claim, write, commit; for the pieces of a block see BlockPoint
+                put_begin, put_claimed, put_committed, put_moved, many_inner, pad_claimed,
+                // take, settle, give back, reclaim
+                take_claimed, take_moved, settle_begin, settled, back_begin, back_returned,
+                back_announced, reclaimed,
+                // recovery, fencing, end of stream
+                recover_begin, recover_blocking, recover_decided, recover_block, recover_scanned,
+                recover_announced, fence_done, close_marked);
 
 enum class Verdict {
     ok,
@@ -23,40 +35,6 @@ struct Blocker {
     u32 owner = nobody;
     u64 position = 0;
     u64 word = 0;
-};
-
-// What was found to be impossible.
-struct Fault {
-    const char* what = nullptr;
-    u64 position = 0;
-    u64 value = 0;
-};
-
-// How many turns a loop over shared words has at most, beyond four walks over the ring. Tests make it small.
-inline u64 patience_turns = u64{1} << 22;
-
-// A loop over shared words ends, whatever those words say. In the middle of it the positions are looked at: if they have
-// moved by its end, the others get on; if not, nothing but damage explains it.
-class Patience {
- public:
-    explicit Patience(const Geometry& geometry)
-        : turns_left_(patience_turns + 4 * geometry.granules()), middle_(turns_left_ / 2) {}
-
-    template <class State>
-    bool over(State& q) {
-        if (turns_left_ == middle_) [[unlikely]]
-            trace_ = q.trace();
-        return turns_left_-- == 0;
-    }
-    template <class State>
-    bool others_get_on(State& q) const {
-        return q.trace() != trace_;
-    }
-
- private:
-    u64 turns_left_;  // more than any walk over the ring takes, even if it is overtaken now and then
-    u64 middle_;
-    u64 trace_ = 0;
 };
 
 template <class Memory>
@@ -190,25 +168,8 @@ struct QueueState {
         memory.fetch_add(words.made, 1, std::memory_order_release);  // pairs with: returns_pending
     }
 
-    // A bell is a futex word: bit 0 "somebody may be asleep", the rest a number that moves with every ring.
-    // The sleeper sets the bit, fences, looks again, sleeps; we publish, fence, look at the bit. One of us sees the other.
-    void ring(u32* bell) {
-        memory.fence();  // pairs with: listen
-        u32 value = memory.load(bell, std::memory_order_relaxed);
-        while (value & 1) {
-            if (memory.cas(bell, value, (value + 2) & ~1u, std::memory_order_relaxed)) {
-                memory.wake(bell);
-                return;
-            }
-        }
-    }
-
-    // Returns the value to sleep on; the caller must look once more for what it waits for before it sleeps.
-    u32 listen(u32* bell) {
-        u32 value = memory.fetch_or(bell, 1u, std::memory_order_relaxed) | 1u;
-        memory.fence();  // pairs with: ring
-        return value;
-    }
+    void ring(u32* bell) { ring_bell(memory, bell); }
+    u32 listen(u32* bell) { return listen_to(memory, bell); }
 };
 
 }  // namespace holdfast

@@ -36,6 +36,9 @@ inline void copy_bytes(void* to, const void* from, std::size_t size) {
     }
 }
 
+// Of a block that is written in pieces (the seed's cases b to e).
+HOLDFAST_POINTS(BlockPoint, put_magic, put_size, put_payload, put_checksum);
+
 class NativeMemory {
  public:
     explicit NativeMemory(Participant* participant = nullptr) : participant_(participant) {}
@@ -138,20 +141,20 @@ class NativeMemory {
             holdfast::at(point);
         };
         part.magic = header.magic;
-        show(Point::put_magic);
+        show(BlockPoint::put_magic);
         part.kind = header.kind;
         part.flags = header.flags;
         part.size = header.size;
-        show(Point::put_size);
+        show(BlockPoint::put_size);
         part.tag = header.tag;
         part.time = header.time;
         std::byte* payload = to + sizeof part;
         copy_bytes(payload, data, size / 2);
-        show(Point::put_payload);
+        show(BlockPoint::put_payload);
         copy_bytes(payload + size / 2, data + size / 2, size - size / 2);
         seal(header, payload);
         part = header;
-        show(Point::put_checksum);
+        show(BlockPoint::put_checksum);
     }
 
     Participant* participant_;

@@ -35,6 +35,8 @@
 
 namespace holdfast {
 
+HOLDFAST_POINTS(SegmentPoint, create_file, create_allocated, create_initialised, create_linked);
+
 class Segment;
 
 struct SegmentInfo {  // what a directory listing shows; nothing of it is verified
@@ -73,20 +75,20 @@ class Segment : public ForkAware {
         }
         OwnedFd fd(::openat(directory.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
         if (fd.get() < 0) throw create_failed(spec.directory, path, errno);
-        at(Point::create_file);
+        at(SegmentPoint::create_file);
         // Asking first keeps a hopeless request from filling the file system, for a moment, for everybody else.
         if (spec.size > free) throw no_space(spec.size, spec.directory, path, free, ENOSPC);
         allocate(fd.get(), spec.size, spec.directory, path);
-        at(Point::create_allocated);
+        at(SegmentPoint::create_allocated);
         const SegmentHeader header = make_header(spec);
         std::shared_ptr<Segment> segment(
             new Segment(path, std::move(fd), spec.size, PROT_READ | PROT_WRITE, header));
         std::memcpy(segment->base_, &header, sizeof header);
         if (init) init(segment->base_);
         share(segment->fd_.get(), spec, path);
-        at(Point::create_initialised);
+        at(SegmentPoint::create_initialised);
         link(segment->fd_.get(), directory.get(), spec, path);
-        at(Point::create_linked);
+        at(SegmentPoint::create_linked);
         return segment;
     }
 

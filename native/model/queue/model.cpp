@@ -98,10 +98,6 @@ class QueueModel final : public Model {
         return text_of("message #", QueueSetting::id_of(*content), " for ", content->header.tag);
     }
 
-    std::string point_text(int point) const override {
-        return point == 0 ? std::string() : std::string(point_name(static_cast<Point>(point)));
-    }
-
  private:
     // What a Queue keeps from one operation to the next is carried in the ghost.
     struct ModelQueue : Queue<ModelMemory> {

@@ -114,12 +114,11 @@ bool kill_at(Point point, u64 countdown) {
 }  // namespace
 
 int main() {
-    for (int i = static_cast<int>(kFirstLogPoint); i <= static_cast<int>(Point::round_done); ++i) {
+    each_point<WriterPoint>([](Point point) {
         for (const u64 countdown : {1, 2, 5}) {
-            const Point point = static_cast<Point>(i);
-            if (point == Point::ledger_open && countdown == 5) continue;  // there are two ledgers
+            if (point == WriterPoint::ledger_open && countdown == 5) continue;  // two ledgers
             CHECK(kill_at(point, countdown));
         }
-    }
-    CHECK(!kill_at(Point::round_done, 1000));
+    });
+    CHECK(!kill_at(WriterPoint::round_done, 1000));
 }

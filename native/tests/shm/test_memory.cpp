@@ -52,7 +52,8 @@ static void test_blocks() {
             make_block(kMessageBlock, kFullChecksum, static_cast<u32>(size), 9, 1, data);
         for (const bool piecewise : {false, true}) {
             std::memset(ring, 0xee, sizeof ring);
-            if (piecewise) arm(Point::create_file);  // any armed point: the same bytes, in pieces
+            if (piecewise)
+                arm(SegmentPoint::create_file);  // any armed point: the same bytes, in pieces
             memory.write_block(ring, header, size == 0 ? nullptr : data, size);
             disarm();
             const BlockHeader copy = memory.read_header(ring);
@@ -91,16 +92,16 @@ static void test_half_written() {
         return NativeMemory().read_header(at);
     };
     const std::byte* body = at + sizeof header;
-    BlockHeader found = die_at(Point::put_magic);
+    BlockHeader found = die_at(BlockPoint::put_magic);
     CHECK(found.magic == kBlockMagic && found.size == 0 && found.crc == 0);
-    found = die_at(Point::put_size);
+    found = die_at(BlockPoint::put_size);
     CHECK(found.size == 1000 && found.crc == 0 && body[0] == std::byte{0});
-    found = die_at(Point::put_payload);
+    found = die_at(BlockPoint::put_payload);
     CHECK(found.tag == 9 && found.crc == 0);
     CHECK(body[499] == std::byte{'p'} && body[500] == std::byte{0});
     CHECK(verify(found, 9, 1000) != BlockFault::none ||
           verify_payload(found, body) != BlockFault::none);
-    found = die_at(Point::put_checksum);
+    found = die_at(BlockPoint::put_checksum);
     CHECK(verify(found, 9, 1000) == BlockFault::none);
     CHECK(verify_payload(found, body) == BlockFault::none);
 }

@@ -270,12 +270,12 @@ static void test_recoverer_dies() {
 
 // Killed at each point of attaching and leaving: the slot can be taken, and its mark says what is left to do.
 static void test_death_while_attaching() {
-    const std::pair<Point, bool> cases[] = {{Point::attach_locked, false},
-                                            {Point::attach_active, true},
-                                            {Point::detach_begin, true},
-                                            {Point::detach_inactive, false}};
+    const std::pair<Point, bool> cases[] = {{AttachPoint::attach_locked, false},
+                                            {AttachPoint::attach_active, true},
+                                            {AttachPoint::detach_begin, true},
+                                            {AttachPoint::detach_inactive, false}};
     for (const auto& [point, marked] : cases) {
-        const std::string name = "dying." + std::string(point_name(point));
+        const std::string name = "dying." + std::string(point.name());
         make(name);
         Attached me(name);
         const int status = finish(start([&, which = point] {

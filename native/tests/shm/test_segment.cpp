@@ -212,8 +212,8 @@ static void test_not_a_file() {
 
 // Killed or gone at each named point, creation leaves nothing that blocks the next; after the link, a good segment.
 static void test_death_during_creation() {
-    const Point points[] = {Point::create_file, Point::create_allocated, Point::create_initialised,
-                            Point::create_linked};
+    const Point points[] = {SegmentPoint::create_file, SegmentPoint::create_allocated,
+                            SegmentPoint::create_initialised, SegmentPoint::create_linked};
     for (const Point point : points) {
         for (const PointAction action : {PointAction::kill, PointAction::exit}) {
             const u64 free_before = fs::space(directory).available;
@@ -223,7 +223,7 @@ static void test_death_during_creation() {
             }));
             CHECK(status != 0);
             const u64 free_after = fs::space(directory).available;
-            if (point == Point::create_linked) {
+            if (point == SegmentPoint::create_linked) {
                 CHECK(open_named("dying")->size() == 16 << 20);
                 Segment::unlink(directory, kQueueKind, "dying");
             } else {

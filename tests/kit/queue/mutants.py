@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "no-proof",
         "recovery does not ask the kernel whether the owner is dead",
-        "queue/queue.hpp",
+        "shm/lock_bytes.hpp",
         "if (owner == me || !memory.take_byte(owner)) return false;",
         "if (owner == me) return false;\n        memory.take_byte(owner);",
         "wrap",
@@ -259,8 +259,8 @@ MUTANTS = (
         "return-unannounced",
         "a message given back is not announced",
         "queue/queue.hpp",
-        "        memory.at(Point::back_returned);\n        announce_return();",
-        "        memory.at(Point::back_returned);",
+        "        memory.at(QueuePoint::back_returned);\n        announce_return();",
+        "        memory.at(QueuePoint::back_returned);",
         "back",
     ),
     Mutant(
@@ -363,11 +363,11 @@ MUTANTS = (
     Mutant(
         "byte-early",
         "the dead one's byte is dropped before its blocks are repaired",
-        "queue/queue.hpp",
-        "        Recovered sum = recover_holding(*this, owner, position, word);",
-        "        if (MUTANT) memory.drop_byte(owner);\n"
-        "        Recovered sum = recover_holding(*this, owner, position, word);\n"
-        "        if (MUTANT && !memory.take_byte(owner)) return sum.complete;",
+        "shm/lock_bytes.hpp",
+        "    const bool complete = recover();",
+        "    if (MUTANT) memory.drop_byte(owner);\n"
+        "    const bool complete = recover();\n"
+        "    if (MUTANT && !memory.take_byte(owner)) return complete;",
         "reuse-producer",
     ),
     Mutant(
@@ -407,8 +407,8 @@ MUTANTS = (
     Mutant(
         "no-wake",
         "a bell is rung without waking those who sleep",
-        "queue/state.hpp",
-        "                memory.wake(bell);\n",
+        "shm/bell.hpp",
+        "            memory.wake(bell);\n",
         "",
         "wait",
     ),
@@ -424,8 +424,8 @@ MUTANTS = (
         "close-silent",
         "close does not ring for those who wait for a message",
         "queue/queue.hpp",
-        "                memory.at(Point::close_marked);\n                ring(words.data_bell);",
-        "                memory.at(Point::close_marked);",
+        "                memory.at(QueuePoint::close_marked);\n                ring(words.data_bell);",
+        "                memory.at(QueuePoint::close_marked);",
         "wait-close",
     ),
 )

@@ -48,7 +48,7 @@ OF_AN_OBJECT = {"put", "get", "give back", "recover", "put behind the dead", "fe
 
 def uncovered() -> set[str]:
     """Return the points of the source that no operation is named for."""
-    return {*_core.points()} - {"none"} - {point for points in OPERATIONS.values() for point in points}
+    return {*_core.points()} - {point for points in OPERATIONS.values() for point in points}
 
 
 @dataclass

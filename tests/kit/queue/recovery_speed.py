@@ -26,7 +26,7 @@ from tests.kit.processes import until
 from tests.kit.queue.segments import BELLS
 from tests.kit.queue.storm import die_with_parent
 
-LOCK_BASE = 1 << 40  # native/holdfast/shm/participants.hpp: slot n's byte is LOCK_BASE + n
+LOCK_BASE = 1 << 40  # native/holdfast/shm/lock_bytes.hpp: slot n's byte is LOCK_BASE + n
 F_OFD_GETLK = 36
 ASKS_S = 0.0005
 

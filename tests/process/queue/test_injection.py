@@ -65,7 +65,7 @@ SINGLE = [
 def test_every_point_is_covered() -> None:
     groups = (PUT_SKIPPED, TAKE, GIVE_BACK, RECOVER, ATTACH, DETACH, CREATE_NOTHING, MANY_PUT, SINGLE)
     covered = {point for group in groups for point in group} | {point for point, _ in MANY_SKIPPED}
-    assert covered == {*_core.points()} - {"none"}
+    assert covered == {*_core.points()}
 
 
 # -- what survivors see -------------------------------------------------------------------------------
