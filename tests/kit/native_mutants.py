@@ -535,6 +535,14 @@ QUEUE = (
         "test_queue_life",
     ),
     Mutant(
+        "paused-and-served",
+        "a paused consumer is given entries within its permits",
+        "dispatch/tables.hpp",
+        "!each.paused",
+        "true",
+        "test_dispatch",
+    ),
+    Mutant(
         "turns-never-forgotten",
         "each number that a consumer had as its priority is remembered for ever",
         "dispatch/tables.hpp",

@@ -79,6 +79,8 @@ MUTANTS: dict[str, tuple[object, str, object]] = {
     "old acknowledgements count": (acking, "group_acks", as_if_current),
     "no filter after a backward reset": (Acking, "_ranges", without_filter),
     "permits count twice": (Dispatcher, "flow", double_flow),
+    "a pause takes nothing": (Dispatcher, "pause", nothing),
+    "a pause has no end": (Dispatcher, "resume", nothing),
     "a replay moves the position": (Reading, "_complete", replay_moves_the_position(Reading._complete)),
     "no timer": (Redelivery, "arm", nothing),
 }

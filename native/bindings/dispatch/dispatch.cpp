@@ -101,8 +101,8 @@ nb::list hand(Dispatch& table, const EntryRun& entries, const Pairs& acked, cons
 nb::tuple consumer(const Dispatch& table, u64 id) {
     const DispatchConsumer& each = table.consumer(id);
     return nb::make_tuple(id, each.permits, each.pending.entries, each.pending.messages,
-                          each.delivered_entries, each.delivered_messages,
-                          each.redelivered_entries);
+                          each.delivered_entries, each.delivered_messages, each.redelivered_entries,
+                          each.paused);
 }
 
 nb::list consumers(const Dispatch& table) {
@@ -289,7 +289,9 @@ void bind_dispatch(nb::module_& module) {
         .def("add", &Dispatch::add)
         .def("remove", &Dispatch::remove)
         .def("flow", &Dispatch::flow)
-        .def("drop_permits", &Dispatch::drop_permits)
+        .def("grant", &Dispatch::grant)
+        .def("forgive", &Dispatch::forgive)
+        .def("pause", &Dispatch::pause)
         .def("hand", &hand, nb::arg("entries"), nb::arg("acked"), nb::arg("open"),
              nb::arg("asked").none(), nb::arg("now_ns"), nb::arg("reset_number"),
              nb::arg("topic").none());

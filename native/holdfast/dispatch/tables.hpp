@@ -26,13 +26,14 @@ namespace holdfast {
 
 enum class DispatchMode : u8 { single, shared };  // single: Exclusive and Failover
 
-inline constexpr u64 kPermitsMax = u64{1} << 48;                   // more is as good as without end
+inline constexpr u64 kPermitsMax = (u64{1} << 31) - 1;             // as the protocol counts them
 inline constexpr u32 kRedeliveriesMax = OrdinalMap::kNothing - 1;  // the count stays there
 
 struct DispatchConsumer {
     u64 id = 0;  // rises with every consumer that joins: the order of joining
     int priority = 0;
     std::int64_t permits = 0;  // below zero by less than one entry's messages (I50)
+    bool paused = false;       // gets nothing, whatever its permits
     PendingList pending;
     u64 delivered_entries = 0;
     u64 delivered_messages = 0;
@@ -117,8 +118,19 @@ class Dispatch {
                        static_cast<std::int64_t>(kPermitsMax));
     }
 
-    // What it was promised before counts no more.
-    void drop_permits(u64 id) { consumers_[slot_of(id)].permits = 0; }
+    // Replaces all permits: the consumer has dropped what it was given for the old ones.
+    void grant(u64 id, u64 permits) {
+        consumers_[slot_of(id)].permits = static_cast<std::int64_t>(std::min(permits, kPermitsMax));
+    }
+
+    // Its entries are delivered again: those beyond its permits count no more.
+    void forgive(u64 id) {
+        std::int64_t& permits = consumers_[slot_of(id)].permits;
+        permits = std::max<std::int64_t>(permits, 0);
+    }
+
+    // Paused, it keeps its permits and gets nothing.
+    void pause(u64 id, bool paused) { consumers_[slot_of(id)].paused = paused; }
 
     u64 levels() const { return served_.size(); }  // priorities that have a turn to remember
     const DispatchConsumer& consumer(u64 id) const { return consumers_[slot_of(id)]; }
@@ -392,7 +404,8 @@ class Dispatch {
     }
 
     bool may_take(const DispatchConsumer& each) const {
-        return each.permits > 0 && (unacked_max_ == 0 || each.pending.messages < unacked_max_);
+        return !each.paused && each.permits > 0 &&
+               (unacked_max_ == 0 || each.pending.messages < unacked_max_);
     }
 
     // The next consumer to serve: in the best level that may take something, the one after the last that was served.

@@ -93,6 +93,26 @@ static void test_permits() {
     table.flow(one, ~u64{0});
     table.flow(one, ~u64{0});
     CHECK(table.wanted() == kPermitsMax);
+    table.grant(one, 3);
+    CHECK(table.wanted() == 3);
+}
+
+// A paused consumer keeps its permits, and those that it is given meanwhile.
+static void test_pause() {
+    Dispatch table;
+    const u64 one = table.add(0);
+    table.flow(one, 2);
+    table.pause(one, true);
+    table.flow(one, 3);
+    CHECK(table.wanted() == 0 && hand(table, 0, 4).empty());
+    CHECK(table.consumer(one).permits == 5);
+    table.pause(one, false);
+    table.take_replay(100, 0);
+    CHECK(table.wanted() == 5 && hand(table, 0, 4, 2).size() == 1);
+    CHECK(table.consumer(one).permits == -1);
+    table.forgive(one);
+    CHECK(table.consumer(one).permits == 0);
+    table.check();
 }
 
 static void test_batches_in_part_acknowledged() {
@@ -163,7 +183,7 @@ static void test_priorities_are_forgotten() {
         dispatch.hand(0, 10, [](u32) { return 1u; }, {}, {}, nullptr, 1);
         CHECK(dispatch.levels() <= 2);
         dispatch.remove(other);
-        dispatch.drop_permits(first);
+        dispatch.grant(first, 0);
         dispatch.release(0, 10);
     }
     CHECK(dispatch.levels() == 1);
@@ -337,6 +357,7 @@ int main() {
     test_run_set();
     test_map();
     test_permits();
+    test_pause();
     test_batches_in_part_acknowledged();
     test_what_is_filtered();
     test_turns_and_priorities();

@@ -81,11 +81,15 @@ class Watched(Inbox):
         self.granted = 0
         self.given = 0
         self.gone = False
+        self.keeps = storm.chance.happens(0.5)
+        """Its permits stay when it is cleared: so do those of a client of the network."""
+        self.paused = False
         self.last = -1
         """Exclusive and failover: ordinals rise until it is cleared."""
 
     def deliver(self, batch: Batch) -> None:
         assert not self.gone, "a batch for a consumer that has gone"
+        assert not self.paused, "a batch for a consumer that is paused"
         assert self.given < self.granted, f"I50: {self.given} given, {self.granted} granted"
         self.given += batch.permits
         assert self.given < self.granted + BATCH, f"I50: {self.given} given, {self.granted} granted"
@@ -96,8 +100,13 @@ class Watched(Inbox):
 
     def cleared(self, reset_number: int) -> None:
         self.storm.attic += self.messages
-        super().cleared(reset_number)
-        self.granted = self.given = 0
+        if self.keeps:
+            self.messages.clear()
+            self.cleared_at.append(reset_number)
+            self.given = min(self.given, self.granted)
+        else:
+            self.granted = self.given = 0
+            super().cleared(reset_number)
         self.last = -1
 
 
@@ -174,6 +183,7 @@ class Storm(World):
             self.reset,
             self.advance,
             self.grow,
+            self.pause_one,
         ]
         for _ in range(steps):
             acts[self.chance.integer(len(acts))]()
@@ -205,6 +215,12 @@ class Storm(World):
             inbox.gone = True
             self.attic += inbox.messages
             self.dispatcher.remove_consumer(inbox.id)
+
+    def pause_one(self) -> None:
+        inbox = self.any()
+        if inbox is not None:
+            inbox.paused = not inbox.paused
+            (self.dispatcher.pause if inbox.paused else self.dispatcher.resume)(inbox.id)
 
     def give(self, inbox: Watched, permits: int) -> None:
         inbox.granted += permits
@@ -311,6 +327,9 @@ class Storm(World):
         await asyncio.sleep(3)  # a guard may have to come
         if not self.inboxes:
             self.join_one()
+        for inbox in self.inboxes:
+            inbox.paused = False
+            self.dispatcher.resume(inbox.id)
         for _ in range(200):
             for inbox in self.inboxes:
                 self.give(inbox, 50)

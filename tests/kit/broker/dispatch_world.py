@@ -155,8 +155,7 @@ class Inbox:
     def cleared(self, reset_number: int) -> None:
         self.messages.clear()
         self.cleared_at.append(reset_number)
-        if self.size:
-            self._world.dispatcher.flow(self.id, self.size)
+        self._world.dispatcher.grant(self.id, self.size)
 
     def active(self, active: bool) -> None:
         self.active_told.append(active)

@@ -181,11 +181,8 @@ def _without_order(self: Consumers, id: int, answer: bytes) -> None:  # noqa: A0
 def _rewound_without_permits(self: WireConsumer, reset_number: int) -> None:
     if reset_number != self.reset_number:
         self.expel()
-
-
-def _never_expelled(self: WireConsumer, reset_number: int) -> None:
-    if reset_number == self.reset_number and self.permits > 0:
-        self.dispatcher.flow(self.ticket, self.permits)
+    else:
+        self.dispatcher.grant(self.ticket, 0)
 
 
 def _forgets_place(self: Server, topic: Topic, dispatcher: Any, keep: bool) -> None:
@@ -204,7 +201,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "seek leaves the consumers": lambda: setattr(WireConsumer, "expel", _nothing),
     "answers overtake": lambda: setattr(Consumers, "answer", _without_order),
     "a rewind takes the permits": lambda: setattr(WireConsumer, "cleared", _rewound_without_permits),
-    "a reset leaves the client's queue": lambda: setattr(WireConsumer, "cleared", _never_expelled),
+    "a reset leaves the client's queue": lambda: setattr(WireConsumer, "cleared", _nothing),
     "a slow client is sent more": lambda: setattr(Consumers, "hold", _nothing),
     "a slow client is read": lambda: setattr(Connection, "pause", _keeps_reading),
     "a slow disk is given more": lambda: setattr(Server, "wait_for_room", _nothing),

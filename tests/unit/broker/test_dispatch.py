@@ -57,6 +57,27 @@ def test_permits_are_overshot_by_less_than_one_entry() -> None:
     run(scenario, batch=7)
 
 
+def test_a_paused_consumer_keeps_its_permits() -> None:
+    """The one account: what it was given before, and what it gives meanwhile."""
+
+    async def scenario(world: World) -> None:
+        inbox = world.join(2)
+        await world.settle()
+        world.dispatcher.flow(inbox.id, 1)
+        world.dispatcher.pause(inbox.id)
+        world.dispatcher.flow(inbox.id, 2)
+        await world.settle()
+        (stats,) = world.dispatcher.stats().consumers
+        assert (inbox.ordinals, stats.permits, stats.paused) == (ALL[:2], 3, True)
+        found = world.dispatcher.diagnose()
+        assert (found.reason, "do not read what they were sent" in found.text) == (Reason.NO_PERMITS, True)
+        world.dispatcher.resume(inbox.id)
+        await world.settle()
+        assert inbox.ordinals == ALL[:5]
+
+    run(scenario)
+
+
 def test_what_was_read_beyond_the_permits_is_read_again_in_order() -> None:
     """The first read does not know that entries have many messages: the rest waits for the replay."""
 

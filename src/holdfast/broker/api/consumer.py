@@ -67,7 +67,7 @@ class Inbox:
         self._wake()
 
     def cleared(self, reset_number: int) -> None:
-        """A reset: what was not taken yet is of the past; its permits are given back."""
+        """Drop what was not taken yet, and grant permits for a whole queue."""
         self._damage = None
         self._batches.clear()
         self._current = iter(())
@@ -75,7 +75,7 @@ class Inbox:
         self._taken = 0
         if self._flow is not None:
             dispatcher, consumer = self._flow
-            dispatcher.flow(consumer, self.size)
+            dispatcher.grant(consumer, self.size)
 
     def active(self, active: bool) -> None:
         self.is_active = active

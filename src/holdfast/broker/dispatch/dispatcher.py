@@ -206,15 +206,27 @@ class Dispatcher:
         self._reading.pump()
 
     def flow(self, consumer: int, permits: int) -> None:
-        """The consumer can take that many more messages."""
+        """Add permits: the consumer can take that many more messages."""
         if consumer in self._consumers and permits > 0:
             self._table.flow(consumer, permits)
             self._reading.pump()
 
-    def hold(self, consumer: int) -> None:
-        """Give it nothing for now: its permits are void until `flow` gives new ones."""
+    def grant(self, consumer: int, permits: int) -> None:
+        """Replace the permits: the consumer has dropped what it was given for the old ones."""
         if consumer in self._consumers:
-            self._table.drop_permits(consumer)
+            self._table.grant(consumer, permits)
+            self._reading.pump()
+
+    def pause(self, consumer: int) -> None:
+        """Give the consumer nothing until `resume`; its permits stay."""
+        if consumer in self._consumers:
+            self._table.pause(consumer, True)
+
+    def resume(self, consumer: int) -> None:
+        """Undo `pause`."""
+        if consumer in self._consumers:
+            self._table.pause(consumer, False)
+            self._reading.pump()
 
     def wake(self) -> None:
         """More of the topic may be seen."""
@@ -437,9 +449,9 @@ class Dispatcher:
             self._clear(each)
 
     def _clear(self, consumer: Attached) -> None:
-        """What it has and did not take is of the past: it begins with no permits."""
+        """Tell a consumer to drop what it did not take: that is void, or is delivered again."""
         if consumer.id in self._consumers:
-            self._table.drop_permits(consumer.id)
+            self._table.forgive(consumer.id)
             consumer.sink.cleared(self.revision.reset_number)
 
     # -- handing over ----------------------------------------------------------------------------------

@@ -97,13 +97,16 @@ class Looking:
         """Look at all consumers, in the order in which they are served."""
         return tuple(self._consumer(attached[row[0]], row) for row in self._table.consumers())
 
-    def _consumer(self, attached: Attached, row: tuple[int, int, int, int, int, int, int]) -> ConsumerStats:
+    def _consumer(
+        self, attached: Attached, row: tuple[int, int, int, int, int, int, int, bool]
+    ) -> ConsumerStats:
         oldest = self._table.oldest_ns(attached.id)
         return ConsumerStats(
             *(attached.id, attached.name, attached.priority, attached.is_active),
-            *row[1:],
+            *row[1:7],
             oldest_pending_s=self._since_s(oldest) if oldest else 0.0,
             delivered_bytes=attached.handed_bytes,
+            paused=row[7],
         )
 
     def diagnose(

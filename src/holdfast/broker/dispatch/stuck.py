@@ -62,7 +62,7 @@ def judged(look: Look, reason: str, text: str, stuck_after_s: float) -> Diagnosi
 
 def _reason(look: Look) -> tuple[str, str]:
     served = look.consumers[:1] if look.single else look.consumers
-    willing = [each for each in served if each.permits > 0]
+    willing = [each for each in served if each.permits > 0 and not each.paused]
     if look.backlog == 0:
         return Reason.NO_BACKLOG, "everything that is visible is acknowledged"
     if look.under_revision_s is not None:
@@ -81,7 +81,10 @@ def _reason(look: Look) -> tuple[str, str]:
             return Reason.DELAYED, text
         return Reason.ALL_PENDING, f"all was delivered and is not acknowledged: {holders}"
     if not willing:
+        paused = [each for each in served if each.paused and each.permits > 0]
         text = f"{look.unread} entries to read, no permits at {_names(served)}: the queues there are full"
+        if paused:
+            text = f"{look.unread} entries to read, and {_names(paused)} do not read what they were sent"
         return Reason.NO_PERMITS, text
     if look.unacked_max and all(each.pending_messages >= look.unacked_max for each in willing):
         text = f"a consumer may hold {look.unacked_max} unacknowledged messages: {_holders(served)}"

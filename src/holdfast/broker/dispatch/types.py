@@ -98,7 +98,10 @@ class Sink(Protocol):
         """These messages are its own until it acknowledges them or gives them back."""
 
     def cleared(self, reset_number: int) -> None:
-        """Drop what was not taken yet: it is of the past, or comes again. Permits are void: give new ones."""
+        """Drop what was not taken yet: it is void, or is delivered again.
+
+        Permits stay as they are. A sink that drops messages here grants permits anew (`Dispatcher.grant`).
+        """
 
     def active(self, active: bool) -> None:
         """Of an exclusive or failover subscription: it is the one that is served, or is no longer."""
@@ -175,6 +178,8 @@ class ConsumerStats:
     oldest_pending_s: float
     """How long it has held the entry that it has held longest."""
     delivered_bytes: int = 0
+    paused: bool = False
+    """It gets nothing, whatever its permits: its connection is slow to read."""
 
 
 class Reason:

@@ -341,7 +341,7 @@ class Consumers:
             pb.CommandConsumerStatsResponse(
                 request_id=command.request_id,
                 consumerName=consumer.name,
-                availablePermits=max(0, consumer.permits),
+                availablePermits=0 if stats is None else max(0, stats.permits),
                 unackedMessages=0 if stats is None else stats.pending_messages,
                 blockedConsumerOnUnackedMsgs=False,
                 address=self._on.address,

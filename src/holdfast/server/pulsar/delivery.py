@@ -40,9 +40,6 @@ CHECKS_MAX = 4
 DAMAGE_S = 60.0
 """How long a consumer may hold messages while what comes next is damaged; then it is closed all the same."""
 
-PERMITS_MAX = (1 << 31) - 1
-"""Nobody can mean more."""
-
 LOG = logging.getLogger("holdfast.server")
 _SHORT = (1 << MASK_BITS) - 1
 _Part = tuple[int, int, int, int]
@@ -77,8 +74,6 @@ class WireConsumer:
         self.opened_ns = connection.broker.clock.now_ns()
         self.reset_number = dispatcher.reset_number
         """Under which everything is delivered to it, and acknowledged by it."""
-        self.permits = 0
-        """What the client has asked for and was not sent."""
         self.messages_out = 0
         self._epoch: int | None = command.consumer_epoch if command.HasField("consumer_epoch") else None
         """Of a client that counts its own rewinds: it drops what was sent before the last one."""
@@ -107,6 +102,8 @@ class WireConsumer:
         budget.admit(size, "a consumer")
         self.ticket = self.dispatcher.add_consumer(self, self.name, self.priority, self.type)
         self._attached = True
+        if self.connection.stalled:
+            self.hold()
         budget.hold(self, size)
         self.connection.server.attached.setdefault(self.dispatcher, {})[self] = None
 
@@ -144,18 +141,12 @@ class WireConsumer:
     # -- what the dispatcher calls ---------------------------------------------------------------------
 
     def deliver(self, batch: Batch) -> None:
-        self.permits -= batch.permits
         self.messages_out += batch.permits
         self.connection.send(encode_deliveries(self.id, batch, self._epoch))
 
     def cleared(self, reset_number: int) -> None:
         if reset_number != self.reset_number:
-            self.expel()
-            return
-        # It is rewound: what it has comes again, and it may be sent as much as before.
-        self.permits = max(0, self.permits)
-        if self.permits and not self.connection.stalled:
-            self.dispatcher.flow(self.ticket, self.permits)
+            self.expel()  # else it is rewound: its client drops what it has, and gives permits for it
 
     def active(self, active: bool) -> None:
         if self.type == "failover":
@@ -183,19 +174,14 @@ class WireConsumer:
 
     def flow(self, permits: int) -> None:
         """The client can take that many more messages."""
-        permits = min(permits, PERMITS_MAX - self.permits)
-        self.permits += permits
-        if permits and not self.connection.stalled:
-            self.dispatcher.flow(self.ticket, permits)
+        self.dispatcher.flow(self.ticket, permits)
 
     def hold(self) -> None:
         """The client is slow to read: it gets nothing until what was sent has left."""
-        self.permits = max(0, self.permits)
-        self.dispatcher.hold(self.ticket)
+        self.dispatcher.pause(self.ticket)
 
     def release(self) -> None:
-        if self.permits:
-            self.dispatcher.flow(self.ticket, self.permits)
+        self.dispatcher.resume(self.ticket)
 
     # -- acknowledgements ------------------------------------------------------------------------------
 
