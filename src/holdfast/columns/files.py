@@ -228,11 +228,27 @@ class OpenLedgers:
 
 
 class FileTopic:
-    """A topic's ledgers, read beside the broker."""
+    """A topic's ledgers, read beside the broker: no lock, no socket, nothing above `visible`.
+
+    Example:
+        >>> import holdfast, tempfile
+        >>> with tempfile.TemporaryDirectory() as path, holdfast.Broker.open(path) as broker:
+        ...     with broker.producer("orders") as p:
+        ...         ids = p.send_many([b"rope", b"tar"])
+        ...     topic = FileTopic(Path(path), "persistent://public/default/orders")
+        ...     first, visible = topic.plan()
+        ...     print(first, visible, len(topic.run(first, visible)))
+        0 2 2
+    """
 
     def __init__(
-        self, directory: Path, name: str, incarnation: bytes, ledgers: OpenLedgers | None = None
+        self,
+        directory: Path,
+        name: str,
+        incarnation: bytes | None = None,
+        ledgers: OpenLedgers | None = None,
     ) -> None:
+        incarnation = directory_incarnation(directory) if incarnation is None else incarnation
         self._directory = directory
         self._table = read_table(directory, name)
         self._firsts = [each.first for each in self._table.ledgers]

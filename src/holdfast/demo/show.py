@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.broker import Broker
+from holdfast.columns.files import FileTopic
 from holdfast.demo import stage
 from holdfast.demo.closing import Account
 from holdfast.demo.places import Part
@@ -26,7 +27,6 @@ from holdfast.demo.roles import Job
 from holdfast.demo.settings import CALIBRATED, TOPIC, Places, Settings
 from holdfast.demo.stage import View
 from holdfast.errors import NotFound
-from holdfast.ledger.files.table import TopicFiles
 
 LOOK_S = 0.5
 TAME_S = {"broker": 4.0, "spark": 5.0, "sensor": 0.5, "gateway": 1.0, "consumer": 0.5}
@@ -298,7 +298,7 @@ class Show(stage.Stage):
     def _entries(self, topic: str) -> int:
         """By the files, which are there also while the broker is not."""
         with suppress(NotFound):
-            return TopicFiles(self.places.data, topic).plan()[1]
+            return FileTopic(self.places.data, topic).plan()[1]
         return 0
 
     def _stats(self, topic: str) -> dict[str, Any] | None:

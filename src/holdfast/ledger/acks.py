@@ -22,16 +22,6 @@ _CHUNK = 1 << 16
 """Ranges are told chunk by chunk, as Roaring keeps them: neither a long run nor scattered holes cost much."""
 
 
-def open_bits(size: int, acked: int) -> bytes:
-    """The mask of a batch's messages that stay open when those in `acked` are acknowledged, as acks carry it.
-
-    Example:
-        >>> open_bits(4, 0b0101)
-        b'\\n'
-    """
-    return pack_bits(((1 << size) - 1) & ~acked)
-
-
 def pack_bits(mask: int) -> bytes:
     """A mask as bytes, little-endian and as short as can be."""
     return mask.to_bytes((mask.bit_length() + 7) // 8, "little")

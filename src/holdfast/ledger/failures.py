@@ -70,8 +70,6 @@ class Mender:
         """`sync = os`: a sync has failed, and no snapshot has been taken since."""
         self.rewritten = 0
         """Ledgers whose file was given up."""
-        self.interference = 0
-        """How often other code was found to have removed files, or closed descriptors."""
 
     async def go_on(self, needed: bool) -> None:
         """Into the next journal file.
@@ -173,7 +171,6 @@ class Mender:
             return True
 
     def _tell(self, what: str) -> None:
-        self.interference += 1
         LOG.error("%s; the broker goes on, and writes what stood there anew", what)
 
     async def _mend_ledger(self, progress: Progress, op: str, number: int, where: str) -> None:

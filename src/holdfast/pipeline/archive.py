@@ -15,10 +15,14 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.client import Progress
 from holdfast.columns.files import topic_and_partition
@@ -38,9 +42,6 @@ from holdfast.pipeline.jobs.archive_directory import (
 from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, full_names, settings, silent
 from holdfast.pipeline.jobs.subscriptions import Subscriptions, subscriptions
 from holdfast.pipeline.jobs.summary import plural, size_words, text_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ROWS_PER_FILE = 2_000_000
 WRITERS = 64
@@ -339,16 +340,12 @@ def add_run(
 
 def with_date(rows: DataFrame) -> DataFrame:
     """The day in UTC on which a message was published, whatever zone the session is in."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     days = F.floor(F.unix_micros(F.coalesce("publishTime", F.timestamp_micros(F.lit(0)))) / F.lit(DAY_US))
     return rows.select(*KEPT).withColumn("date", F.date_from_unix_date(days.cast("int")))
 
 
 def write(spark: SparkSession, rows: DataFrame, place: Path) -> Digest:
     """Write by topic and day. The digest of what went in, taken on the way in the same pass."""
-    from pyspark.sql import Observation
-
     seen = Observation()
     # With few days in a task, rows are written as they come; else Spark would sort all of them first.
     with settings(
@@ -371,8 +368,6 @@ def write(spark: SparkSession, rows: DataFrame, place: Path) -> Digest:
 
 def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> tuple[list[Part], Spans]:
     """What a run's staged files hold, by folder and by topic, as another reader finds it."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     files, staging = directory.written(run), directory.staging(run)
     if not files:
         return [], {}
@@ -440,8 +435,6 @@ def require_right(sent: Digest, parts: list[Part]) -> None:
 
 def parquet(spark: SparkSession, files: Sequence[str], base: Path, named: bool = False) -> DataFrame:
     """Archived rows of these files; `named`: with a column `file`, the name without its folders."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     rows = spark.read.schema(ARCHIVED_SCHEMA).options(**LITERALLY, basePath=str(base)).parquet(*files)
     also = [F.col("_metadata.file_name").alias("file")] if named else []
     return rows.select(*ARCHIVED, *also)  # Spark puts the folders' columns last
@@ -497,9 +490,6 @@ def digested(run: Run) -> list[str]:
 
 def _require_whole(spark: SparkSession, there: ArchiveDirectory, run: Run) -> None:
     """Raises Corrupt: a partition of this run is not what it was."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
     try:
         found = read_archive(spark, there.path, runs=[run]).groupBy("topic", "date")
         rows = found.agg(*aggregates(digested(run))).collect()

@@ -13,7 +13,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.columns.files import topic_and_partition
 from holdfast.errors import Corrupt, Misuse, NotFound
@@ -33,9 +36,6 @@ from holdfast.pipeline.jobs.audit_counts import (
 )
 from holdfast.pipeline.jobs.inputs import Extent, Origin, Told, Topics, full_names, silent
 from holdfast.pipeline.jobs.summary import plural, readable, short, text_table, time_words
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 NEEDED = ("value", "topic", "partition", "messageId", "storedTime", "position")
 TAKEN = ("tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath", "timeout", "minPartitions")
@@ -350,8 +350,6 @@ def look(
     spark: SparkSession, topics: Sequence[str], origin: Topics | None, archive: str | Path | None
 ) -> Looked:
     """Archived rows, and those of the live topics that are behind them."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if origin is None and archive is None:
         raise Misuse("an audit looks at an archive, at topics, or at both; say which")
     taken = {name.lower() for name in TAKEN}
@@ -498,8 +496,6 @@ def _archived(
 ) -> list[DataFrame]:
     """The rows of these runs, but for `others`: partitions that nobody has asked for. Rows of a topic that
     was made anew since then are given a name of their own."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     labels = older_names(runs, newest)
     alike: dict[frozenset[tuple[str, str]], list[Run]] = {}
     for run in runs:

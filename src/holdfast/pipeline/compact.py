@@ -22,9 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.message import DecodeError
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.columns.files import topic_and_partition
 from holdfast.pipeline.archive import KEPT, add_run, plan, read_archive, require_folders, require_same
@@ -32,10 +35,6 @@ from holdfast.pipeline.jobs.archive_directory import ArchiveDirectory, Range
 from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, Topics, settings, silent
 from holdfast.pipeline.jobs.summary import plural, text_table
 from holdfast.protocol import pulsar_pb2 as pb
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
-
 
 NARROW = ("topic", "partition", "position", "encryption")
 """What is read of all rows to find the encrypted ones."""
@@ -119,8 +118,6 @@ def compact(
     Raises:
         Corrupt: positions are missing, or what was read back is not what was written; nothing was changed.
     """
-    from pyspark.sql import Observation
-
     require_folders(topics)
     began, known = time.monotonic(), source or Origin(path, url, token, options or {})
     directory = ArchiveDirectory(to, "compacted")
@@ -189,8 +186,6 @@ def compact(
 
 def last_result(spark: SparkSession, directory: ArchiveDirectory, anew: Sequence[str]) -> DataFrame:
     """What the last run has made; of a topic that was deleted and made anew, nothing."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     rows = read_archive(spark, directory.path).select(*KEPT)
     for topic, partition in map(topic_and_partition, anew):
         rows = rows.where((F.col("topic") != topic) | (F.col("partition") != partition))
@@ -200,8 +195,6 @@ def last_result(spark: SparkSession, directory: ArchiveDirectory, anew: Sequence
 def tally(parts: Sequence[DataFrame], fresh: bool) -> tuple[dict[tuple[str, int], int], bool]:
     """How many rows of the last part there are by topic and partition, if that is what is new; and whether
     anything is encrypted."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     marked = [each.withColumn("new", F.lit(int(fresh and each is parts[-1]))) for each in parts]
     every = reduce(lambda one, other: one.unionByName(other), marked)
     counted = every.groupBy("topic", "partition").agg(
@@ -225,8 +218,6 @@ class Seen:
 
 def gone() -> Column:
     """No value, or an empty one: the key is deleted."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.col("value").isNull() | (F.length("value") == 0)
 
 
@@ -253,10 +244,6 @@ def opened(rows: DataFrame) -> Iterator[DataFrame]:
     A chunked message is where its last part is. Its parts have one uuid, and stand in their order; if it was
     sent again, its first part begins it anew. Whatever is otherwise is not whole (I188).
     """
-    from pyspark import StorageLevel
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     with contextlib.ExitStack() as kept:
 
         def keep(rows: DataFrame) -> DataFrame:
@@ -283,8 +270,6 @@ def opened(rows: DataFrame) -> Iterator[DataFrame]:
 def judged(rows: DataFrame, headers: DataFrame | None) -> DataFrame:
     """Rows with the position of their message, whether they say that their key is gone, and whether they are
     kept whatever comes."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     rows = rows.withColumn("batchIndex", F.col("messageId.batchIndex"))
     if headers is None:
         return rows.withColumns({"at": F.col("position"), "gone": gone(), "unopened": F.lit(False)})
@@ -300,8 +285,6 @@ def judged(rows: DataFrame, headers: DataFrame | None) -> DataFrame:
 
 def last_ones(rows: DataFrame) -> DataFrame:
     """The first pass: of each key the place of its last message, and whether that says that it is gone."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     last = F.max(F.struct("at", "batchIndex", "gone")).alias("last")
     keys = rows.where("key IS NOT NULL AND NOT unopened").groupBy("topic", "partition", "key").agg(last)
     return keys.select("topic", "partition", "last.*")
@@ -311,8 +294,6 @@ def compacted(
     rows: DataFrame, headers: DataFrame | None = None, keep_keyless: bool = False, seen: Seen | None = None
 ) -> DataFrame:
     """The second pass: the messages that the first one has found."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     columns, rows = rows.columns, judged(rows, headers)
     last, rows_seen = last_ones(rows), rows
     if seen is not None:

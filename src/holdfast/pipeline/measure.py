@@ -22,16 +22,16 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import and_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import Misuse
 from holdfast.pipeline.archive import LITERALLY, read_archive
 from holdfast.pipeline.jobs.inputs import COUNTED, Origin, Told, settings, silent
 from holdfast.pipeline.jobs.summary import plural, text_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 SHOWN = 20
 FIGURES = ("least", "mean", "p95", "most")
@@ -146,8 +146,6 @@ def measurements(
 ) -> DataFrame:
     """The typed measurements of messages: key, value, at, identity. What is none is left out; `seen` has the
     number of those that are not finite, which would make NaN of all figures of their window."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     parsed = messages.select(
         F.from_json(F.col("value").cast("string"), fields.ddl()).alias("m"),
         "topic",
@@ -174,8 +172,6 @@ def measurements(
 
 def aggregates(found: DataFrame, windows: Windows = Windows()) -> DataFrame:  # noqa: B008  # immutable
     """One row for each window and key, of a batch or a stream of `measurements`."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     unique = (
         found.withWatermark("at", windows.late).dropDuplicatesWithinWatermark(["identity"])
         if found.isStreaming
@@ -207,8 +203,6 @@ def measure(
     told: Told = silent,
 ) -> MeasureReport:
     """Figures of everything that is there now, as Parquet; what was in `to` before is replaced as a whole."""
-    from pyspark.sql import Observation
-
     began, seen = time.monotonic(), Observation()
     require_figures(to)
     if archive is not None and not topics:
@@ -419,8 +413,6 @@ def report(
     spark: SparkSession, to: str | Path, late: int, began: float, not_finite: int = 0
 ) -> MeasureReport:
     """What is in `to` now."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     reader = spark.read.schema(FIGURES_SCHEMA)  # said: there may be no window yet
     rows = reader.options(**LITERALLY).parquet(str(to))
     measured = F.coalesce(F.sum("count"), F.lit(0)).alias("measured")

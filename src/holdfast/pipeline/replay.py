@@ -21,9 +21,12 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import xor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.columns.address import Address
 from holdfast.errors import Corrupt, Locked, Misuse
@@ -32,9 +35,6 @@ from holdfast.pipeline.archive import partition_of, read_files
 from holdfast.pipeline.jobs.archive_directory import INSIDE, ArchiveDirectory, Run
 from holdfast.pipeline.jobs.inputs import Told, settings, silent
 from holdfast.pipeline.jobs.summary import text_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 PIECE_ROWS = 200_000
 """What is published at once without a rate; and what is read at once, however small the pieces are."""
@@ -272,9 +272,6 @@ def _plan(spark: SparkSession, there: ArchiveDirectory, ident: str, asked: Asked
     Within a topic the slices stay in the order of positions, whatever clocks did: so what a piece has of a
     topic's run lies between two positions, and nothing of another piece does.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     runs, now = there.current(), datetime.now(UTC)
     plan = Plan(
         id=ident,
@@ -380,8 +377,6 @@ def _chosen(
     spark: SparkSession, there: ArchiveDirectory, plan: Plan, files: Sequence[tuple[Run, str]]
 ) -> DataFrame:
     """The rows of a replay in these files, with their run's number: the same ones, whenever it is asked."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     numbers = sorted({(Path(file).name, run.number) for run, file in files})
     runs = spark.createDataFrame(numbers, "file STRING, run INT")
     rows = read_files(spark, there, files, named=True)
@@ -403,8 +398,6 @@ def _sections(
     Small ones are read many at a time, and kept on disk meanwhile: of the archive everything is read about
     once, however small the pieces are.
     """
-    from pyspark import StorageLevel
-
     while done < len(plan.pieces):
         some = [plan.pieces[done]]
         while done + len(some) < len(plan.pieces):
@@ -438,8 +431,6 @@ def _sections(
 
 def _counted() -> list[Column]:
     """Count rows, and mark which ones they are (`Piece.mark`)."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     place = F.xxhash64("topic", "partition", "run", "position", "messageId")
     return [F.count("*").alias("rows"), F.bit_xor(place).alias("mark")]
 
@@ -460,8 +451,6 @@ def _owners(there: ArchiveDirectory, plan: Plan) -> dict[str, Run]:
 
 
 def _within(pieces: Sequence[Piece]) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
     bounds: dict[tuple[str, int, int], tuple[int, int]] = {}
     for cut in (cut for piece in pieces for cut in piece.cuts):
         low, high = bounds.get((cut.topic, cut.partition, cut.run), (cut.start, cut.stop))
@@ -498,8 +487,6 @@ def _target(to: str, name: str) -> str:
 
 def _target_column(to: str) -> Any:
     """`*-again` of persistent://public/default/orders is persistent://public/default/orders-again."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if "*" not in to:
         return F.lit(_target(to, ""))
     before, after = to.split("*", 1)

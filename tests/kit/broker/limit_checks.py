@@ -12,10 +12,10 @@ import pytest
 from holdfast import HoldfastError, Misuse, Terminated, _core
 from holdfast.broker import Broker, BrokerOptions
 from holdfast.broker.log_time import LAST_NS, SECOND, LogClock
+from holdfast.columns.files import FileTopic
 from holdfast.ids import NUMBER_MAX, MessageId
 from holdfast.ledger.files.table import (
     VERSION_MAX,
-    TopicFiles,
     directory_incarnation,
     read_table,
     table_path,
@@ -23,6 +23,7 @@ from holdfast.ledger.files.table import (
 )
 from tests.kit.broker.brokers import on_broker
 from tests.kit.broker.old import Age
+from tests.kit.ledger.topic_runs import runs
 
 SMALL: dict[str, Any] = {"sync": "os", "journal_bytes": 1 << 16, "reserve_bytes": 1 << 16, "snapshot_s": 1e9}
 
@@ -164,13 +165,13 @@ def versions_of_a_table_come_round(path: Path) -> None:
 
     async def roll(broker: Broker) -> None:
         async with broker.producer("orders") as producer:
-            files = TopicFiles(path, name) if versions else None
+            files = FileTopic(path, name) if versions else None
             for _ in range(3):
                 await producer.send(b"x")
                 await broker.admin.roll("orders")
                 versions.append(read_table(path, name).version)
                 if files is not None:
-                    assert sum(map(len, files.runs(*files.plan()))) == len(versions)
+                    assert sum(map(len, runs(files, *files.plan()))) == len(versions)
 
     versions: list[int] = []
     on_broker(path, roll, **SMALL)

@@ -126,7 +126,7 @@ def check_overwrite() -> None:
     from pyspark.sql.types import StringType, StructType
 
     given = {"service.url": "pulsar://localhost:1", "topic": "t"}
-    for make in (sink.batch_writer, sink.stream_writer):
+    for make in (sink.BatchWriter, sink.StreamWriter):
         with pytest.raises(BadConfiguration, match="never overwritten") as refused:
             make(given, StructType().add("value", StringType()), True)
         assert {*re.findall(r"[mM]ode\('(\w+)'\)", str(refused.value))} == {"append"}, (

@@ -6,16 +6,12 @@ import asyncio
 from pathlib import Path
 
 import holdfast
-from holdfast._core import Batch
-from holdfast.ledger.files.table import TopicFiles
+from holdfast.columns.files import FileTopic
 from holdfast.names import topic_name
+from tests.kit.ledger.topic_runs import numbers
 from tests.kit.processes import Start, tell
 
 ORDERS = topic_name("orders")
-
-
-def numbers(files: TopicFiles, start: int, stop: int) -> list[int]:
-    return [int(message.data) for run in files.runs(start, stop) for message in Batch(run)]
 
 
 def serve(path: str, start: int) -> None:
@@ -41,7 +37,7 @@ def test_a_reader_beside_a_broker_that_is_killed(tmp_path: Path, start: Start) -
         goal = seen + 1500
         while seen < goal:
             try:
-                files = TopicFiles(tmp_path, ORDERS)
+                files = FileTopic(tmp_path, ORDERS)
                 first, visible = files.plan()
                 assert visible >= seen, "what was visible is not any more"
                 begin = max(first, visible - 200)

@@ -51,7 +51,6 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.ids import EARLIEST, LATEST, MessageId
-from holdfast.ledger.acks import open_bits
 from holdfast.names import TopicName, topic_name
 from tests.kit.broker.events import ME, SECOND, Publish, Rig, frame_of, nothing_happens, refused
 
@@ -380,7 +379,7 @@ def test_delete_a_subscription(rig: Rig, subscription: SubscriptionState) -> Non
 
 
 def test_all_forms_of_acks_in_one_event(rig: Rig, subscription: SubscriptionState) -> None:
-    rig.do(Ack(subscription.id, 0, [(5, 7), (9, 10)], 3, [(4, open_bits(3, 1)), (12, open_bits(2, 3))]))
+    rig.do(Ack(subscription.id, 0, [(5, 7), (9, 10)], 3, [(4, b"\x06"), (12, b"")]))
     acks = subscription.acks
     assert (acks.acked_to, list(acks.ranges()), acks.bits_in(0, 20)) == (
         3,

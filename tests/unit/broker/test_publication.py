@@ -9,30 +9,27 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast._core import Batch, TopicView
-from holdfast.columns.files import FilePlace
+from holdfast._core import TopicView
+from holdfast.columns.files import FilePlace, FileTopic
 from holdfast.ledger.files import table
-from holdfast.ledger.files.table import Publications, TopicFiles, read_table, table_path, view_path
+from holdfast.ledger.files.table import Publications, read_table, table_path, view_path
 from holdfast.names import topic_name
+from tests.kit.ledger.topic_runs import numbers
 from tests.kit.processes import until
 
 ORDERS = topic_name("orders")
 
 
-def numbers(files: TopicFiles, start: int, stop: int) -> list[int]:
-    return [int(message.data) for run in files.runs(start, stop) for message in Batch(run)]
-
-
 def test_what_is_visible_is_read_and_nothing_else(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(holdfast.NotFound, match="no broker's directory"):
-            TopicFiles(tmp_path, ORDERS)
+            FileTopic(tmp_path, ORDERS)
         async with holdfast.Broker.open(tmp_path) as broker:
             with pytest.raises(holdfast.NotFound, match="shows no topic"):
-                TopicFiles(tmp_path, ORDERS)
+                FileTopic(tmp_path, ORDERS)
             async with broker.producer("orders") as p:
                 await p.send_many([b"%d" % n for n in range(10)])
-                files = TopicFiles(tmp_path, ORDERS)
+                files = FileTopic(tmp_path, ORDERS)
                 assert files.plan() == (0, 10)
                 await broker.admin.roll("orders")
                 await p.send_many([b"%d" % n for n in range(10, 15)])
@@ -40,7 +37,7 @@ def test_what_is_visible_is_read_and_nothing_else(tmp_path: Path) -> None:
                 assert numbers(files, *files.plan()) == list(range(15))
                 assert numbers(files, 8, 12) == [8, 9, 10, 11]
         assert files.plan() == (0, 15)
-        assert numbers(TopicFiles(tmp_path, ORDERS), 0, 15) == list(range(15))
+        assert numbers(FileTopic(tmp_path, ORDERS), 0, 15) == list(range(15))
 
     asyncio.run(main())
 
@@ -52,25 +49,25 @@ def test_what_was_trimmed_or_deleted_is_told(tmp_path: Path) -> None:
             await p.send_many([b"%d" % n for n in range(10)])
             await broker.admin.roll("orders")
             await p.send_many([b"%d" % n for n in range(10, 15)])
-            files = TopicFiles(tmp_path, ORDERS)
+            files = FileTopic(tmp_path, ORDERS)
             first, visible = files.plan()
             await broker.admin.clear("orders", "s")
             await broker.admin.trim("orders")
             await broker.engine.settle()
+            assert numbers(files, *files.plan()) == list(range(10, 15))
             with pytest.raises(holdfast.NotFound, match="trimmed"):
                 numbers(files, first, visible)
-            assert numbers(files, *files.plan()) == list(range(10, 15))
             await p.close()
             await broker.admin.delete_topic("orders", force=True)
             with pytest.raises(holdfast.NotFound, match="deleted"):
                 files.plan()
             with pytest.raises(holdfast.NotFound, match="shows no topic"):
-                TopicFiles(tmp_path, ORDERS)
+                FileTopic(tmp_path, ORDERS)
             async with broker.producer("orders") as again:
                 await again.send(b"99")
             with pytest.raises(holdfast.NotFound, match="deleted"):
                 files.plan()
-            assert numbers(TopicFiles(tmp_path, ORDERS), 0, 1) == [99]
+            assert numbers(FileTopic(tmp_path, ORDERS), 0, 1) == [99]
 
     asyncio.run(main())
 
@@ -162,7 +159,7 @@ def test_a_topic_that_is_shown_for_the_first_time(tmp_path: Path, monkeypatch: p
         try:
             place = FilePlace(str(tmp_path))
             for name in place.topics():
-                seen.append((name, place.open(name).plan(), TopicFiles(tmp_path, name).plan()))
+                seen.append((name, place.open(name).plan(), FileTopic(tmp_path, name).plan()))
         except holdfast.HoldfastError as error:
             seen.append(error)
 

@@ -78,7 +78,7 @@ class Ack(Event, frozen=True):
     cumulative: int = 0
     """Everything below this ordinal; 0: nothing."""
     bits: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
-    """Of a batch, by its ordinal: the mask of the messages that this leaves open (`open_bits`)."""
+    """Of a batch, by its ordinal: the mask of the messages that this leaves open."""
     receipt: bool = False
     """A consumer waits until it is durable."""
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from holdfast._core import Entries, LedgerFiles, TopicView, TopicViewReader, open_block, seal_block
+from holdfast._core import TopicView, TopicViewReader, open_block, seal_block
 from holdfast.errors import Corrupt, HoldfastError, NotFound
 from holdfast.ledger.layout import BLOCK_HEADER, FORMAT, NEW, TOPICS, BlockKind, read_file_header
 from holdfast.ledger.ledgers import LedgerTable
@@ -28,7 +28,6 @@ SCHEME = b"persistent://"
 NAME_BYTES_MAX = 4096
 """More than a full name can have."""
 RUN_ENTRIES = 4096
-RUN_BYTES = 4 << 20
 VERSION_MAX = (1 << 64) - 1
 """Of a table: the next one has number 1 again."""
 MADE_HERE = (".view", ".table", ".table" + NEW)
@@ -258,79 +257,3 @@ def directory_incarnation(directory: Path) -> bytes:
     if found is None:
         raise Corrupt(f"{directory / FORMAT} is damaged; run holdfast doctor")
     return found[3]
-
-
-class TopicFiles:
-    """A topic as a process beside the broker reads it: no lock, no socket, nothing above `visible`.
-
-    Example:
-        >>> import holdfast, tempfile
-        >>> from pathlib import Path
-        >>> with tempfile.TemporaryDirectory() as path, holdfast.Broker.open(path) as broker:
-        ...     with broker.producer("orders") as p:
-        ...         ids = p.send_many([b"rope", b"tar"])
-        ...     files = TopicFiles(Path(path), "persistent://public/default/orders")
-        ...     first, visible = files.plan()
-        ...     print(first, visible, [len(run) for run in files.runs(first, visible)])
-        0 2 [2]
-    """
-
-    def __init__(self, directory: Path, name: str) -> None:
-        self._directory = directory
-        self._format = directory_incarnation(directory)
-        self._table = read_table(directory, name)
-        self._view = TopicViewReader(
-            str(directory / view_path(self._table.topic)), self._table.topic, self._format
-        )
-        self._files = LedgerFiles(os.fspath(directory), self._format)
-        self.name = name
-        self.incarnation = self._table.incarnation
-
-    def plan(self) -> tuple[int, int]:
-        """What can be read now: ordinals from the first, up to, without, the second.
-
-        Raises:
-            NotFound: the topic was deleted, or is another one under its name.
-        """
-        incarnation, first, visible, version, state = self._view.read()
-        if state == "gone" or incarnation != self.incarnation:
-            raise NotFound(f"{self.name} was deleted, and perhaps made again; open it anew")
-        if version != self._table.version:
-            self._table = read_table(self._directory, self.name)
-            if self._table.incarnation != incarnation:
-                raise NotFound(f"{self.name} was deleted, and made again; open it anew")
-        return first, visible
-
-    def runs(self, start: int, stop: int) -> Iterator[Entries]:
-        """The entries in a range that `plan` gave, as runs within ledgers.
-
-        Raises:
-            NotFound: the beginning was trimmed meanwhile; plan again.
-            Corrupt: a block below visible is damaged; the text names file and offset.
-        """
-        while start < stop:
-            entry, end = self._at(start)
-            count = min(stop, end) - start
-            run = self._files.read(
-                entry.file,
-                entry.first,
-                start - entry.first,
-                min(count, RUN_ENTRIES),
-                RUN_BYTES,
-                True,
-                entry.generation,
-                entry.id,
-            )
-            assert run is not None
-            if self.plan()[0] > start:
-                raise NotFound(f"{self.name}: entry {start} was trimmed while it was read; plan again")
-            yield run
-            start += len(run)
-
-    def _at(self, ordinal: int) -> tuple[TableEntry, int]:
-        ledgers = self._table.ledgers
-        for index in range(len(ledgers) - 1, -1, -1):
-            if ledgers[index].first <= ordinal:
-                end = ledgers[index + 1].first if index + 1 < len(ledgers) else self.plan()[1]
-                return ledgers[index], end
-        raise NotFound(f"{self.name}: entry {ordinal} was trimmed; plan again")

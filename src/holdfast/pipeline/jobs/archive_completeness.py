@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.columns.files import topic_and_partition
 from holdfast.errors import Corrupt, NotFound
 from holdfast.pipeline.jobs.archive_directory import Range
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from holdfast.pipeline.jobs.inputs import Topics
 
 BUCKET = 32_768
@@ -102,8 +102,6 @@ def require_all(known: Topics, rows: DataFrame | None, spans: Spans, ranges: Map
 
 def bitmaps(rows: DataFrame | None) -> dict[tuple[str, int], dict[int, bytes]]:
     """Which positions have a row: by topic and partition, and in them by bucket."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     found: dict[tuple[str, int], dict[int, bytes]] = {}
     if rows is not None:
         bit = F.bitmap_construct_agg(F.col("position") % F.lit(BUCKET)).alias("bits")

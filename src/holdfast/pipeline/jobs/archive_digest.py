@@ -6,10 +6,10 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, Row
+from pyspark.sql import Column, Row
+from pyspark.sql import functions as F  # noqa: N812
 
 SHARE = 1 << 28
 """Of each row's hash so much is added up: 2^35 rows do not overflow."""
@@ -56,8 +56,6 @@ class Digest:
 
 def aggregates(columns: Sequence[str]) -> list[Column]:
     """What makes a `Digest` of rows with these columns."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     # A map has no order and Spark does not hash it: its entries are put in order first.
     values = [F.sort_array(F.map_entries(name)) if name == "properties" else F.col(name) for name in columns]
     # Spark's hash passes over NULL: which ones are, is a number of its own.

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.errors import Corrupt
 from holdfast.pipeline.jobs.inputs import Told, settings
 from holdfast.pipeline.numbered import decoded, is_text, looks_numbered
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
 
 GROUP_BITS = 15
 """So many numbers, as a power of two, are counted together: one bitmap of Spark's."""
@@ -145,9 +146,6 @@ def counted(
     spark: SparkSession, rows: DataFrame, topics: Sequence[str], wanted: Wanted | None, told: Told
 ) -> dict[str, Any]:
     """The figures of an account, by the names that `AuditReport` has for them."""
-    from pyspark import StorageLevel
-    from pyspark.sql import functions as F  # noqa: N812
-
     found = rows.select(
         "topic",
         "partition",
@@ -200,8 +198,6 @@ def _groups(spark: SparkSession, narrow: DataFrame, wanted: Wanted | None) -> Da
 
     What was confirmed and what was not are groups of their own; so is what is not numbered.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     numbered = F.col("kind") == NUMBERED
     rows = narrow.select(
         "topic",
@@ -233,8 +229,6 @@ def _producers(
     groups: DataFrame, topics: Sequence[str], wanted: Wanted | None
 ) -> tuple[dict[str, int], list[ProducerAudit]]:
     """How many messages there are of each sort, and what each producer has."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     by_producer = groups.groupBy("kind", "topic", "producer").agg(
         F.sum("rows").alias("rows"),
         F.sum("live").alias("live"),
@@ -289,9 +283,6 @@ def by_name(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
 
 def _order(good: DataFrame, repeated: bool) -> tuple[list[Found], dict[tuple[str, str], int]]:
     """Messages behind a later one of the same producer and key. One that is there again is none of them."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812
-
     place = F.struct("position", "batchIndex", "partition")
     rows = good.select("topic", "partition", "producer", "key", "number", place.alias("place"))
     before = Window.partitionBy("topic", "partition", "producer", "key").orderBy("place")
@@ -318,8 +309,6 @@ def _latency(spark: SparkSession, good: DataFrame) -> dict[str, Any]:
 
     Nothing is clamped: a message that was stored before it was sent has a latency below 0.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     sent = good.where("sent_ns IS NOT NULL").select(
         "topic", "at", F.expr("at - sent_ns DIV 1000").alias("took")
     )
@@ -363,8 +352,6 @@ def _latency(spark: SparkSession, good: DataFrame) -> dict[str, Any]:
 
 def _gaps(groups: DataFrame, producers: list[ProducerAudit]) -> list[Gap]:
     """Where numbers are missing, of what was confirmed: between groups, in them, and at the end."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     holed = F.col("numbers") < F.col("last") - F.col("first") + 1
     mine = groups.where("confirmed").where(F.col("kind") == NUMBERED)
     mine = mine.select(
@@ -411,8 +398,6 @@ def holes(bitmap: bytes, first: int, last: int) -> Iterator[tuple[int, int]]:
 
 def _repeated(groups: DataFrame, good: DataFrame) -> list[Found]:
     """Some of those that are there again, and where they come for the last time."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     full = (
         groups.where((F.col("kind") == NUMBERED) & (F.col("rows") > F.col("numbers")))
         .limit(SHOWN)
@@ -429,8 +414,6 @@ def _repeated(groups: DataFrame, good: DataFrame) -> list[Found]:
 
 def _strange(narrow: DataFrame) -> list[Strange]:
     """Some of those that are no numbered messages."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     rows = narrow.where(F.col("kind") != NUMBERED).select("topic", "position", "kind")
     shown = rows.orderBy("topic", "position").limit(SHOWN).collect()
     return [Strange(row["topic"], row["position"], WORDS[row["kind"]]) for row in shown]

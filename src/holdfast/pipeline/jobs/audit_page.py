@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.jobs.audit_counts import Moment
 
 COLOURS = ("#2f6f9f", "#c8553d", "#5b8c5a", "#8d6a9f", "#b08d2e", "#4c9a9a", "#a0527a", "#666666")
-GOOD, BAD, INK, FAINT, SKEW = "#2e7d4f", "#b3261e", "#1f2933", "#8794a1", "#fbe9e7"
+BAD, INK, FAINT, SKEW = "#b3261e", "#1f2933", "#8794a1", "#fbe9e7"
 PRODUCERS_MAX = 20
 """In the plot of what is missing."""
 ROWS_MAX = 200

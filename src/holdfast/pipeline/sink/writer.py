@@ -277,14 +277,4 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
         self._drop(messages)
 
 
-def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """For `DataSource.writer`."""
-    return BatchWriter(given, schema, overwrite)
-
-
-def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """For `DataSource.streamWriter`."""
-    return StreamWriter(given, schema, overwrite)
-
-
-__all__ = ["STEPS", "BatchWriter", "Staged", "StreamWriter", "batch_writer", "stream_writer"]
+__all__ = ["STEPS", "BatchWriter", "Staged", "StreamWriter"]

@@ -63,15 +63,15 @@ class HoldfastSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `df.write`."""
-        from holdfast.pipeline.sink.writer import batch_writer
+        from holdfast.pipeline.sink.writer import BatchWriter
 
-        return batch_writer(self._told(schema, "sink"), schema, overwrite)
+        return BatchWriter(self._told(schema, "sink"), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For `df.writeStream`."""
-        from holdfast.pipeline.sink.writer import stream_writer
+        from holdfast.pipeline.sink.writer import StreamWriter
 
-        return stream_writer(self._told(schema, "sink"), schema, overwrite)
+        return StreamWriter(self._told(schema, "sink"), schema, overwrite)
 
     def _told(self, schema: StructType, side: Side) -> dict[str, str]:
         """The options of this query, and of its table.

@@ -41,11 +41,6 @@ class Selection:
         """These topics; of parsed options, what else they say."""
         return cls({**options, **dict.fromkeys(_WAYS), "topics": names})
 
-    @property
-    def open_ended(self) -> bool:
-        """Topics that come later belong to it, too."""
-        return self._pattern is not None
-
     def find(self, place: Place) -> list[str]:
         """The full names of the topics and partitions that are there.
 
