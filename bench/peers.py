@@ -12,6 +12,7 @@ import os
 import queue as std_queue
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -20,7 +21,45 @@ from typing import Any
 from bench.links import Kind, Receiver, Sender, Setting
 
 
-class Both:
+class Calls:
+    """An end with calls for one message and for one list. A subclass binds them."""
+
+    def calls(
+        self,
+    ) -> tuple[Callable[[Any], Any], Callable[[], Any], Callable[[Any], Any], Callable[[], Any]]:
+        """Put one, get one, put a list, get a list."""
+        raise NotImplementedError
+
+    def put(self, data: bytes, count: int) -> None:
+        put = self.calls()[0]
+        for _ in range(count):
+            put(data)
+
+    def get(self, count: int, reading: str) -> bytes:
+        get = self.calls()[1]
+        for _ in range(count):
+            data = get()
+        return bytes(data)
+
+    def put_many(self, batch: list[bytes], count: int) -> None:
+        put = self.calls()[2]
+        for _ in range(count):
+            put(batch)
+
+    def get_many(self, length: int, count: int, reading: str) -> list[bytes]:
+        get = self.calls()[3]
+        for _ in range(count):
+            batch = get()
+        return list(batch)
+
+    def prepare(self, spinning: bool) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Both(Calls):
     """A transport whose one object serves both ends, inherited by the workers."""
 
     def sender(self) -> Sender:
@@ -28,12 +67,6 @@ class Both:
 
     def receiver(self) -> Receiver:
         return self  # type: ignore[return-value]
-
-    def prepare(self, spinning: bool) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     def destroy(self) -> None:
         pass
@@ -45,32 +78,16 @@ class MpQueue(Both):
     def __init__(self, setting: Setting) -> None:
         self.queue: Any = setting.context.Queue()
 
-    def put(self, data: bytes, count: int) -> None:
-        q = self.queue
-        for _ in range(count):
-            q.put(data)
-
-    def get(self, count: int, reading: str) -> bytes:
-        q = self.queue
-        for _ in range(count):
-            data = q.get()
-        return bytes(data)
-
-    def put_many(self, batch: list[bytes], count: int) -> None:
-        q = self.queue
-        for _ in range(count):
-            q.put(batch)
-
-    def get_many(self, length: int, count: int, reading: str) -> list[bytes]:
-        q = self.queue
-        for _ in range(count):
-            batch = q.get()
-        return list(batch)
+    def calls(self) -> Any:
+        return self.queue.put, self.queue.get, self.queue.put, self.queue.get
 
     def send(self, data: bytes) -> None:
         self.queue.put(data)
 
     rouse = send
+
+    def wait(self) -> bytes:
+        return bytes(self.queue.get())
 
     def spin(self) -> bytes:
         while True:
@@ -78,9 +95,6 @@ class MpQueue(Both):
                 return bytes(self.queue.get_nowait())
             except std_queue.Empty:
                 pass
-
-    def wait(self) -> bytes:
-        return bytes(self.queue.get())
 
     def destroy(self) -> None:
         self.queue.close()
@@ -94,39 +108,20 @@ class Pipe(Both):
         self.writer: Connection
         self.reader, self.writer = setting.context.Pipe(duplex=False)
 
-    def put(self, data: bytes, count: int) -> None:
-        writer = self.writer
-        for _ in range(count):
-            writer.send_bytes(data)
-
-    def get(self, count: int, reading: str) -> bytes:
-        reader = self.reader
-        for _ in range(count):
-            data = reader.recv_bytes()
-        return data
-
-    def put_many(self, batch: list[bytes], count: int) -> None:
-        writer = self.writer
-        for _ in range(count):
-            writer.send(batch)
-
-    def get_many(self, length: int, count: int, reading: str) -> list[bytes]:
-        reader = self.reader
-        for _ in range(count):
-            batch = reader.recv()
-        return list(batch)
+    def calls(self) -> Any:
+        return self.writer.send_bytes, self.reader.recv_bytes, self.writer.send, self.reader.recv
 
     def send(self, data: bytes) -> None:
         self.writer.send_bytes(data)
 
     rouse = send
 
+    def wait(self) -> bytes:
+        return self.reader.recv_bytes()
+
     def spin(self) -> bytes:
         while not self.reader.poll(0):
             pass
-        return self.reader.recv_bytes()
-
-    def wait(self) -> bytes:
         return self.reader.recv_bytes()
 
     def destroy(self) -> None:
@@ -134,27 +129,14 @@ class Pipe(Both):
         self.writer.close()
 
 
-class FasterFifo(Both):
+class FasterFifo(MpQueue):
     """faster_fifo.Queue, with bytes as they are instead of its default pickling."""
 
     def __init__(self, setting: Setting) -> None:
         self.queue: Any = import_module("faster_fifo").Queue(setting.capacity, loads=bytes, dumps=bytes)
 
-    def put(self, data: bytes, count: int) -> None:
-        q = self.queue
-        for _ in range(count):
-            q.put(data)
-
-    def get(self, count: int, reading: str) -> bytes:
-        q = self.queue
-        for _ in range(count):
-            data = q.get()
-        return bytes(data)
-
-    def put_many(self, batch: list[bytes], count: int) -> None:
-        q = self.queue
-        for _ in range(count):
-            q.put_many(batch)
+    def calls(self) -> Any:
+        return self.queue.put, self.queue.get, self.queue.put_many, None
 
     def get_many(self, length: int, count: int, reading: str) -> list[bytes]:
         q = self.queue
@@ -164,20 +146,8 @@ class FasterFifo(Both):
             left -= len(batch)
         return list(batch)
 
-    def send(self, data: bytes) -> None:
-        self.queue.put(data)
-
-    rouse = send
-
-    def spin(self) -> bytes:
-        while True:
-            try:
-                return bytes(self.queue.get_nowait())
-            except std_queue.Empty:
-                pass
-
-    def wait(self) -> bytes:
-        return bytes(self.queue.get())
+    def destroy(self) -> None:
+        pass
 
 
 @dataclass(frozen=True)
@@ -200,7 +170,7 @@ class Zmq:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-class ZmqEnd:
+class ZmqEnd(Calls):
     def __init__(self, directory: str, role: str) -> None:
         zmq = import_module("zmq")
         self.context: Any = zmq.Context()
@@ -213,35 +183,16 @@ class ZmqEnd:
         else:
             self.socket.connect(address)
 
-    def put(self, data: bytes, count: int) -> None:
-        socket = self.socket
-        for _ in range(count):
-            socket.send(data)
-
-    def get(self, count: int, reading: str) -> bytes:
-        socket = self.socket
-        for _ in range(count):
-            data = socket.recv()
-        return bytes(data)
-
-    def put_many(self, batch: list[bytes], count: int) -> None:
-        socket = self.socket
-        for _ in range(count):
-            socket.send_pyobj(batch)
-
-    def get_many(self, length: int, count: int, reading: str) -> list[bytes]:
-        socket = self.socket
-        for _ in range(count):
-            batch = socket.recv_pyobj()
-        return list(batch)
+    def calls(self) -> Any:
+        return self.socket.send, self.socket.recv, self.socket.send_pyobj, self.socket.recv_pyobj
 
     def send(self, data: bytes) -> None:
         self.socket.send(data)
 
     rouse = send
 
-    def prepare(self, spinning: bool) -> None:
-        pass
+    def wait(self) -> bytes:
+        return bytes(self.socket.recv())
 
     def spin(self) -> bytes:
         while True:
@@ -249,9 +200,6 @@ class ZmqEnd:
                 return bytes(self.socket.recv(self.no_block))
             except self.again:
                 pass
-
-    def wait(self) -> bytes:
-        return bytes(self.socket.recv())
 
     def close(self) -> None:
         self.socket.close(linger=0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Account:
-    """Who sent what, and what is there. What is wrong must be 0, and the rest must agree."""
+    """The messages of each step. Faults must be 0, and the rest must agree."""
 
     confirmed: int
     """Messages that were confirmed to their producers."""
@@ -28,7 +28,7 @@ class Account:
     """Stored, and their producers were killed before they knew."""
     stored: int
     calibrated: int
-    """What Spark's stream wrote."""
+    """Messages that Spark's stream wrote."""
     archived: int
     """Rows of Parquet."""
     lost: int
@@ -38,7 +38,7 @@ class Account:
     out_of_order: int
     """In one of the three behind a later one of its producer and key."""
     strange: int
-    """Damaged, not numbered, or of a producer that nobody started."""
+    """Damaged, not numbered, or of a producer that the demo did not start."""
 
     @property
     def balanced(self) -> bool:
@@ -74,7 +74,7 @@ def close(spark: SparkSession, places: Places) -> None:
 
 
 def of_both(live: AuditReport, kept: AuditReport) -> AuditReport:
-    """For the page: the topics, and a word about their archive; the archive, if only that is wrong."""
+    """Choose the page's audit: the topics, or the archive if only that has faults."""
     words = ", ".join(kept.faults()) or "sound"
     note = f"The same audit of the archive, {kept.messages:,} rows of Parquet: {words}."
     return replace(kept if live.sound and not kept.sound else live, notes=[note])

@@ -1,8 +1,8 @@
 """The Spark job of the rig: measurements, calibrated, into another topic, exactly once.
 
-`python -m holdfast.demo.job DIRECTORY URL` runs until SIGTERM, or until the rig has come to rest: then the
-stream takes what is left, and the account is made in the same session. Whoever was killed before, it goes on
-from the same checkpoint.
+`python -m holdfast.demo.job DIRECTORY URL` runs until SIGTERM, or until the rig has come to rest. Then the
+stream takes the rest, and the account is made in the same session. After a kill it continues from the same
+checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIELDS = "producer STRING, number BIGINT, sent_ns BIGINT, key STRING, value DOUB
 
 
 def calibrated(messages: DataFrame) -> DataFrame:
-    """The readings in kelvin; who sent them, and their numbers, stay as they are."""
+    """Convert readings to kelvin; producers and numbers stay the same."""
     from pyspark.sql import functions as F  # noqa: N812
 
     found = F.from_json(F.col("value").cast("string"), FIELDS)

@@ -1,4 +1,4 @@
-"""The parts of the rig as its owner sees them: places that a process fills until it is killed."""
+"""The parts of the rig: places that a process fills until it is killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def leash(owner: int) -> Callable[[], None]:
-    """For a child, before it runs its program: it gets SIGKILL when its owner is gone, however that went."""
+    """Make a child end with its owner: SIGKILL, before it runs its program."""
 
     def bind() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -32,7 +32,7 @@ def leash(owner: int) -> Callable[[], None]:
 
 @dataclass
 class Part:
-    """One place in the rig. A process fills it until it is killed; then another one comes."""
+    """One place in the rig, which one process after another fills."""
 
     kind: str
     name: str
@@ -41,9 +41,9 @@ class Part:
     log: Path
     environment: dict[str, str]
     tame: float = 0.0
-    """Seconds after its start in which nobody kills it: some need time before there is anything to break."""
+    """Seconds after its start without kills: some parts need time before there is anything to break."""
     sign: Path | None = None
-    """A file that it touches when it has got something done: before that nobody kills it."""
+    """A file that the process touches after its first result; no kill before that."""
     life: int = 0
     kills: int = 0
     started: float = 0.0
@@ -107,7 +107,7 @@ class Part:
         return f"{self.name} ended with status {self.process.returncode}: {words}"
 
     def end(self) -> None:
-        """Nobody outlives the show."""
+        """Kill it: no process outlives the show."""
         if self.process is not None and self.alive:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()

@@ -1,4 +1,4 @@
-"""What a producer knows to be confirmed, in a file of its own: written with `os.write`, after the fact.
+"""Keep the confirmed numbers of a producer in a file, written after each confirmation.
 
 A producer numbers its messages from 0 without gaps, and confirmations come in order: so one number tells all,
 the last one that is whole.

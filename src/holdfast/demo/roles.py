@@ -1,8 +1,8 @@
 """The processes of the rig: `python -m holdfast.demo.roles ROLE JSON`. Any of them may be killed at any time.
 
-A sensor is a new producer in every life, numbered from 0: what was not confirmed to it when it died is stored
-once or not at all, and it does not ask. A gateway keeps its name over its lives: the broker tells the last
-number that it has, the gateway goes on behind it, and deduplication takes what is sent twice.
+A sensor is a new producer in every life, numbered from 0. Messages that were not confirmed when it died are
+stored once or not at all. A gateway keeps its name over its lives. The broker tells its last number, the
+gateway continues behind it, and deduplication drops repeated messages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Job:
-    """What a process is told."""
+    """The arguments of a process."""
 
     role: str
     name: str

@@ -1,4 +1,4 @@
-"""What `holdfast demo` was asked for, and where its things are."""
+"""The options of `holdfast demo`, and the directory of a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Places:
         self.checkpoint = root / "checkpoint"
         self.logs = root / "logs"
         self.records = root / "records"
-        """What was confirmed to each producer."""
+        """The confirmed numbers of each producer."""
         self.runtime = root / "shm"
         """The shared memory of this run."""
         self.sign = root / "spark.batch"

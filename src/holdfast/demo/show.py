@@ -1,4 +1,4 @@
-"""Runs the rig: starts its processes, kills them, starts others, lets them come to rest, has it audited."""
+"""Run the rig: start processes, kill them, let them come to rest, audit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from holdfast.errors import NotFound
 
 LOOK_S = 0.5
 TAME_S = {"broker": 4.0, "spark": 5.0, "sensor": 0.5, "gateway": 1.0, "consumer": 0.5}
-"""Whoever has just come back is left alone so long: else nothing would get on."""
+"""Seconds after a start without kills: else nothing would get done."""
 START_S = 240.0
 """How long Spark may take to begin."""
 REST_S = 120.0
@@ -38,12 +38,12 @@ REST_S = 120.0
 AUDIT_S = 900.0
 """How long archive, measure and audit may take together."""
 JOB = [sys.executable, "-m", "holdfast.demo.job"]
-"""What runs on Spark."""
+"""The command of the Spark job."""
 
 
 @dataclass
 class Scene(stage.Scene):
-    """What a view can show."""
+    """The state that a view shows."""
 
     settings: Settings
     parts: list[Part]
@@ -144,7 +144,7 @@ class Show(stage.Stage):
                 broker.admin.create_topic(topic, deduplication=True, retention_bytes=-1)
 
     def begin(self) -> None:
-        """Until Spark, which takes longest, has done its first batch: then there is something to break."""
+        """Wait for the first batch of Spark, which takes longest to start."""
 
         def begun() -> bool:
             if self.interrupted:  # there is nothing to account for yet
@@ -173,8 +173,10 @@ class Show(stage.Stage):
         part.process = None
 
     def attack(self, now: float) -> None:
-        """At random; but nobody twice while there is a kind of which nobody was struck yet: a short run shall
-        strike the broker and Spark, too."""
+        """Kill a part at random, but first one of each kind.
+
+        So a short run kills the broker and Spark, too.
+        """
         ripe = [part for part in self.scene.parts if part.ripe(now)]
         if ripe:
             kills = self.scene.kills
@@ -239,7 +241,7 @@ class Show(stage.Stage):
         return Account(**json.loads(self.places.account.read_text()))
 
     def _hear(self, told: int) -> int:
-        """What Spark's job has said since; so many lines of it were told."""
+        """Tell the new lines of Spark's job; return how many there are."""
         lines = self.places.said.read_text().splitlines() if self.places.said.exists() else []
         for line in lines[told:]:
             self.scene.tell(line)
@@ -272,14 +274,14 @@ class Show(stage.Stage):
         self._keep(self._of("broker")[0])
 
     def _keep(self, part: Part) -> None:
-        """It runs, whoever killed it. If it ended by itself, that is told."""
+        """Start a part that does not run. If it ended by itself, note a fault."""
         if not part.alive:
             if part.failed():
                 self._fail(part)
             part.start()
 
     def look(self, now: bool = False) -> bool:
-        """What the broker says. Whether it said anything: it may just be dead."""
+        """Ask the broker. Return whether it answered: it may just be dead."""
         moment = time.monotonic()
         if moment < self.look_at and not now:
             return False
@@ -311,9 +313,9 @@ class Show(stage.Stage):
 
 
 def run(settings: Settings, view: View) -> Outcome:
-    """The whole of it. The report page stays, the rest goes unless it is to be kept.
+    """Run the demo. The report page stays; `keep` keeps the rest, too.
 
-    SIGTERM and SIGHUP end it at once, and all of its processes; so does Ctrl-C, if it comes again.
+    SIGTERM and SIGHUP end it at once, and all of its processes; so does a second Ctrl-C.
     """
     if settings.to is not None:
         settings.to.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a picture redrawn in a terminal, a line now and then elsewhere."""
+"""Show the demo: a picture in a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 

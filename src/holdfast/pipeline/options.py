@@ -1,7 +1,7 @@
-"""Every option of the source and the sink: its type, its default, what it does. They are declared here only.
+"""Declare every option of the source and the sink: type, default, meaning.
 
-Spark hands options over as text under names without case. Whatever is not declared here, or does not parse,
-is an error that lists what there is: a mistyped option that is silently ignored would read the wrong data.
+Spark hands options over as text under names without case. An option that is not declared here, or does not
+parse, is an error that lists the options. A mistyped option that is ignored would read the wrong data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from holdfast.errors import BadConfiguration
 
@@ -30,7 +30,7 @@ class Option:
     default: str | None
     """As a user would give it."""
     doc: str
-    sides: tuple[Side, ...] = ("source",)
+    sides: tuple[Side, ...]
 
 
 def text(value: str) -> str:
@@ -192,134 +192,73 @@ def _position(value: object) -> int:
     return value
 
 
-BOTH: tuple[Side, ...] = ("source", "sink")
-OPTIONS: list[Option] = [
-    Option(
-        "path", directory, None, "The broker's data directory, on this machine; the server may run.", BOTH
-    ),
-    Option(
-        "service.url",
-        text,
-        None,
-        "A broker that serves: http://127.0.0.1:8080 or holdfast://127.0.0.1:6650.",
-        BOTH,
-    ),
-    Option("token", text, None, "Who this is, for brokers that want to know.", BOTH),
-    Option("topic", name, None, "One topic. To read: it, and its partitions.", BOTH),
-    Option("topics", names, None, "Topics, with commas between them."),
-    Option("partitions", flag, "true", "false: topics that are named are read alone, without partitions."),
-    Option("topicsPattern", pattern, None, "Every topic whose full name this regular expression matches."),
-    Option("subscribe", names, None, "The same as topics, for those who come from Kafka."),
-    Option("subscribePattern", pattern, None, "The same as topicsPattern."),
-    Option(
-        "startingOffsets",
-        offsets,
-        None,
-        "Where a new query begins: earliest (a batch's default), latest (a stream's), or JSON.",
-    ),
-    Option("endingOffsets", ends, "latest", "Where a batch ends: latest, or JSON. Not for streams."),
-    Option("startingTimestamp", time_ms, None, "Begin with the first entry stored at this time or later."),
-    Option("endingTimestamp", time_ms, None, "End before the first entry stored at this time or later."),
-    Option("publishedFrom", time_us, None, "Only messages whose publishTime is this time or later ..."),
-    Option("publishedBefore", time_us, None, "... and only those whose publishTime is before this time."),
-    Option("keys", keys, None, 'Only messages with one of these keys: ["smith", "jones"].'),
-    Option(
-        "failOnDataLoss",
-        flag,
-        "true",
-        "Fail if entries were trimmed before they were read; otherwise continue.",
-    ),
-    Option("maxOffsetsPerTrigger", count, None, "Most entries in one batch of a stream."),
-    Option(
-        "maxBytesPerTrigger",
-        size,
-        None,
-        "Approximate limit of bytes in one batch of a stream; at least one entry per topic.",
-    ),
-    Option("minOffsetsPerTrigger", count, None, "Entries that must wait before a batch starts ..."),
-    Option("maxTriggerDelay", duration_s, "15m", "... unless this time has passed."),
-    Option("minPartitions", count, None, "Fewest tasks; default: as many as run at once."),
-    Option(
-        "includeHeaders", flag, "false", "Also the column encryption: the metadata of encrypted messages."
-    ),
-    Option(
-        "valueFormat",
-        one_of("bytes", "json"),
-        None,
-        "json: decode the value by valueSchema, or by the reader's schema.",
-    ),
-    Option(
-        "valueSchema",
-        text,
-        None,
-        "Type of the value as DDL, if the reader has no schema: id BIGINT, name STRING.",
-    ),
-    Option(
-        "mode",
-        one_of("failfast", "permissive"),
-        "failfast",
-        "On a damaged block: fail and name it, or skip and count it.",
-    ),
-    Option(
-        "predefinedSubscription",
-        text,
-        None,
-        "Start at the cursor of this subscription, follow its resets, and advance it after each batch.",
-    ),
-]
+DECLARED = """
+path directory both -: The broker's data directory, on this machine; the server may run.
+service.url text both -: A broker that serves: http://127.0.0.1:8080 or holdfast://127.0.0.1:6650.
+token text both -: Authentication token.
+topic name both -: One topic. To read: it, and its partitions.
+topics names source -: Topics, with commas between them.
+partitions flag source true: false: topics that are named are read alone, without partitions.
+topicsPattern pattern source -: Every topic whose full name this regular expression matches.
+subscribe names source -: The same as topics, for those who come from Kafka.
+subscribePattern pattern source -: The same as topicsPattern.
+startingOffsets offsets source -: Where a new query begins: earliest (a batch's default), latest (a
+    stream's), or JSON.
+endingOffsets ends source latest: Where a batch ends: latest, or JSON. Not for streams.
+startingTimestamp time_ms source -: Begin with the first entry stored at this time or later.
+endingTimestamp time_ms source -: End before the first entry stored at this time or later.
+publishedFrom time_us source -: Only messages whose publishTime is this time or later ...
+publishedBefore time_us source -: ... and only those whose publishTime is before this time.
+keys keys source -: Only messages with one of these keys: ["smith", "jones"].
+failOnDataLoss flag source true: Fail if entries were trimmed before they were read; otherwise continue.
+maxOffsetsPerTrigger count source -: Most entries in one batch of a stream.
+maxBytesPerTrigger size source -: Approximate limit of bytes in one batch of a stream; at least one entry
+    per topic.
+minOffsetsPerTrigger count source -: Entries that must wait before a batch starts ...
+maxTriggerDelay duration_s source 15m: ... unless this time has passed.
+minPartitions count source -: Fewest tasks; default: as many as run at once.
+includeHeaders flag source false: Also the column encryption: the metadata of encrypted messages.
+valueFormat bytes|json source -: json: decode the value by valueSchema, or by the reader's schema.
+valueSchema text source -: Type of the value as DDL, if the reader has no schema: id BIGINT, name STRING.
+mode failfast|permissive source failfast: On a damaged block: fail and name it, or skip and count it.
+predefinedSubscription text source -: Start at the cursor of this subscription, follow its resets, and
+    advance it after each batch.
+tlsTrustCertsFilePath text both -: File of trusted certificates (default: the system's).
+tlsCertificateFilePath text both -: The client's certificate, for brokers that require one ...
+tlsKeyFilePath text both -: ... and its key, if it is not in the same file.
+checkpointLocation text sink -: Spark's option: directory of the stream's progress and id.
+queryName text sink -: Spark's option: name of the stream.
+sinkName text sink -: Part of a stream's key and of producer names; with batchId, the key of a batch write.
+batchId number sink -: With sinkName: publish this write once, however often it is repeated.
+messagesPerEntry count sink 1: Most rows in one entry; only rows with a value and nothing else share one.
+timeout duration_s both 60s: Time for which an unreachable broker is retried.
+"""
+"""Name, type, side (or both), default (or -), and what it does. A type is a function above, or its values."""
 
 
-SINK: tuple[Side, ...] = ("sink",)
-OPTIONS += [
-    Option(
-        "tlsTrustCertsFilePath", text, None, "File of trusted certificates (default: the system's).", BOTH
-    ),
-    Option(
-        "tlsCertificateFilePath",
-        text,
-        None,
-        "The client's certificate, for brokers that require one ...",
-        BOTH,
-    ),
-    Option("tlsKeyFilePath", text, None, "... and its key, if it is not in the same file.", BOTH),
-    Option(
-        "checkpointLocation", text, None, "Spark's option: directory of the stream's progress and id.", SINK
-    ),
-    Option("queryName", text, None, "Spark's option: name of the stream.", SINK),
-    Option(
-        "sinkName",
-        text,
-        None,
-        "Part of a stream's key and of producer names; with batchId, the key of a batch write.",
-        SINK,
-    ),
-    Option(
-        "batchId",
-        number,
-        None,
-        "With sinkName: publish this write once, however often it is repeated.",
-        SINK,
-    ),
-    Option(
-        "messagesPerEntry",
-        count,
-        "1",
-        "Most rows in one entry; only rows with a value and nothing else share one.",
-        SINK,
-    ),
-    Option("timeout", duration_s, "60s", "Time for which an unreachable broker is retried.", BOTH),
-]
+def _declared(text: str) -> list[Option]:
+    found = []
+    for line in text.strip().replace("\n    ", " ").splitlines():
+        head, _, doc = line.partition(": ")
+        name, kind, side, default = head.split(" ")
+        parse = one_of(*kind.split("|")) if "|" in kind else globals()[kind]
+        sides: tuple[Side, ...] = ("source", "sink") if side == "both" else (cast(Side, side),)
+        found.append(Option(name, parse, None if default == "-" else default, doc, sides))
+    return found
+
+
+OPTIONS = _declared(DECLARED)
 
 
 GONE = {
     "filterpushdown": "Spark keeps one filter for all queries of a load(), and gives them wrong rows; give "
     "publishedFrom, publishedBefore, keys, startingOffsets, endingOffsets instead, which hold for one load()"
 }
-"""Names that somebody may look for, and why there is no such option."""
+"""Names of former options, and the reasons for their end."""
 
 
 def declared(side: Side) -> list[Option]:
-    """What this side knows."""
+    """Return the options of this side."""
     return [each for each in OPTIONS if side in each.sides]
 
 

@@ -1,8 +1,8 @@
-"""An archive back to a topic: a range of time, a filter, no faster than asked for, and each message once.
+"""Publish an archive to a topic again: each message once, at most at a rate.
 
-A replay has a name. What it is to send is cut into pieces once, and written down in the archive; each piece
-is one batch of the sink under that name, which the broker publishes once. So the same replay may be started
-again, after a kill or by mistake: what was sent is not sent again.
+A replay has a name. Its rows are cut into pieces once, and the plan is kept in the archive. Each piece is one
+batch of the sink under that name, which the broker publishes once. So the same replay may be started again,
+after a kill or by mistake: no piece is sent twice.
 
     plan (ID.json) → the broker hears of it (ID.begun) → piece by piece, which the broker counts
 """
@@ -37,7 +37,7 @@ from holdfast.pipeline.jobs.inputs import Told, settings, silent
 from holdfast.pipeline.jobs.summary import text_table
 
 PIECE_ROWS = 200_000
-"""What is published at once without a rate; and what is read at once, however small the pieces are."""
+"""Rows that are published at once without a rate, and read at once."""
 PIECE_S = 2.0
 """With a rate: what is due in this time."""
 SLICE = 256
@@ -64,7 +64,7 @@ class Cut(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
-    """What is published at once."""
+    """Rows that are published at once."""
 
     rows: int
     cuts: list[Cut]
@@ -75,7 +75,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
-    """What a replay was asked for. Under its name it is never asked for anything else."""
+    """The arguments of a replay. Under one name they never change."""
 
     to: str
     since: str | None
@@ -85,7 +85,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a replay of this name sends, for good."""
+    """The rows of a replay, fixed under its name."""
 
     id: str
     asked: Asked
@@ -103,7 +103,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def to(self) -> str:
-        """A topic; or, with a star in it, the name of each message's own topic in the star's place."""
+        """A topic; a star stands for the name of each message's own topic."""
         return self.asked.to
 
     @property
@@ -113,7 +113,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What a run of `replay` did."""
+    """The result of a run of `replay`."""
 
     id: str
     archive: str
@@ -161,7 +161,7 @@ def replay(
         id: the replay's name. Another one sends everything again.
         to: the topic; with a star in it, each topic's own name stands there: `*-again`.
         broker: the server's address, such as holdfast://localhost:6650, or its HTTP one.
-        token: who this is, for brokers that want to know.
+        token: authentication token.
         options: others of the sink that say how to reach it, such as tlsTrustCertsFilePath.
         since, until: messages that were published from then on, and before then; a span means so long before
             the replay was planned.
@@ -227,8 +227,9 @@ def _alone(there: ArchiveDirectory, ident: str) -> Iterator[None]:
 
 
 def _begin(there: ArchiveDirectory, plan: Plan, broker: Address) -> int:
-    """How many pieces the broker has. It keeps the replay's name before anything is sent, so that another
-    broker is noticed (I185).
+    """Ask the broker how many pieces it has.
+
+    It keeps the replay's name before anything is sent, so that another broker is noticed (I185).
 
     Raises:
         Misuse: it is not the one at which this replay has begun.
@@ -269,8 +270,8 @@ def _planned(there: ArchiveDirectory, ident: str, asked: Asked) -> Plan | None:
 def _plan(spark: SparkSession, there: ArchiveDirectory, ident: str, asked: Asked, rate: float | None) -> Plan:
     """Cut what is to be sent into pieces: slices of positions, the oldest first.
 
-    Within a topic the slices stay in the order of positions, whatever clocks did: so what a piece has of a
-    topic's run lies between two positions, and nothing of another piece does.
+    Within a topic the slices stay in the order of positions, also where clocks jumped. So the rows that a
+    piece has of a topic's run lie between two positions, and rows of other pieces do not.
     """
     runs, now = there.current(), datetime.now(UTC)
     plan = Plan(
@@ -355,7 +356,7 @@ def require_lasting(where: str) -> None:
 
 
 def _asked(moment: datetime | timedelta | None) -> str | None:
-    """As the plan keeps it. A span is kept as one: tomorrow it is still the same replay."""
+    """Write a time as the plan keeps it. A span stays a span."""
     if isinstance(moment, timedelta):
         return f"-{moment.total_seconds()}s"
     if moment is not None and moment.tzinfo is None:
@@ -376,7 +377,7 @@ def _resolved(asked: str | None, now: datetime) -> str | None:
 def _chosen(
     spark: SparkSession, there: ArchiveDirectory, plan: Plan, files: Sequence[tuple[Run, str]]
 ) -> DataFrame:
-    """The rows of a replay in these files, with their run's number: the same ones, whenever it is asked."""
+    """Select the rows of a replay in these files, with their run's number."""
     numbers = sorted({(Path(file).name, run.number) for run, file in files})
     runs = spark.createDataFrame(numbers, "file STRING, run INT")
     rows = read_files(spark, there, files, named=True)
@@ -395,8 +396,7 @@ def _sections(
 ) -> Iterator[tuple[int, Piece, DataFrame]]:
     """The pieces that are left, each with its rows in order.
 
-    Small ones are read many at a time, and kept on disk meanwhile: of the archive everything is read about
-    once, however small the pieces are.
+    Small pieces are read many at a time, and kept on disk meanwhile. So the archive is read about once.
     """
     while done < len(plan.pieces):
         some = [plan.pieces[done]]
@@ -418,8 +418,8 @@ def _sections(
             if found["rows"] != wanted or (marks and (found["mark"] or 0) != reduce(xor, marks)):
                 raise Corrupt(
                     f"{there.path}: the {wanted} rows that the replay {plan.id} is to send next are not "
-                    f"those of the plan: {found['rows']} rows match now; nothing of them was sent. Restore "
-                    f"{', '.join(names)} from a copy; if the condition depends on the time, write the time "
+                    f"those of the plan. {found['rows']} rows match now, and the piece was not sent. Restore "
+                    f"{', '.join(names)} from a copy. If the condition depends on the time, write the time "
                     "itself and choose another name (--id)"
                 )
             for piece in some:
@@ -436,7 +436,7 @@ def _counted() -> list[Column]:
 
 
 def _owners(there: ArchiveDirectory, plan: Plan) -> dict[str, Run]:
-    """Which run has written a file. Asked again and again: somebody may compact meanwhile.
+    """Which run has written a file. Asked for each section: another process may compact meanwhile.
 
     Raises:
         Misuse: the runs of the plan are there no longer.
@@ -469,7 +469,7 @@ def _within(pieces: Sequence[Piece]) -> Column:
 
 
 def _send(rows: DataFrame, plan: Plan, number: int, sink: Mapping[str, str]) -> None:
-    """One piece, as one batch of the sink. Batch 0 was told when the replay began."""
+    """Send a piece as one batch of the sink; batch 0 began the replay."""
     writer = rows.select(*WRITTEN, _target_column(plan.to).alias("topic")).write.format("holdfast")
     writer = writer.options(**sink).option("sinkName", plan.sink).option("batchId", number + 1)
     writer.mode("append").save()

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks and a sleep. Nothing above this layer asks the operating system for the time.
+    """Two clocks and a sleep, in the place of the operating system's.
 
     Example:
         >>> clock: Clock = SystemClock()
@@ -17,7 +17,7 @@ class Clock(Protocol):
     """
 
     def now_ns(self) -> int:
-        """Since the epoch, as the wall clock has it: it may jump, and differs between nodes."""
+        """Return ns since the epoch; the wall clock may jump, and nodes differ."""
 
     def monotonic_ns(self) -> int:
         """Since some moment of this life of the node; never goes back."""

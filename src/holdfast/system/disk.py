@@ -20,7 +20,7 @@ from holdfast.errors import Locked
 Answer = TypeVar("Answer")
 
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What file systems say that do not lock directories."""
+"""Errors of file systems that do not lock directories."""
 
 
 class File(Protocol):
@@ -52,7 +52,7 @@ class File(Protocol):
 
 
 class Lock(Protocol):
-    """A directory that is this process's alone. The end of the process is the end of the lock."""
+    """A directory that this process owns. The lock ends with the process."""
 
     async def release(self) -> None:
         """Others may have it. A second call does nothing."""
@@ -88,7 +88,7 @@ class Disk(Protocol):
         """Atomic; replaces a target."""
 
     async def unlink(self, path: str) -> None:
-        """The name goes; who has the file open keeps it."""
+        """Remove the name; a process that has the file open keeps it."""
 
     async def list(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
@@ -109,10 +109,10 @@ class Disk(Protocol):
         """Return whether this path still names this open file. False: it was removed, or replaced."""
 
     async def lock(self, path: str) -> Lock:
-        """Take the lock that this file stands for; the file is made if it is not there.
+        """Take the lock of this file, which is created if missing.
 
         Raises:
-            Locked: somebody has it; the error says who.
+            Locked: another process has it; the error names the process.
         """
 
 
@@ -121,8 +121,8 @@ async def in_thread(
 ) -> Answer:
     """Call it in a thread.
 
-    A caller that is cancelled still waits for its end: a write that ran on after its file was closed would
-    land in whatever file then has that descriptor. `undo` is for an answer that nobody takes any more.
+    A caller that is cancelled still waits for its end. Otherwise the write would land in another file that
+    has the descriptor by then. `undo` is for an answer that the caller does not take any more.
     """
     # No task: a loop that ends cancels all of them, and the answer would be lost.
     work = functools.partial(contextvars.copy_context().run, function, *arguments)
@@ -139,7 +139,7 @@ async def in_thread(
 
 
 class SystemFile:
-    """A file of the operating system. Calls run in a thread: a slow disk does not stop the loop."""
+    """A file of the operating system. Calls run in a thread, beside the loop."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -173,7 +173,7 @@ class SystemFile:
 
 
 def _holder_of(file: os.stat_result) -> str:
-    """Return pid and program of the process that locks this file, as the kernel lists it; else nothing."""
+    """Return pid and program of the process that locks this file; else nothing."""
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     with contextlib.suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
@@ -185,7 +185,7 @@ def _holder_of(file: os.stat_result) -> str:
 
 
 class SystemLock:
-    """A lock of the kernel's on open files: it is gone with the last process that has them open.
+    """A lock of the kernel on open files, which ends with their last process.
 
     There are two: the lock file, which names the holder, and the directory itself. Other code may remove or
     replace the file, and then its lock keeps no process away. A process that this one forks closes both, so
@@ -221,7 +221,7 @@ class SystemLock:
 
     @staticmethod
     def _lock_directory(descriptor: int) -> None:
-        """Not every file system locks directories (NFS does not): there the lock file is all there is."""
+        """Lock a directory where the file system can; NFS has the lock file only."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -235,7 +235,7 @@ class SystemLock:
 
     @staticmethod
     def _held(path: Path, holder: str) -> Locked:
-        """Who holds it is what the holder wrote there: for the reader's eyes; the kernel is the judge."""
+        """Name the holder as it wrote itself there; the kernel decides."""
         number, _, program = holder.partition(" ")
         who = f"process {number} ({program})" if number.isdigit() else "another process"
         error = Locked(f"{path.parent} is held by {who}; stop it, or use another directory")
@@ -244,7 +244,7 @@ class SystemLock:
         return error
 
     async def is_held(self) -> bool:
-        """Not after it was dropped, by the holder or in a child, nor where the path leads elsewhere."""
+        """Return whether the lock is held, and its path still leads to the directory."""
         if not self._descriptors or not all(map(_is_open, self._descriptors, self._files)):
             return False
         try:
@@ -283,7 +283,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def _is_open(descriptor: int, file: tuple[int, int]) -> bool:
-    """Return whether this number is still that file's. Other code may have closed it, and used it again."""
+    """Return whether this descriptor is still that file's; other code may have closed it."""
     try:
         return _identity(os.fstat(descriptor)) == file
     except OSError:

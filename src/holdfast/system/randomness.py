@@ -20,7 +20,7 @@ class Randomness(Protocol):
         """From 0 up to, but without, 1."""
 
     def token(self, size: int) -> bytes:
-        """That many bytes, which nobody else draws."""
+        """Draw bytes that no other process draws."""
 
 
 class SystemRandomness:

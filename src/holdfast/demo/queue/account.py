@@ -1,4 +1,4 @@
-"""Who put what, and who got it: from the records of all processes, living and dead."""
+"""Compare what producers put and consumers got, by the records of all processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the demo: starts the processes, kills them, starts others, drains the queue, makes the account."""
+"""Run the demo: start processes, kill them, drain the queue, make the account."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from holdfast.memory.stats import stats_of
 
 CAPACITY = 8 << 20
 STOP_SHARE = 0.15
-"""So many of the attacks are a SIGSTOP, which holds a process for a while instead of ending it."""
+"""The share of attacks that are a SIGSTOP, which holds a process for a while."""
 STOP_S = 0.6
 AIMED_SHARE = 0.5
-"""So many of the kills wait until the victim has a message in its hands, or is writing one."""
+"""The share of kills that wait until the process holds a message, or writes one."""
 CATCH_TRIES = 40
 CATCH_PAUSE_S = 0.001
 RESTART_S = 0.25
@@ -36,7 +36,7 @@ LOOK_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Settings:
-    """What `holdfast demo` was asked for."""
+    """The options of `holdfast queue demo`."""
 
     seconds: float = 20.0
     producers: int = 4
@@ -51,7 +51,7 @@ class Settings:
 
 @dataclass
 class Worker:
-    """One place in the show. A process fills it until it is killed; then another one comes."""
+    """One place in the show, which one process after another fills."""
 
     kind: str
     ident: int = 0
@@ -76,7 +76,7 @@ class Worker:
 
 @dataclass
 class Scene(stage.Scene):
-    """What a view can show."""
+    """The state that a view shows."""
 
     settings: Settings
     workers: list[Worker]
@@ -106,7 +106,7 @@ class Outcome:
     account: Account
     scene: Scene
     faults: list[str]
-    """What went wrong besides: a process that failed, a queue that is damaged or was not drained."""
+    """Other faults: a process that failed, a queue that is damaged or was not drained."""
     records: Path
     queue: str
 
@@ -116,7 +116,7 @@ class Outcome:
 
 
 class Show(stage.Stage):
-    """The processes of one run. The parent never attaches while it forks: it only looks, from outside."""
+    """The processes of one run. The parent forks, so it never attaches to the queue."""
 
     TICK_S = 0.02
     ATTACK_S = 0.2
@@ -185,7 +185,7 @@ class Show(stage.Stage):
         worker.pid = start(Job(worker.kind, worker.ident, self.queue, self.directory, self.records, rate))
 
     def tend(self) -> None:
-        """Nobody ends unasked while the show runs."""
+        """Note processes that ended by themselves, which is a fault."""
         for worker in self.scene.workers:
             if not worker.alive:
                 continue
@@ -220,7 +220,7 @@ class Show(stage.Stage):
         self.scene.tell(f"SIGKILL {who}{holds}")
 
     def _catch(self, pid: int) -> str:
-        """Stops the process, again and again, until it is caught in the middle of something; says of what."""
+        """Stop the process repeatedly until it holds or writes a message. Return which."""
         for _ in range(CATCH_TRIES):
             os.kill(pid, signal.SIGSTOP)
             os.waitpid(pid, os.WUNTRACED)
@@ -261,7 +261,7 @@ class Show(stage.Stage):
 
 
 def run(settings: Settings, view: View) -> Outcome:
-    """One run, from an empty queue to an empty queue. A second Ctrl-C, while it drains, is the caller's."""
+    """Run once. A second Ctrl-C, while the queue drains, is the caller's."""
     directory = settings.directory or _core.default_directory()
     records = Path(tempfile.mkdtemp(prefix="holdfast-demo."))
     name = f"demo.{os.getpid()}"

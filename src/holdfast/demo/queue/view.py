@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a picture that is redrawn in a terminal, a line a second elsewhere."""
+"""Show the queue's demo: a picture in a terminal, a line a second elsewhere."""
 
 from __future__ import annotations
 

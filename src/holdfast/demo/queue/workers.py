@@ -1,4 +1,4 @@
-"""The two kinds of processes in the demo, and the records by which they are held to account.
+"""The producers and consumers of the demo, and the records of their work.
 
 A producer writes a number down after its put returned; a consumer writes down what it got before it settles.
 Each has its own file and uses nothing but `os.write`, so that a SIGKILL can only cut the file's end. So there
@@ -39,7 +39,7 @@ BIG_EVERY = 200
 
 @dataclass(frozen=True)
 class Job:
-    """What a process is to do. `ident` is new for every process ever started; 0 is nobody."""
+    """The work of a process. `ident` is new for every process; 0 is not used."""
 
     kind: str
     ident: int
@@ -69,8 +69,11 @@ def read_payload(data: memoryview) -> tuple[int, int]:
 
 
 def start(job: Job) -> int:
-    """Forks a process for the job; returns its pid. Only from a process with one thread and no open queue."""
-    # Ctrl-C goes to everybody in the terminal. It is meant for the parent, which asks the others to leave.
+    """Fork a process for the job; return its pid.
+
+    The caller has one thread and no open queue.
+    """
+    # Ctrl-C goes to all processes of the terminal. The parent takes it, and asks the others to leave.
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     parent = os.getpid()
     pid = os.fork()
@@ -91,7 +94,7 @@ def _child(job: Job, parent: int, mask: set[signal.Signals | int]) -> NoReturn:
 
         def asked_to_leave() -> bool:
             if os.getppid() != parent:
-                os._exit(1)  # nobody is left to make an account
+                os._exit(1)  # the parent, which makes the account, is gone
             return leaving
 
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -8,19 +8,26 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib import dates
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
 from holdfast.pipeline.jobs.summary import readable, short, time_words
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from holdfast.pipeline.audit import AuditReport
     from holdfast.pipeline.jobs.audit_counts import Moment
 
 COLOURS = ("#2f6f9f", "#c8553d", "#5b8c5a", "#8d6a9f", "#b08d2e", "#4c9a9a", "#a0527a", "#666666")
 BAD, INK, FAINT, SKEW = "#b3261e", "#1f2933", "#8794a1", "#fbe9e7"
+DATES: Any = dates  # without types
 PRODUCERS_MAX = 20
 """In the plot of what is missing."""
 ROWS_MAX = 200
@@ -225,10 +232,6 @@ def _plots(report: AuditReport, topics: list[str]) -> Iterator[str]:
 
 def _figure(title: str, draw: Callable[[Axes], None], height: float = 2.6) -> str:
     """A plot as SVG within the page. No window system, and nothing global, is touched."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": title,
@@ -260,29 +263,21 @@ def _figure(title: str, draw: Callable[[Axes], None], height: float = 2.6) -> st
 
 def _times(report: AuditReport, topic: str) -> tuple[list[float], list[Moment | None]]:
     """Every step from the first to the last, and one more; None where nothing was stored."""
-    from matplotlib import dates
-
-    kinds: Any = dates  # these have no types yet
     found = {each.at_s: each for each in report.series if each.topic == topic}
     steps = range(min(found), max(found) + 2 * report.step_s, report.step_s) if found else range(0)
-    at = [float(kinds.date2num(datetime.fromtimestamp(step, UTC))) for step in steps]
+    at = [float(DATES.date2num(datetime.fromtimestamp(step, UTC))) for step in steps]
     return at, [found.get(step) for step in steps]
 
 
 def _clock(axes: Axes) -> None:
-    from matplotlib import dates
-
-    kinds: Any = dates  # these have no types yet
-    locator = kinds.AutoDateLocator(tz=UTC)
+    locator = DATES.AutoDateLocator(tz=UTC)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(kinds.ConciseDateFormatter(locator, tz=UTC))
+    axes.xaxis.set_major_formatter(DATES.ConciseDateFormatter(locator, tz=UTC))
 
 
 def _rate(axes: Axes, report: AuditReport, topics: list[str]) -> None:
-    from matplotlib.ticker import StrMethodFormatter
-
     lines: list[Any] = []
-    for colour, topic in zip(_colours(topics), topics, strict=False):
+    for colour, topic in zip(cycle(COLOURS), topics, strict=False):
         at, found = _times(report, topic)
         rates = [each.count / report.step_s if each else 0.0 for each in found]
         lines += axes.step(at, rates, where="post", color=colour, linewidth=1.6, label=short(topic))
@@ -295,7 +290,7 @@ def _rate(axes: Axes, report: AuditReport, topics: list[str]) -> None:
 
 def _latency_curve(axes: Axes, report: AuditReport, topics: list[str]) -> None:
     lines: list[Any] = []
-    for colour, topic in zip(_colours(topics), topics, strict=False):
+    for colour, topic in zip(cycle(COLOURS), topics, strict=False):
         at, found = _times(report, topic)
         for share, width, dashes in (("p50", 1.6, "-"), ("p99", 1.1, "--")):
             # A step holds what was measured in it; where nothing was published there is no line.
@@ -318,10 +313,8 @@ def _latency_curve(axes: Axes, report: AuditReport, topics: list[str]) -> None:
 
 
 def _histogram(axes: Axes, report: AuditReport, topics: list[str]) -> None:
-    from matplotlib.ticker import StrMethodFormatter
-
     shown: list[Any] = []
-    for colour, topic in zip(_colours(topics), topics, strict=False):
+    for colour, topic in zip(cycle(COLOURS), topics, strict=False):
         bars = [each for each in report.histogram if each.topic == topic]
         drawn = axes.bar(
             [each.low / 1000 for each in bars],
@@ -344,8 +337,6 @@ def _histogram(axes: Axes, report: AuditReport, topics: list[str]) -> None:
 
 def _holes(axes: Axes, report: AuditReport) -> None:
     """One line for each producer, from its first number to its last; red where some are missing."""
-    from matplotlib.ticker import StrMethodFormatter
-
     missing = {(gap.topic, gap.producer) for gap in report.gaps}
     shown = [each for each in report.producers if (each.topic, each.producer) in missing][:PRODUCERS_MAX]
     for row, each in enumerate(shown):
@@ -367,15 +358,9 @@ def _holes(axes: Axes, report: AuditReport) -> None:
     axes.invert_yaxis()
 
 
-def _colours(topics: list[str]) -> list[str]:
-    return [COLOURS[index % len(COLOURS)] for index in range(len(topics))]
-
-
 def _powers(axis: Any, set_scale: Callable[..., None], least: float) -> bool:
     """Show milliseconds by powers of ten. Whether some are below 0; these are mirrored, behind a straight
     piece of a µs."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     if least > 0:
         set_scale("log")
         axis.set_major_locator(LogLocator(numticks=9))
