@@ -21,7 +21,7 @@ SERVER_VARIABLE = "HOLDFAST_SERVER"
 MARK = "holdfast"
 """The file that makes a directory a data directory."""
 DEFAULT = "persistent://public/default/"
-"""What a topic's name begins with when nothing else is said."""
+"""The beginning of a topic's full name, by default."""
 
 Work = Callable[["Broker", argparse.Namespace], Awaitable[int]]
 
@@ -29,7 +29,7 @@ Work = Callable[["Broker", argparse.Namespace], Awaitable[int]]
 def data_command(
     parent: Subparsers, name: str, summary: str, description: str, work: Work, makes: bool = False
 ) -> argparse.ArgumentParser:
-    """A command on an open broker. The directory is made if `makes`, or the option --create, says so."""
+    """Add a command on an open broker; with `makes` or --create it creates the directory."""
 
     def run(options: argparse.Namespace) -> int:
         return asyncio.run(served(options, work, makes or getattr(options, "create", False)))
@@ -112,7 +112,7 @@ def find_topic(broker: Broker, name: str) -> str:
     """The topic's full name.
 
     Raises:
-        NotFound: there is none; the text names those whose names are near.
+        NotFound: the topic does not exist; the text names similar ones.
     """
     from holdfast.names import topic_name
 

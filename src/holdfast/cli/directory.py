@@ -61,7 +61,7 @@ def told(copied: Copied, options: argparse.Namespace, done: str) -> int:
 
 
 def is_directory(name: str) -> bool:
-    """A queue's name has no slash: whatever has one, or is a directory here, is meant as one."""
+    """Tell a directory from the name of a queue, which has no slash."""
     return "/" in name or name in (".", "..") or Path(name).is_dir()
 
 
@@ -83,7 +83,7 @@ def repair_time(path: str, json: bool) -> int:
 
 
 def examine(path: str, json: bool) -> int:
-    """The answer of `holdfast doctor DIR`: its exit status is 1 if anything that was confirmed is damaged."""
+    """Run `holdfast doctor DIR`: exit status 1 if anything confirmed is damaged."""
     from holdfast.ledger.files import doctor as library
 
     with progress("examining", path):

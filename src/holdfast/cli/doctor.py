@@ -105,7 +105,7 @@ def examine_machine(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Report:
-    """What the doctor found in one queue."""
+    """Findings in one queue."""
 
     name: str
     sound: bool
@@ -119,7 +119,7 @@ class Report:
 
 
 def report_on(directory: str | None, name: str, seen: dict[str, Any]) -> Report:
-    """Looks closer than `stat`: at every block's header, and its payload where that has a checksum."""
+    """Check the header of every block, and each payload that has a checksum."""
     damaged = []
     left: list[segments.Left] = []
     if "queue" in seen:

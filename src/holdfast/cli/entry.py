@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone. Nothing more can be said there, also not at exit.
+        # The reader of our output has gone. Nothing more can be said there, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Usage as error:

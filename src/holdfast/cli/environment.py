@@ -1,4 +1,4 @@
-"""Is this machine fit for holdfast? Each check tries the thing itself, where it can be tried."""
+"""Check that this machine is fit for holdfast, by trying each thing where possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Literal
 from holdfast.cli.output import plural, size_words
 
 SMALL = 64 << 20
-"""What many container runtimes give /dev/shm unless asked for more."""
+"""The size of /dev/shm in many containers, by default."""
 FUTEX_WAITV = 449
 """The same system call number on x86-64 and aarch64."""
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -28,7 +28,7 @@ FLOCK = struct.Struct("hhqqi4x")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. `bad`: queues cannot work. `warn`: they can, and may surprise."""
+    """The result of one check. `bad`: queues cannot work; `warn`: they may surprise."""
 
     what: str
     status: Literal["ok", "note", "warn", "bad"]
@@ -158,7 +158,7 @@ def file_system_of(directory: str) -> str | None:
 
 
 def temporary_file(directory: str) -> Iterator[Check]:
-    """A queue is made as a file without a name, allocated, then named: never half there."""
+    """Try what creates a queue: a file without a name, allocated, named at the end."""
     try:
         fd = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -176,7 +176,7 @@ def temporary_file(directory: str) -> Iterator[Check]:
 
 
 def locks(directory: str) -> Iterator[Check]:
-    """Death is proven by a lock of an open file: held here, it must be refused there, and free after."""
+    """Try the lock that proves a death: held, refused to others, released at the end."""
     try:
         holder = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -208,7 +208,7 @@ def lock(fd: int) -> bool:
 
 
 def remove_ipc(directory: str, root: Path) -> Iterator[Check]:
-    """systemd-logind removes what a user has in /dev/shm when their last session ends, unless told not to."""
+    """Check whether systemd-logind empties /dev/shm after a user's last session."""
     if not (root / "run/systemd/system").is_dir() or not Path(directory).is_relative_to("/dev/shm"):
         return
     files = [root / "usr/lib/systemd/logind.conf", root / "etc/systemd/logind.conf"]

@@ -147,7 +147,7 @@ def dump(data: bytes) -> list[str]:
 
 
 def data_record(data: bytes, whole: bool = True) -> dict[str, str | None]:
-    """Bytes in JSON: always as hex, and as text where they are UTF-8 (which may be cut, if not whole)."""
+    """Return bytes for JSON: as hex, and as text where they are UTF-8, perhaps cut."""
     try:
         return {"hex": data.hex(), "text": codecs.getincrementaldecoder("utf-8")().decode(data, final=whole)}
     except UnicodeDecodeError:

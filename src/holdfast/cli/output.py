@@ -18,7 +18,7 @@ def print_json(answer: object) -> None:
 
 
 def tell(options: argparse.Namespace, answer: object, words: str) -> int:
-    """Print an answer: as JSON where that is asked for, else in words. Returns the exit status 0."""
+    """Print an answer, as JSON or in words; returns the exit status 0."""
     if options.json:
         print_json(answer)
     else:
@@ -27,7 +27,7 @@ def tell(options: argparse.Namespace, answer: object, words: str) -> int:
 
 
 def _finite(answer: object) -> object:
-    """The same, with null for what is no number: JSON has no word for it, and readers refuse Python's."""
+    """Replace numbers that JSON cannot express by null: readers refuse Python's words."""
     if isinstance(answer, dict):
         return {name: _finite(each) for name, each in answer.items()}
     if isinstance(answer, list | tuple):

@@ -55,7 +55,7 @@ def mode(text: str) -> int:
 def command(
     parent: Subparsers, name: str, summary: str, description: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    """A command with the options that all have who look at segments. `run` answers with the exit status."""
+    """Add a command on segments, with --directory; `run` returns the exit status."""
     parser, shared = bare_command(parent, name, summary, description, run)
     declare(shared)("""
         --directory DIR: directory of the segments (default $HOLDFAST_RUNTIME_DIR, else /dev/shm)
@@ -66,7 +66,7 @@ def command(
 def bare_command(
     parent: Subparsers, name: str, summary: str, description: str, run: Callable[[argparse.Namespace], int]
 ) -> tuple[argparse.ArgumentParser, argparse._ArgumentGroup]:
-    """A command that only has `--json`, and the group for what else it shares with its neighbours."""
+    """Add a command with `--json`; returns also the group of its shared options."""
     parser = parent.add_parser(
         name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -85,7 +85,7 @@ def declare(
     types: Mapping[str, Callable[[str], object]] | None = None,
     **more: object,
 ) -> Callable[[str], None]:
-    """Return a function that adds the arguments of a table to a parser; `more` are defaults.
+    """Return a function that adds arguments from a table; `more` are their defaults.
 
     A line is an argument, with its help behind a colon; an indented line continues the one before it.
     `--flag` is true or false, `--size SIZE` has a value, `--to! DIR` is required, `--kind one|two` is a

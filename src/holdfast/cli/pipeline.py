@@ -58,7 +58,7 @@ class PageFailed(HoldfastError):
 
 
 class Report(Protocol):
-    """What every pipeline answers."""
+    """The result of a pipeline."""
 
     def record(self) -> dict[str, Any]: ...
     def table(self) -> str: ...
@@ -341,7 +341,7 @@ def _tell(options: argparse.Namespace, report: Report) -> int:
 
 
 def _tell_account(options: argparse.Namespace, found: AuditReport) -> int:
-    """The account is told whatever becomes of its page: it took long, and is what was asked for.
+    """Print the account, even if its page cannot be written.
 
     Raises:
         PageFailed: there is no page.
@@ -359,7 +359,7 @@ def _tell_account(options: argparse.Namespace, found: AuditReport) -> int:
 
 
 def _written(found: AuditReport, place: str) -> tuple[str | None, str]:
-    """The page's path; or why there is none, whatever that is, in a line."""
+    """Return the page's path, or the reason of the failure in one line."""
     from holdfast.pipeline.jobs.audit_page import write_report
 
     try:
@@ -369,7 +369,7 @@ def _written(found: AuditReport, place: str) -> tuple[str | None, str]:
 
 
 def _where(options: argparse.Namespace) -> dict[str, Any]:
-    """Path, or url; and who this is, as the pipelines take them."""
+    """Return path or url, and the token, as the pipelines take them."""
     url = server_url(options)
     if url is not None:
         return {"url": url, **_token()}
@@ -388,7 +388,7 @@ def _where(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _token() -> dict[str, Any]:
-    """For a server over the network, and for the broker of a subscription beside a directory."""
+    """Return the token for a server, or for the broker of a subscription."""
     return {"token": os.environ.get("HOLDFAST_TOKEN")}
 
 
@@ -401,13 +401,13 @@ def _options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _moment_or_ago(text: str) -> datetime | timedelta:
-    """A time; or `-2h` as what it is, so that the same command is the same replay tomorrow."""
+    """Read a time, or `-2h` as a span: it means the same replay tomorrow."""
     when, ago = moment(text), AGO.fullmatch(text.strip())
     return when if ago is None else timedelta(**{SPANS[ago[2]]: float(ago[1])})
 
 
 def _live(options: argparse.Namespace) -> bool:
-    """Beside an archive, live topics are looked at where somebody has said where they are."""
+    """Tell whether live topics are read beside an archive: their place must be given."""
     named = options.data_directory is not None or options.server is not None
     return named or (bool(options.topics) and any(map(os.environ.get, (VARIABLE, SERVER_VARIABLE))))
 

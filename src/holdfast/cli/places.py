@@ -27,7 +27,7 @@ def message_id(text: str) -> MessageId:
 
 
 def moment(text: str) -> datetime:
-    """2026-11-15T08:30:00Z, or -2h: two hours ago. Without a zone it is UTC, as in everything we print."""
+    """Read 2026-11-15T08:30:00Z, or -2h: two hours ago. The default zone is UTC."""
     ago = AGO.fullmatch(text.strip())
     if ago is not None:
         try:

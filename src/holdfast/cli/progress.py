@@ -13,16 +13,16 @@ from pathlib import Path
 from holdfast.cli.output import age_words, size_words
 
 FIRST_S = 0.5
-"""What is done sooner needs no bar."""
+"""Shorter work shows no bar."""
 EACH_S = 0.1
 WIDTH = 30
 
 
 @contextlib.contextmanager
 def progress(words: str, source: str | Path) -> Iterator[None]:
-    """While it lasts, standard error shows how much of the files below `source` this process has read.
+    """Show on standard error how much of the files below `source` was read.
 
-    The kernel counts that (`/proc/self/io`), so nobody who reads has to know of a bar.
+    The kernel counts that (`/proc/self/io`): the code that reads does not know of a bar.
     """
     total = size_below(Path(source)) if sys.stderr is not None and sys.stderr.isatty() else 0
     if not total or read_bytes() is None:
@@ -75,7 +75,7 @@ def size_below(directory: Path) -> int:
 
 
 def read_bytes() -> int | None:
-    """What this process has read so far, from whatever; None: the kernel does not say."""
+    """Return the bytes that this process has read; None: the kernel does not tell."""
     try:
         first = Path("/proc/self/io").read_text().split()
     except OSError:

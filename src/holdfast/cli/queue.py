@@ -235,8 +235,10 @@ def recover(options: argparse.Namespace) -> int:
 
 
 def recover_now(name: str, directory: str | None, adopt: bool) -> tuple[list[segments.Left], Recovered]:
-    """Attaches and recovers. What was recovered is told by the blocks that were in dead hands before:
-    attaching alone already cleans up, where it gets a dead one's slot."""
+    """Attach and recover; returns the blocks of dead participants, and the counts.
+
+    The blocks are listed before: attaching alone already recovers, where it gets a dead participant's slot.
+    """
     left = segments.left_by_the_dead(directory, name)
     with Queue.open(name, adopt=adopt, directory=directory) as queue:
         queue.recover()
@@ -281,8 +283,8 @@ def rm(options: argparse.Namespace) -> int:
         if living and not options.force:
             pids = ", ".join(f"{each['pid']} ({process_name(each['pid'])})" for each in living)
             raise Misuse(
-                f"queue {name} is in use by pid {pids}; end these processes first, or remove it all the same "
-                f"with --force: they keep a queue that no other process can open"
+                f"queue {name} is in use by pid {pids}; end these processes first, or use --force. "
+                "They then keep a queue that no other process can open"
             )
         Queue.unlink(name, directory=options.directory)
         if not options.json:
@@ -293,7 +295,7 @@ def rm(options: argparse.Namespace) -> int:
 
 
 def process_name(pid: int) -> str:
-    """For people, who may know the program better than its number."""
+    """Return the name of a program: more telling than its pid."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -51,7 +51,7 @@ class Http:
 
     def __init__(self, url: str, token: str | None = None) -> None:
         if not _is_address(url):
-            raise errors.Misuse(f"{url} is no server's address; say http://host:port, its HTTP port")
+            raise errors.Misuse(f"{url} is not a server's address; say http://host:port, its HTTP port")
         self.url = url.rstrip("/")
         self.token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
 
@@ -67,7 +67,7 @@ class Http:
             return json.loads(data)
         except ValueError:
             raise errors.Misuse(
-                f"{self.url} is no holdfast server, or not its HTTP port: it answers {data[:60]!r}"
+                f"{self.url} is not a holdfast server, or not its HTTP port: it answers {data[:60]!r}"
             ) from None
 
     def raw(
@@ -166,7 +166,7 @@ class RemoteBroker:
         return Reader(self._client(topic), topic_name(topic), place, receiver_queue)
 
     def _client(self, topic: str) -> Client:
-        """Find the broker of a topic, for messages; by TLS if the server was named by https."""
+        """Find the broker of a topic; with TLS if the server's address is https."""
         found = self.http.get(path_of(topic).replace("/admin/v2/", "/lookup/v2/topic/", 1))
         secure = self.http.url.startswith("https:")
         if secure and self.http.token and not found["brokerUrlTls"]:

@@ -20,7 +20,7 @@ def where(directory: str | None) -> str:
 
 
 def look(directory: str | None, name: str, **extent: int) -> dict[str, Any]:
-    """What `_core.inspect` tells; a second look where a busy queue went on too fast for the first."""
+    """Inspect a queue; again where a busy queue went on too fast."""
     for _ in range(5):
         seen = _core.inspect(where(directory), name, **extent)
         if not (seen.get("queue") or {}).get("overtaken"):
@@ -96,7 +96,7 @@ class Left:
 
 
 def outcome(state: str, delivery: str) -> str | None:
-    """What becomes of a dead participant's block; the table stands in native/holdfast/queue/recovery.hpp."""
+    """Return the outcome of a dead participant's block, as in native/holdfast/queue/recovery.hpp."""
     if state in ("RESERVED", "FENCED"):
         return "skip"
     if state == "TAKEN":
@@ -135,7 +135,7 @@ def living(seen: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def dead(seen: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those who never left and are gone."""
+    """Participants that are gone without having left."""
     return [each for each in seen.get("people", []) if each["active"] and not each["alive"]]
 
 

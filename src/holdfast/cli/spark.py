@@ -1,4 +1,4 @@
-"""A Spark session for a command: quiet, with its progress on the terminal, and its errors in one line."""
+"""Run Spark for a command: quiet, with a progress bar and errors of one line."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SparkFailed(HoldfastError):
 
 
 class Steps:
-    """Shows on a terminal which step a pipeline is at, and how many of Spark's tasks are done."""
+    """Shows a pipeline's step on a terminal, and how many tasks are done."""
 
     def __init__(self) -> None:
         self.spark: SparkSession | None = None
@@ -108,7 +108,7 @@ class Steps:
 
 @contextlib.contextmanager
 def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps]]:
-    """A session for a command. What Java writes goes to a file, and is shown nowhere unless asked for."""
+    """Open a session for a command; the output of Java goes to a file."""
     from holdfast.pipeline import session
 
     kept: str | None = options.spark_log
@@ -152,7 +152,7 @@ def spark_for(options: argparse.Namespace) -> Iterator[tuple[SparkSession, Steps
 
 
 def hush() -> None:
-    """What these loggers say is raised, too; of an interrupt and a dead Java they would show the traces."""
+    """Silence loggers that show traces of errors that are raised as well."""
     for name in ("SQLQueryContextLogger", "py4j"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_worth_saying)  # one and the same: it is there once
@@ -164,9 +164,11 @@ def _worth_saying(record: logging.LogRecord) -> bool:
 
 
 class Interrupts:
-    """Ctrl-C, for a command that calls Java. What is raised out of such a call leaves Python's bridge broken:
-    it closes the connections of other threads as well. So an interrupt is held back where a command can ask
-    for it, and what fails after one that was raised is the interrupt's doing.
+    """Ctrl-C, for a command that calls Java.
+
+    An exception out of such a call breaks Python's bridge: it closes the connections of other threads as
+    well. So an interrupt is held back where a command can ask for it. A failure after a raised interrupt
+    counts as its effect.
     """
 
     def __init__(self) -> None:
@@ -202,8 +204,8 @@ class Interrupts:
                 signal.signal(signal.SIGINT, before)
 
     def take(self) -> None:
-        """Also after Spark has started: its own answer calls Java out of a call to Java, which goes wrong."""
-        if _is_main():  # elsewhere nobody can, Spark neither
+        """Install the handler, also after Spark has replaced it by its own."""
+        if _is_main():  # other threads cannot
             signal.signal(signal.SIGINT, self)
 
 
@@ -212,7 +214,7 @@ def _is_main() -> bool:
 
 
 def wait_for(query: StreamingQuery, interrupts: Interrupts) -> None:
-    """Until a query ends, or an interrupt comes, which ends it; what its batch says then is no news.
+    """Wait for the end of a query, or end it when an interrupt comes.
 
     Raises:
         Exception: what the query ended with.
@@ -238,7 +240,7 @@ def wait_for(query: StreamingQuery, interrupts: Interrupts) -> None:
 
 
 def stop(spark: SparkSession) -> None:
-    """End a session. One whose Java is dead, or was interrupted while it ends, is over as well."""
+    """End a session, also one whose Java is dead or was interrupted."""
     with contextlib.suppress(Exception):
         spark.stop()
 
@@ -251,7 +253,7 @@ def gone(spark: SparkSession, error: Exception) -> bool:
         return False
     java = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
     if not isinstance(java, subprocess.Popen):
-        return False  # somebody else has started it
+        return False  # another program has started it
     cut = isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)
     try:
         java.wait(GONE_S if cut else 0)
@@ -262,7 +264,7 @@ def gone(spark: SparkSession, error: Exception) -> bool:
 
 @contextlib.contextmanager
 def elsewhere(path: str) -> Iterator[None]:
-    """Processes that are started meanwhile write into this file, whatever they have to say."""
+    """Send the output of processes that are started meanwhile to this file."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -291,7 +293,7 @@ def not_started(log: Path, error: Exception) -> str:
 
 
 def in_short(error: Exception) -> HoldfastError | None:
-    """An error of Spark's in one line: our own that is within it, or what Spark says. None: it is no such."""
+    """Shorten an error of Spark to one line; None: another error."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -1,4 +1,4 @@
-"""Notices that Spark's workers take no task, and says so: Spark itself only logs it, and waits for ever."""
+"""Notice that Spark's workers take no task: Spark only logs it, and waits forever."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 EACH_S = 1.0
 WORD_S = 15.0
-"""No task runs for so long: a word. Spark itself logs its warning as often."""
+"""Time without a running task until a message. Spark logs its warning as often."""
 GIVE_UP_S = 300.0
 START_S = 60.0
-"""Spark does not start for so long: a word, too."""
+"""Time until a message that Spark has not started."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What Spark has under way."""
+    """The tasks of the stages that Spark works on."""
 
     tasks: int
     """Of the stages that have begun."""
@@ -34,7 +34,7 @@ class Work:
 
 
 class Starved:
-    """Whether tasks wait and none runs, and for how long. It is told of each look; no clock of its own."""
+    """Tells for how long tasks wait while none runs; each look brings the time."""
 
     def __init__(self, word_s: float = WORD_S, give_up_s: float = GIVE_UP_S) -> None:
         self._word_s, self._give_up_s = word_s, give_up_s
@@ -43,7 +43,7 @@ class Starved:
         self._said = False
 
     def look(self, now: float, work: Work) -> str:
-        """`wait`: all is well. `say`: it is time for a word. `end`: it is time to give up."""
+        """Return `wait`, `say` when a message is due, or `end` to stop."""
         moved = work.ended != self._ended
         self._ended = work.ended
         if not work.tasks or work.running or moved or self._since is None:
@@ -56,7 +56,7 @@ class Starved:
 
 
 class Watch:
-    """Looks at a session in a thread of its own, as long as a command works with it."""
+    """Watches a session in a thread while a command works with it."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Watch:
         )
 
     def words(self, work: Work) -> str:
-        """What is wrong, and what to do."""
+        """Name the cause and the remedy."""
         context = self._spark.sparkContext
         conf = context.getConf()
         wanted = conf.get("spark.executor.memory") or "1g"
@@ -121,8 +121,10 @@ class Watch:
 
 @contextlib.contextmanager
 def slow_start(master: str | None, after_s: float = START_S) -> Iterator[None]:
-    """A word if Spark does not start for so long: a cluster may let an application wait for room, for ever.
-    It goes to where errors go now, whatever becomes of that meanwhile."""
+    """Print a message if Spark does not start: a cluster may have no room.
+
+    It goes to the standard error of now, even if that is redirected meanwhile.
+    """
     out = os.dup(2)
     words = (
         f"holdfast: Spark has not started for {after_s:g} s ({master or 'local'}): a cluster may have "

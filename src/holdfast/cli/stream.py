@@ -135,7 +135,7 @@ def properties_of(given: Sequence[str]) -> dict[str, str] | None:
 
 
 def runs(options: argparse.Namespace) -> Iterator[tuple[str | None, list[bytes]]]:
-    """What is published together: one call has one key."""
+    """Yield the messages that are published together: one call has one key."""
     if not options.lines:
         left, data = options.count, whole(options)
         while left > 0:
@@ -186,7 +186,7 @@ async def read(reader: Reader, left: int, options: argparse.Namespace) -> None:
 async def take(
     broker: Broker, topic: str, consumer: Consumer, left: int, options: argparse.Namespace
 ) -> None:
-    """What was written is acknowledged, also when a write fails in the middle."""
+    """Acknowledge the messages that were written, also when a write fails."""
     while left > 0:
         behind = broker.admin.subscription_stats(topic, consumer.subscription).backlog
         if options.timeout is None and behind == 0:

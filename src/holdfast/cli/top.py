@@ -47,7 +47,7 @@ def add(nouns: Subparsers) -> None:
 
 @dataclass
 class Look:
-    """What a server said at one moment."""
+    """The figures of a server at one moment."""
 
     at: float
     broker: dict[str, float] = field(default_factory=dict)
@@ -216,7 +216,7 @@ def cursors_into(http: Http, row: dict[str, Any]) -> None:
     except NotFound:
         cursors = {}  # it was removed a moment ago
     except HoldfastError:
-        cursors = {}  # who may see the metrics may not be allowed to see this
+        cursors = {}  # a role that may see the metrics may not be allowed to see this
     for each in row["subscriptions"]:
         cursor = cursors.get(each["name"], {})
         each["acked_to"] = cursor.get("markDeletePosition", "")

@@ -105,7 +105,7 @@ def add_policies(parser: argparse.ArgumentParser, default: bool) -> None:
 
 
 def or_default(reader: Any) -> Any:
-    """The word `default` is None to the broker; an option that was not given is absent."""
+    """Read the word `default` as it is, and other texts with `reader`."""
 
     def read(text: str) -> Any:
         return "default" if text == "default" else reader(text)

@@ -28,17 +28,17 @@ from holdfast.protocol.frames import framed
 from holdfast.protocol.sizes import COMMIT_PARTS_MAX, ENTRY_PADDING_BYTES, FRAME_PADDING_BYTES
 
 APPEND_BYTES = 1 << 20
-"""What is sent to a stage at once: so much, and one message more, is in memory."""
+"""Bytes that are sent to a stage at once; one more message is in memory."""
 APPEND_COUNT = 16 << 10
-"""And so many messages at most: small ones are larger with what goes with each."""
+"""Messages that are sent to a stage at once."""
 CONNECT_S = 10.0
-"""A server that does not answer for so long is taken for dead; with several, each has its share of less."""
+"""Time for a server to answer; several servers share less than that."""
 _PORTS = {"holdfast": 6650, "pulsar": 6650, "holdfast+ssl": 6651, "pulsar+ssl": 6651}
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a subscription is. Positions are ordinals: numbers of entries, dense over the topic's life."""
+    """The position of a subscription, in ordinals: dense numbers of a topic's entries."""
 
     incarnation: bytes
     """Of the topic: another one means that it was deleted and made anew."""
@@ -54,7 +54,7 @@ class Progress:
 
 
 class Client:
-    """Talks to a broker that serves. Threads may share one; after a fork it connects anew.
+    """Talks to a server. Threads may share a client; after a fork it reconnects.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -91,7 +91,7 @@ class Client:
         Args:
             url: `holdfast://host:port` or `pulsar://…`; `holdfast+ssl://…` and `pulsar+ssl://…` with TLS;
                 several hosts with commas between them are tried in turn.
-            token: who this is, for brokers that want to know; a function is called for each connection.
+            token: authentication token; a function is called for each connection.
             timeout: seconds for a request with all its repetitions.
             tls: with whose certificates; default: those of the system.
         """
@@ -176,7 +176,7 @@ class Client:
         start: Literal["earliest", "latest"] = "latest",
         incarnation: bytes = b"",
     ) -> Progress:
-        """How far a subscription is; with `create` it is made, beginning at `start`, if it is not there.
+        """Return the progress of a subscription; `create` makes it, from `start` on.
 
         With `incarnation`, as an earlier `Progress` told it: of that topic, and no topic is made.
 
@@ -218,7 +218,7 @@ class Client:
         return _progress(self._call("progress_advance", command))
 
     def http_url(self) -> str:
-        """The HTTP address of the same broker, at the host that this client has reached; as secure as that.
+        """Return the HTTP address of the same broker, as secure as this client's.
 
         Raises:
             Unsupported: the broker has no such HTTP address.
@@ -274,7 +274,7 @@ class Client:
             pause_s = min(pause_s * 2, 0.5)
 
     def _after_fork(self) -> None:
-        """In a child: the connection is the parent's, and so may be whatever its threads held just then."""
+        """In a child, drop the connection and the lock: they are the parent's."""
         if self._pid != os.getpid():
             link, self._link = self._link, None
             self._pid, self._lock = os.getpid(), threading.Lock()
@@ -331,7 +331,7 @@ class Client:
                 failed.append(error)
         if all(isinstance(each, ssl.SSLCertVerificationError) for each in failed):
             raise AuthenticationFailed(
-                f"{self.url} cannot show who it is: {failed[-1]}; is the name in the address that of its "
+                f"{self.url} cannot prove its identity: {failed[-1]}; is the name in the address that of its "
                 "certificate, and is its authority known here? Say Client(…, tls=CONTEXT)"
             ) from failed[-1]
         raise ConnectionError(f"{self.url}: {failed[-1]}") from failed[-1]
@@ -354,7 +354,7 @@ class Client:
 
 
 class Stage:
-    """Made by `Client.stage`: append, close, and let somebody commit the receipt. For one thread."""
+    """Made by `Client.stage`: append, close, and commit the receipt. For one thread."""
 
     def __init__(self, client: Client, id: bytes) -> None:  # noqa: A002
         self._client = client
@@ -373,7 +373,7 @@ class Stage:
         event_time_ms: int = 0,
         batch: int = 1,
     ) -> int:
-        """Add messages for a topic: durable when it returns, and invisible. How many entries they make.
+        """Add messages for a topic, durable and invisible; returns the number of entries.
 
         `data` may be long: it is taken, encoded and sent piece by piece.
 
@@ -416,7 +416,7 @@ class Stage:
         return made
 
     def close(self) -> StageReceipt:
-        """Nothing more is added. The receipt can be pickled, and travels to whoever commits.
+        """End the stage, and return its receipt, which can be pickled for the committer.
 
         Raises:
             Corrupt: the stage holds something else than was sent.
@@ -435,7 +435,7 @@ class Stage:
 
 
 def _pieces(data: Iterable[bytes], batch: int, most: int | None = None) -> Iterator[list[bytes]]:
-    """About a megabyte each, or the little that a broker takes at once; and whole batches."""
+    """Yield pieces of at most a megabyte, or what a broker takes; whole batches."""
     piece, size = list[bytes](), 0
     limit = min(APPEND_BYTES, most or APPEND_BYTES)
     for each in data:
@@ -470,7 +470,7 @@ def _progress(answer: pb.BaseCommand) -> Progress:
 def _addresses(url: str) -> tuple[list[tuple[str, int]], bool]:
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.netloc or parts.path not in ("", "/"):
-        raise Misuse(f"{url!r} is no broker's address; write holdfast://host:port")
+        raise Misuse(f"{url!r} is not a broker's address; write holdfast://host:port")
     found = []
     try:
         for each in parts.netloc.split(","):
@@ -479,7 +479,7 @@ def _addresses(url: str) -> tuple[list[tuple[str, int]], bool]:
                 raise ValueError("no host")
             found.append((one.hostname, one.port or _PORTS[parts.scheme]))
     except ValueError as error:
-        raise Misuse(f"{url!r} is no broker's address: {error}; write holdfast://host:port") from None
+        raise Misuse(f"{url!r} is not a broker's address: {error}; write holdfast://host:port") from None
     return found, parts.scheme.endswith("+ssl")
 
 

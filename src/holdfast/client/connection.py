@@ -1,8 +1,7 @@
-"""One connection of `holdfast.client`: bytes with deadlines, TLS, and answers for whoever waits for them.
+"""One connection of `holdfast.client`: bytes with deadlines, TLS, and answers to requests.
 
-Nothing here waits longer than it was told to: not for a peer that does not read, nor for one that is silent.
-A thread hears the answers while others send; a TLS session is not for two threads at once, so it is worked
-under a lock, between buffers, and the socket carries what comes out.
+No call waits beyond its deadline: not for a peer that does not read, nor for a silent one. A thread hears
+answers while others send. A TLS session is not for two threads at once: a lock guards it, between buffers.
 """
 
 from __future__ import annotations
@@ -62,13 +61,13 @@ def error_of(told: pb.CommandError) -> HoldfastError:
 
 
 class Channel:
-    """A socket that never blocks longer than it may. One thread may read while others write."""
+    """A socket with deadlines. One thread may read while others write."""
 
     def __init__(self, sock: socket.socket, tls: ssl.SSLContext | None, host: str) -> None:
         self._socket = sock
         sock.setblocking(False)
         self._sending = threading.Lock()
-        """What leaves does so in one order. Taken before the other."""
+        """Keeps the order of what is sent. Taken before the other."""
         self._session = threading.Lock()
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = None if tls is None else tls.wrap_bio(self._in, self._out, server_hostname=host)
@@ -128,7 +127,7 @@ class Channel:
         return bytes(plain)
 
     def _answer(self, deadline: float | None) -> None:
-        """What the session itself has to say."""
+        """Send the session's own records."""
         with self._sending:
             with self._session:
                 data = self._out.read()
@@ -161,12 +160,12 @@ class Channel:
             raise TimeoutError("the broker is silent")
 
     def shut(self) -> None:
-        """Nothing more in or out; who waits here finds out."""
+        """End reading and writing; threads that wait are woken."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Call it where nobody waits any more."""
+        """Close the socket, after all threads have stopped waiting."""
         self._socket.close()
 
 
@@ -183,7 +182,7 @@ class Link:
         self.message_bytes_max = 5 << 20
 
     def greet(self, deadline: float, listen: bool = True) -> None:
-        """Send CONNECT and await its answer; then a thread listens, or one that calls `hear` does.
+        """Send CONNECT and await its answer; with `listen`, a thread hears the rest.
 
         Raises:
             AuthenticationFailed, Denied, …: the broker does not want us.
@@ -202,7 +201,7 @@ class Link:
         if answer.type == pb.BaseCommand.ERROR:
             raise error_of(answer.error)
         if answer.type != pb.BaseCommand.CONNECTED:
-            raise Corrupt(f"this is no broker: it answers CONNECT with a command of type {answer.type}")
+            raise Corrupt(f"this is not a broker: it answers CONNECT with a command of type {answer.type}")
         self.message_bytes_max = answer.connected.max_message_size or self.message_bytes_max
         if listen:
             threading.Thread(target=self._listen, name="holdfast-client", daemon=True).start()
@@ -216,7 +215,7 @@ class Link:
         """The answer.
 
         Raises:
-            Lost: the connection has broken, or is of no use: nobody has answered in time.
+            Lost: the connection has broken, or the broker has not answered in time.
             HoldfastError: it has, and the broker has said why.
         """
         answer = _Answer()
@@ -228,7 +227,7 @@ class Link:
             self.send(frame, deadline)
             if not answer.came.wait(max(0.0, deadline - time.monotonic())):
                 # Perhaps it is only slow. But a connection whose other end has vanished looks the same, and
-                # whoever else waits here may ask again elsewhere.
+                # other requests that wait here may be repeated elsewhere.
                 self.break_off(TimeoutError("there was no answer in time"))
                 raise Lost("there was no answer in time")
             if answer.command is None:
@@ -239,7 +238,7 @@ class Link:
                 self._waiting.pop(request, None)
 
     def _lost(self) -> Exception:
-        """What broke it, if the broker has said so: it would say the same again."""
+        """Return the broker's own error, if it has told one: it would tell it again."""
         if isinstance(self.broken, HoldfastError) and not isinstance(self.broken, AGAIN):
             return type(self.broken)(str(self.broken))
         return Lost(str(self.broken))
@@ -258,7 +257,7 @@ class Link:
                 command, _ = self._read(None)
                 if not self._own(command):
                     self._heard(command)
-        except Exception as error:  # whatever it is, those who wait are told
+        except Exception as error:  # requests that wait fail with it
             self.break_off(error)
         self._channel.close()
 
@@ -303,7 +302,7 @@ class Link:
         self._fill(8, deadline)
         total, size = struct.unpack_from(">II", self._buffer)
         if not 4 + size <= total <= max(FRAME_BYTES_MAX, self.message_bytes_max + FRAME_PADDING_BYTES):
-            raise Corrupt(f"a frame of {total} bytes with a command of {size}: this is no broker")
+            raise Corrupt(f"a frame of {total} bytes with a command of {size}: this is not a broker")
         self._fill(4 + total, deadline)
         frame = bytes(self._buffer[8 : 4 + total])
         del self._buffer[: 4 + total]
@@ -314,11 +313,11 @@ class Link:
             self._buffer += self._channel.receive(deadline)
 
     def forget(self) -> None:
-        """Close the socket where no thread listens: also in a child of the process that made it."""
+        """Close the socket where no thread listens, also in a forked child."""
         self._channel.close()
 
     def break_off(self, reason: Exception) -> None:
-        """Everybody who waits here is told. The thread that hears closes the socket."""
+        """Fail all requests that wait. The thread that hears closes the socket."""
         with self._lock:
             if self.broken is not None:
                 return

@@ -141,7 +141,7 @@ def test_an_authority_that_nobody_knows(secure: Secure) -> None:
 
     with (
         Client(secure.url, token=token, timeout=600.0) as client,
-        pytest.raises(AuthenticationFailed, match="cannot show who it is"),
+        pytest.raises(AuthenticationFailed, match="cannot prove its identity"),
     ):
         client.stage()
     assert asked == []

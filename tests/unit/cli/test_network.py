@@ -41,7 +41,7 @@ class Odd:
         (b"hello\r\n\r\n", "does not speak HTTP"),
         (b"", "has broken off"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", "broke off"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", "is no holdfast server"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde", "is not a holdfast server"),
         (b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\noh", "the server answers 500: oh"),
     ],
     ids=["no HTTP", "nothing", "a part", "no JSON", "an error"],
@@ -56,4 +56,4 @@ def test_servers_that_answer_something_else(cli: Cli, answer: bytes, words: str)
     "url", ["http://", "http://[", "http://host:abc", "http://a b", "http://h:99999", "ftp://h", "http://h\n"]
 )
 def test_addresses_that_are_none(cli: Cli, url: str) -> None:
-    assert "is no server's address" in cli.complains("topic", "ls", "--server", url)
+    assert "is not a server's address" in cli.complains("topic", "ls", "--server", url)
