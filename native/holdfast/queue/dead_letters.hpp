@@ -21,7 +21,7 @@ class DeadLetters {
           name_(std::move(name)),
           deliveries_max_(deliveries_max) {}
 
-    // What a take leaves aside now: messages that came back that often; 0: nothing.
+    // A take now leaves messages aside that came back that often; 0: it leaves nothing aside.
     u32 left_aside(const Attachment& from) const {
         return blocked_ && from.now_ms() - tried_ms_ < kPauseMs ? deliveries_max_ : 0;
     }

@@ -1,7 +1,7 @@
 // One process's hold on a segment: the mapping, a slot of it, and whether both are still what they were.
 //
-// Attach = join (take the byte of a slot), recover what its last holder left, activate (tell the others). What there is
-// to recover, the structure in the segment says.
+// Attach = join (take the byte of a slot), recover what its last holder left, activate (tell the others). The structure
+// in the segment supplies its recovery.
 #pragma once
 
 #include <unistd.h>

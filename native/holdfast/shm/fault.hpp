@@ -8,7 +8,7 @@
 
 namespace holdfast {
 
-// What was found to be impossible.
+// A word that cannot be as it was found.
 struct Fault {
     const char* what = nullptr;
     u64 position = 0;
@@ -30,7 +30,7 @@ inline std::string fault_words(const char* kind, const std::string& name, const 
 // The turns of a loop over shared words, beyond four walks over the structure. Tests make it small.
 inline u64 patience_turns = u64{1} << 22;
 
-// A loop over shared words ends, whatever those words say. In the middle of it the structure's trace is read. If it has
+// A loop over shared words ends, also if they are damaged. In the middle of it the structure's trace is read. If it has
 // changed by the end of the loop, the other participants get on; if not, nothing but damage explains it.
 class Patience {
  public:

@@ -1,10 +1,10 @@
 // Lock bytes: how the kernel proves that a process is gone.
 //
-// A slot is one byte beyond the end of a segment's own file. Its holder has an OFD write lock on it, through one open
-// file description that is never mapped, duplicated, passed on, or unlocked in a child. The holder's lock is exclusive.
-// A process that can share the byte of another slot has the proof that its holder is dead, and keeps the slot from
-// being reused meanwhile. Any number may share it at once, so one that stops there, for ever perhaps, stops no other. A
-// newcomer takes the byte alone.
+// A slot is one byte beyond the end of a segment's own file. Its holder has an OFD write lock on it, which is exclusive.
+// The open file description of that lock is never mapped, duplicated, passed on, or unlocked in a child. A process that
+// can share the byte of another slot has the proof that its holder is dead. While it shares the byte, the slot is not
+// reused. Any number may share it at once, so one that stops there, for ever perhaps, stops no other. A newcomer takes
+// the byte alone.
 //
 // P1 a byte is held exclusively by at most one open file description, and then shared by none.
 // P2 a byte can be shared or taken only after its holder's description is gone: its process died, exec'ed or left.
@@ -58,7 +58,7 @@ class LockBytes final : public ForkAware {
         close_lock();
     }
 
-    // Takes the first free byte alone, and returns its slot; `slots` when there is none.
+    // Takes the first free byte alone, and returns its slot; `slots` when no byte is free.
     // `left(slot)`: its last holder may have left something. Then `recover(slot)` is called first, with the byte shared;
     // it returns whether nothing is left.
     template <class Left, class Recover>

@@ -44,7 +44,7 @@ void spin_until(u64 until, u64 look_ns, Look&& look) {
     } while (now < until && !look());
 }
 
-// What one attempt of a call that waits came to.
+// The result of one attempt of a call that waits.
 enum class Turn {
     over,   // it has what it wants, or must not go on
     again,  // try again at once
