@@ -59,9 +59,10 @@ class SlowOrder(Order):
             outcome = error
         self.log.append(event)
         self.on_apply(event, outcome)
-        asyncio.get_running_loop().call_at(stable, self._tell, outcome, future)
+        asyncio.get_running_loop().call_at(stable, self._tell, event, outcome, future)
 
-    def _tell(self, outcome: Any, future: asyncio.Future[Any]) -> None:
+    def _tell(self, event: Event, outcome: Any, future: asyncio.Future[Any]) -> None:
+        self.stable(event, outcome)
         if future.done():
             return
         if isinstance(outcome, HoldfastError):
@@ -120,6 +121,7 @@ class Storm(World):
             topic=SlowTopic(SeededRandomness(seed, "topic")),
             order=order,
             throttle=True,
+            durable=seed % 2 == 0,
             nack_first_s=0.05,
             nack_most_s=0.2,
             turn_entries=2,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from holdfast._core import Batch, Entries, TopicMessage, encode_messages, parse_run, seal_block
 from holdfast.broker.dispatch.dispatcher import Dispatcher, DispatchOptions, SubscriptionType
 from holdfast.broker.dispatch.volatile import VolatileSubscription
-from holdfast.broker.events import Event
+from holdfast.broker.events import Advance, Event, Reset, Revised
 from holdfast.errors import HoldfastError, NotFound
 from tests.kit.sim.loop import SimLoop
 from tests.kit.sim.randomness import SeededRandomness
@@ -89,8 +89,10 @@ class Order:
         self.hold_apply = False
         self.hold_stable = False
         self.log: list[Event] = []
+        self.notify: Callable[[int, int], None] | None = None
+        """Hears of a move before its caller does: so does the dispatcher of a durable subscription."""
         self._submitted: deque[tuple[Event, asyncio.Future[Any]]] = deque()
-        self._applied: deque[tuple[Any, asyncio.Future[Any]]] = deque()
+        self._applied: deque[tuple[Event, Any, asyncio.Future[Any]]] = deque()
         self._scheduled = False
 
     def submit(self, event: Event) -> asyncio.Future[Any]:
@@ -119,11 +121,12 @@ class Order:
             event, future = self._submitted.popleft()
             self.log.append(event)
             try:
-                self._applied.append((self.cursor.apply(event), future))
+                self._applied.append((event, self.cursor.apply(event), future))
             except HoldfastError as error:
-                self._applied.append((error, future))
+                self._applied.append((event, error, future))
         while self._applied and not self.hold_stable:
-            outcome, future = self._applied.popleft()
+            event, outcome, future = self._applied.popleft()
+            self.stable(event, outcome)
             if future.done():
                 continue
             if isinstance(outcome, HoldfastError):
@@ -131,6 +134,11 @@ class Order:
                 future.exception()
             else:
                 future.set_result(outcome)
+
+    def stable(self, event: Event, outcome: Any) -> None:
+        """Notify the dispatcher of a move, as the broker does."""
+        if self.notify is not None and isinstance(event, Reset | Advance) and isinstance(outcome, Revised):
+            self.notify(outcome.reset_number, outcome.target)
 
 
 class Inbox:
@@ -191,6 +199,7 @@ class World:
         ledger_entries: int = 1 << 30,
         topic: GatedTopic | None = None,
         order: Order | None = None,
+        durable: bool = False,
         **options: Any,
     ) -> None:
         self.loop = SimLoop(SeededRandomness(1))  # type: ignore[abstract]  # sockets it has none
@@ -208,6 +217,8 @@ class World:
             DispatchOptions(**options),
             self.before_hand_over if throttle else None,
         )
+        if durable:
+            self.order.notify = self.dispatcher.moved
 
     async def before_hand_over(self, _: Entries) -> None:
         """A read is half in flight here: its position has moved, its messages have not been sent."""

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from holdfast.broker.events import Ack, Fence, Reset
 from holdfast.errors import Closed, CursorModifying, Misuse, Outdated, Timeout
+from holdfast.ledger.revision import Revision, RevisionController, Window
 from tests.kit.broker.dispatch_world import World, outcome, run
 
 ALL = list(range(10))
@@ -17,7 +19,36 @@ ALL = list(range(10))
 # -- several at once -----------------------------------------------------------------------------------
 
 
-def test_a_reset_is_durable_before_memory_follows() -> None:
+@pytest.mark.parametrize("durable", [False, True])
+def test_every_reset_ends_its_window_where_memory_follows(
+    durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One path, also where the dispatcher hears of the reset before its caller does."""
+    ended: list[int | None] = []
+
+    class Watched(RevisionController):
+        def end(self, window: Window, editor: Callable[[], None], **numbers: int | None) -> Revision | None:
+            ended.append(numbers["reset_number"])
+            return super().end(window, editor, **numbers)
+
+        def revise(self, editor: Callable[[], None], **numbers: int | None) -> Revision:
+            assert "reset_number" not in numbers, "a reset that passes its window by"
+            return super().revise(editor, **numbers)
+
+    async def scenario(world: World) -> None:
+        inbox = world.join(10)
+        await world.settle()
+        await asyncio.gather(world.dispatcher.reset(3), world.dispatcher.reset(5))
+        assert (ended, inbox.cleared_at, world.dispatcher.under_revision) == ([1, 2], [1, 2], False)
+        await world.settle()
+        assert inbox.ordinals == ALL[5:]
+
+    monkeypatch.setattr("holdfast.broker.dispatch.reset.RevisionController", Watched)
+    run(scenario, durable=durable)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_reset_is_durable_before_memory_follows(durable: bool) -> None:
     async def scenario(world: World) -> None:
         inbox = world.join(10, again=False)
         await world.settle()
@@ -40,7 +71,7 @@ def test_a_reset_is_durable_before_memory_follows() -> None:
         assert inbox.counts == [0] * 7
         assert {message.reset_number for message in inbox.messages} == {1}
 
-    run(scenario)
+    run(scenario, durable=durable)
 
 
 def test_sinks_are_cleared_before_the_caller_is_told() -> None:

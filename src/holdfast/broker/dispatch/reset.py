@@ -1,13 +1,18 @@
-"""Resets and advances: durable first, then memory, then those who wait.
+"""Resets and advances: durable first, then memory, then the callers that wait.
 
 ```
- reset:  start ─► submit Reset(token, expected) ─► stable ─► end(editor) ─► sinks: cleared ─► caller told
-           │ window open: no reads                            position, tables and revision in one step
-           └─ guard: after its time ─► submit Fence(token) ─► stable ─► end by what the state says
+ reset:  start ─► submit Reset(token, expected) ─► stable ─► follow(number) ─► sinks: cleared ─► caller told
+           │ window open: no reads                 │ refused  position, tables and revision in one step,
+           │                                       ▼          and the window ends
+           │                                     end, no change
+           └─ guard: after its time ─► submit Fence(token) ─► stable ─► follow, or end without a change
 ```
+
+`follow` (`_follow_reset`) is the only place where a reset changes memory. The notice of a durable subscription comes there, the
+outcome of a volatile one, a fence, and a reset that another member submitted.
 
 One window at a time: a second reset waits for the first (**I56**). The window does not belong to the caller:
-who gives up leaves it to a task of the dispatcher, and to the guard if that is gone, too (**I57**).
+a task of the dispatcher carries the reset out, and the guard ends the window if that task is gone (**I57**).
 """
 
 from __future__ import annotations
@@ -119,10 +124,9 @@ class Resetting:
         return task.result()
 
     def moved(self, reset_number: int, acked_to: int) -> None:
-        """The state says that the cursor stands elsewhere, whoever asked for it: follow it. Idempotent."""
+        """Follow an event that has moved the cursor, whichever member submitted it. Idempotent."""
         if reset_number > self.revision.reset_number:
-            self.revision.revise(lambda: self._put_at(acked_to), **self._numbers(reset_number))
-            self._after_reset()
+            self._follow_reset(reset_number, acked_to)
         elif reset_number == self.revision.reset_number:
             self._forward(acked_to)
 
@@ -203,14 +207,26 @@ class Resetting:
     def _close(self, window: Window, reset_number: int, target: int) -> None:
         """End a window by what the state says: the reset happened, or it never will."""
         if self.revision.window is not window:
-            return  # the guard was quicker, or the other way round
-        happened = reset_number > self.revision.reset_number
-        if happened:
-            self.revision.end(window, lambda: self._put_at(target), **self._numbers(reset_number))
-            self._after_reset()
+            return  # it ended where the reset was followed, or the guard was quicker
+        if reset_number > self.revision.reset_number:
+            self._follow_reset(reset_number, target)
         else:
             self.revision.end(window, lambda: None, **self._numbers(reset_number))
             self._moved()
+
+    def _follow_reset(self, reset_number: int, target: int) -> None:
+        """Change tables, position and revision in one step, and end the window that is open.
+
+        A window that expected a lower number ends, too: its own reset can only be refused now.
+        """
+        window, numbers = self.revision.window, self._numbers(reset_number)
+        if window is None:
+            self.revision.revise(lambda: self._put_at(target), **numbers)
+        else:
+            self.revision.end(window, lambda: self._put_at(target), **numbers)
+        self.revisions += 1
+        self._cleared()
+        self._moved()
 
     def _numbers(self, reset_number: int) -> dict[str, int]:
         return {"reset_number": reset_number, "owner_epoch": self._cursor.owner_epoch}
@@ -223,11 +239,6 @@ class Resetting:
         self._acking.forget()
         self._reading.position = target
         self._forwarded = target
-
-    def _after_reset(self) -> None:
-        self.revisions += 1
-        self._cleared()
-        self._moved()
 
     def _forward(self, acked_to: int) -> None:
         """The rewind number alone rises: reads in flight are dropped, acknowledgements stay valid."""
