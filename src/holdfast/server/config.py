@@ -1,4 +1,4 @@
-"""How a server is set up: one frozen tree of typed settings, with units in the names.
+"""The settings of a server: one frozen tree of typed values, units in the names.
 
 Every leaf has a key (`listen.port`), a variable of the environment (`HOLDFAST_LISTEN_PORT`) and a place in
 the TOML file. holdfast.server.settings reads them; this module says what there is and what fits together.
@@ -30,7 +30,7 @@ def seconds(default: float, zero: bool = False) -> Any:
 
 
 class Secret:
-    """A text that is not shown: not in logs, not by `--print-config`, not in a traceback.
+    """A text that logs, `--print-config` and tracebacks do not show.
 
     Example:
         >>> Secret("sesame")
@@ -45,7 +45,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for whoever has to check something with it."""
+        """Return the text, to check something with it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class Listen:
-    """Where clients are heard. A port is a number, 0 for any free one, or "off"."""
+    """Addresses to listen on. A port is a number, 0 for any, or "off"."""
 
     host: str = "127.0.0.1"
     """The address to listen on. `127.0.0.1`: only this machine; `0.0.0.0` or `::`: all networks."""
@@ -80,7 +80,7 @@ class Listen:
 
 @dataclass(frozen=True)
 class Advertised:
-    """An address that clients are told to connect to, for those that name it. The first serves the others."""
+    """An address for clients that name it. The first is for all others."""
 
     name: str
     """The listener name that a client asks for."""
@@ -92,7 +92,7 @@ class Advertised:
 
 @dataclass(frozen=True)
 class Tls:
-    """What the two TLS ports show, and whose certificates they believe."""
+    """Certificates of the two TLS ports, and of their clients."""
 
     certificate: Path | None = None
     """The server's certificate with its intermediate certificates, PEM."""
@@ -108,7 +108,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Whose tokens (JWT) are believed. The kind of key decides the algorithm; the token has no say in it."""
+    """Accepted tokens (JWT). The kind of key decides the algorithm, not the token."""
 
     secret: Secret | None = None
     """A shared secret of at least 32 bytes, for HS256 (48: HS384, 64: HS512). Prefer `secret_file`."""
@@ -134,7 +134,7 @@ class Basic:
 
 @dataclass(frozen=True)
 class Authentication:
-    """Who is who. Without any method everybody is anonymous."""
+    """Authentication of clients. Without any method all are anonymous."""
 
     methods: tuple[Method, ...] = ()
     """Accepted methods: `token`, `basic`, `tls` (the client's certificate names its role)."""
@@ -147,19 +147,19 @@ class Authentication:
 
 @dataclass(frozen=True)
 class Grant:
-    """What some roles may do, and where."""
+    """Actions that roles may do on a resource."""
 
     roles: tuple[str, ...]
     """The roles; `*` in a name matches any text."""
     on: str
     """`tenant`, `tenant/namespace` or `tenant/namespace/topic`; `*` matches any text within one part."""
     allow: tuple[Action, ...]
-    """`produce`, `consume`, `admin`. None of them includes another."""
+    """`produce`, `consume`, `admin`; each is granted by itself."""
 
 
 @dataclass(frozen=True)
 class Authorization:
-    """Who may do what."""
+    """Permissions of roles."""
 
     enabled: bool = False
     """Check grants. Without it every authenticated client may do everything."""
@@ -171,7 +171,7 @@ class Authorization:
 
 @dataclass(frozen=True)
 class Limits:
-    """What anybody may cost."""
+    """Limits of clients, and of the server."""
 
     message_bytes: int = 5 << 20
     """The largest message; clients are told. A frame may have 64 KiB more."""
@@ -242,7 +242,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Http:
-    """What HTTP tells without asking who wants to know, and to whom."""
+    """Access to health and metrics over HTTP."""
 
     health_open: bool = True
     """Answer health and readiness without authentication; both are only yes or no."""
@@ -254,7 +254,7 @@ class Http:
 
 @dataclass(frozen=True)
 class Ingest:
-    """Programs of the same user on this machine publish through shared memory: by no port and no role."""
+    """Publishing through shared memory, for programs of the same user."""
 
     enabled: bool = True
     """Accept local producers through shared memory, in $HOLDFAST_RUNTIME_DIR or else /dev/shm."""
@@ -266,7 +266,7 @@ class Ingest:
 
 @dataclass(frozen=True)
 class Flight:
-    """Reads of whole topics over the network (Arrow Flight), in a process that is started for the first."""
+    """Reads of whole topics by Arrow Flight; the first read starts a process."""
 
     enabled: bool = True
     """Serve reads by Arrow Flight; clients learn its address over HTTP. Needs pyarrow (`holdfast[spark]`)."""
@@ -286,7 +286,7 @@ class Flight:
 
 @dataclass(frozen=True)
 class Logs:
-    """What the server says of itself, on the standard error stream."""
+    """The log, on the standard error stream."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is written."""
@@ -346,7 +346,7 @@ def value_of(config: Config, key: str) -> Any:
 
 
 def setting(key: str) -> Any:
-    """Declare a field of options that is a setting: it has its default, its bounds and its meaning."""
+    """Declare a field of options that takes default and meaning from a setting."""
     return field(default=value_of(_defaults(), key), metadata={"setting": key})
 
 
@@ -440,7 +440,9 @@ def _authentication_conflicts(authentication: Authentication) -> Iterator[tuple[
         yield "authentication.methods", "basic needs authentication.basic.users_file"
     given = {"token": keys, "basic": ["users_file"] if authentication.basic.users_file else []}
     for method, named in given.items():
-        if named and method not in authentication.methods:  # whoever set it did not want everybody to come in
+        if (
+            named and method not in authentication.methods
+        ):  # a setting without effect would let all clients in
             words = f"it has no effect: authentication.methods does not name {method}"
             yield f"authentication.{method}.{named[0]}", words
     if len(set(authentication.methods)) < len(authentication.methods):

@@ -1,4 +1,4 @@
-"""What the process allows itself and others: open files, connections in all and from one address."""
+"""Limit open files, and connections: in all and from one address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.server.config import Limits
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process open as many files as the system allows it at most; answers how many that is.
+    """Raise the limit of open files as far as possible; returns that limit.
 
     The soft limit is 1024 on most systems, for programs that still use `select`; each connection and each
     ledger in use takes one.

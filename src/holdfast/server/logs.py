@@ -1,8 +1,8 @@
 """Structured logs: a text or a JSON object a line, on the standard error stream.
 
-Promises upward: writing a line never waits for whoever reads the stream (a thread writes; what it cannot keep
-up with is counted and dropped); no credentials get out, even if a line had some in it; what a client chose
-cannot begin a line of its own.
+Promises upward: writing a line never waits for the reader of the stream. A thread writes; lines that it
+cannot keep up with are counted and dropped. Credentials in a line are masked. A text of a client cannot begin
+a line.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Log:
 
 
 log = Log("holdfast.server")
-"""What the server says of itself."""
+"""The log of the server itself."""
 
 REASON_LENGTH_MAX = 500
 """Characters of a reason: clients choose what stands in it."""
 
 
 class Refusals:
-    """Log lines of refusals: a burst, then a few per second, with the number of those left out.
+    """Logs refusals: a burst, then a few per second, and counts the others.
 
     Example:
         >>> said = Refusals(Log("example"), clock=lambda: 0.0)
@@ -147,7 +147,7 @@ def _quoted(value: Any) -> str:
 
 
 class _Shedding(logging.Handler):
-    """Hands lines to a thread that writes them. A reader that stalls costs lines, not time."""
+    """Hands lines to a thread. A stalled reader costs lines, not time."""
 
     def __init__(self, stream: IO[str], waiting_max: int = WAITING_MAX) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ class _Shedding(logging.Handler):
                 if self._lines.empty():
                     self._stream.flush()
             except (OSError, ValueError):
-                continue  # nobody reads any more: the server goes on
+                continue  # the stream has no reader any more: the server goes on
 
     def close(self) -> None:
         try:
@@ -203,7 +203,7 @@ def logging_to(stream: IO[str], level: Level = "info", style: Style = "text") ->
     before = root.level
     root.addHandler(handler)
     root.setLevel(level.upper())
-    # Each request in a line of its own is for who looks for a fault.
+    # A line for each request is for debugging.
     quiet = {"asyncio": logging.WARNING, "aiohttp.access": logging.WARNING}
     for name, least in quiet.items():
         logging.getLogger(name).setLevel(max(least, root.level) if level != "debug" else logging.DEBUG)

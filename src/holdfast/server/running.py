@@ -1,4 +1,4 @@
-"""A server from its start to its end: directory, ports, signals, and the line that says that it is ready."""
+"""Run a server from start to end: directory, ports, signals, the ready line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CREDENTIAL_KEYS = (
 
 
 def run(settings: Settings, read: Callable[[], Settings], *, json_ready: bool = False) -> int:
-    """Serve until somebody ends it; answers the exit status. `read` reads the settings anew.
+    """Serve until a signal; returns the exit status. `read` reads the settings anew.
 
     Raises:
         BadConfiguration: a file that the settings name is not what it should be.
@@ -51,9 +51,9 @@ def run(settings: Settings, read: Callable[[], Settings], *, json_ready: bool = 
 
 
 def keep_for_good() -> None:
-    """Leave what is there now out of later garbage collections: it stays as long as the process.
+    """Exclude present objects from garbage collection: they live as long as the process.
 
-    A full collection looks at every object, and holds everybody up for 20 to 40 ms for the program alone.
+    A full collection looks at every object, and takes 20 to 40 ms for the program alone.
     """
     gc.collect()
     gc.freeze()
@@ -126,7 +126,7 @@ class _Running:
             urls |= {"port": ("pulsar", server.port), "tls_port": ("pulsar+ssl", server.tls_port)}
         if listen.http_port is not None or listen.https_port is not None:
             from holdfast.server.http import (
-                HttpServer,  # a fifth of the start: who wants no HTTP need not wait
+                HttpServer,  # a fifth of the start: a server without HTTP does not wait for it
             )
 
             self._flight = _flight(config, access)
@@ -141,7 +141,7 @@ class _Running:
         return {name: (scheme, port) for name, (scheme, port) in urls.items() if port is not None}
 
     async def _start_ingest(self, parts: contextlib.AsyncExitStack, broker: Broker) -> None:
-        """Programs of this machine publish without a port. What is in the way of that stops nobody else."""
+        """Start local publishing; without it the server serves all others."""
         config = self._config
         assert config.data is not None
         size, topics = config.ingest.queue_bytes, config.ingest.topics
@@ -176,7 +176,7 @@ class _Running:
         _notify("READY=1")
 
     def _warn(self, settings: Settings) -> None:
-        """Things that work, and that somebody may not have meant."""
+        """Warn of settings that work but may not be intended."""
         config, files = settings.config, self._files
         if not is_loopback(config.listen.host):
             if not config.authentication.methods:
@@ -224,7 +224,7 @@ class _Running:
             and getattr(fresh.config, field.name) != getattr(self._config, field.name)
         ]
         if self._flight is not None and self._config.listen.https_port is not None:
-            # It holds the certificate of its start; its readers come again.
+            # It holds the certificate of its start; its readers retry.
             again = self._flight.stop(for_good=False)
             self._renewing = asyncio.get_running_loop().create_task(again, name="flight-renew")
         log.info("read anew: certificates, keys, users, grants")
@@ -233,7 +233,7 @@ class _Running:
             log.warning("other settings changed, and need a restart", sections=", ".join(others))
 
     async def _watch(self, broker: Broker) -> None:
-        """A broker that cannot go on ends the server: somebody must look at its disk."""
+        """End the server when the broker cannot go on: its disk needs attention."""
         while broker.failure is None:
             await asyncio.sleep(1.0)
         log.error("the broker cannot go on", why=broker.failure)
@@ -242,7 +242,7 @@ class _Running:
 
 
 def _flight(config: Config, access: Access) -> FlightProcess | None:
-    """Nothing runs until somebody reads."""
+    """Prepare the Flight process, which the first read starts."""
     flight, listen, tls = config.flight, config.listen, config.tls
     if not flight.enabled:
         return None

@@ -1,6 +1,6 @@
-"""From a TOML file, the environment and flags to one `Config`: a flag wins over a variable over the file.
+"""Read settings: a flag wins over a variable, a variable over the TOML file.
 
-Whatever is wrong is said at once, each with the place where it stands: file and line, variable or flag.
+All faults are told at once, each with its place: file and line, variable or flag.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Way: TypeAlias = tuple[str | int, ...]
 """A key in its parts; a number is a place in a list of tables."""
 
 _OF_SERVICES = re.compile(r".+?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
-"""What Kubernetes and Docker tell of services whose names begin with ours: `holdfast-http`, say."""
+"""Variables that Kubernetes and Docker set for services such as `holdfast-http`."""
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SPANS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -53,7 +53,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Settings:
-    """What was read, and where each value comes from."""
+    """The settings, and the origin of each value."""
 
     config: Config
     origins: Mapping[str, str]
@@ -241,8 +241,9 @@ def _key(way: Way) -> str:
 
 
 def _locate(text: str, ways: set[Way]) -> dict[Way, int]:
-    """The line of each key. The parser knows none, so it is given one statement at a time: a line, and those
-    behind it that its value needs.
+    """Find the line of each key.
+
+    The parser does not tell lines. So it gets one statement at a time: a line, and more if a value needs it.
     """
     places = _Places()
     begin, statement = 1, ""
@@ -313,7 +314,7 @@ def _toml_words(path: Path, error: Exception) -> str:
 
 
 class _Wrong(Exception):
-    """A value that does not fit; `way` leads from the leaf to where it is wrong."""
+    """A value that does not fit; `way` leads from the leaf to the fault."""
 
     def __init__(self, words: str, way: Way = ()) -> None:
         super().__init__(words)
@@ -463,7 +464,7 @@ def _shown(value: Any) -> str:
 
 
 def as_toml(settings: Settings, *, origins: bool = True) -> str:
-    """The settings as a file that gives them again, each with where it came from, but for secrets."""
+    """Write the settings as a file, each with its origin; secrets are left out."""
 
     def remark(key: str) -> str:
         return f"  # {settings.origin(key)}" if origins and settings.origin(key) != "default" else ""

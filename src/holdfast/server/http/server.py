@@ -1,4 +1,4 @@
-"""The HTTP server: listeners, one guard around every route, and connections that do not stay for ever."""
+"""The HTTP server: listeners, a guard around every route, connections with limits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PATH_LENGTH_MAX = 200
 """Characters of a refused path in the log."""
 
 LOOK_S = 1.0
-"""How often connections are looked at: who is silent, who does not say what it wants."""
+"""Interval of the checks for silent connections, and for late requests."""
 
 _SUBJECTS = (
     brokers.health_route,
@@ -64,9 +64,9 @@ ROUTES: list[Route] = [route for subject in _SUBJECTS for route in subject.all]
 
 
 class HttpServer(Listening):
-    """Serves a broker over HTTP; the broker stays its opener's: stop the server, then close the broker.
+    """Serves a broker over HTTP: stop the server, then close the broker.
 
-    `wire` is the server of the binary protocol beside it: where clients find it, and who is connected.
+    `wire` is the server of the binary protocol beside it: its addresses, and its connections.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -98,9 +98,9 @@ class HttpServer(Listening):
         """How many were answered."""
         self.stopping = False
         self.budget = self.options.budget or Budget()
-        """What is held for clients, in bytes."""
+        """Bytes that are held for clients."""
         self.refusals = Refusals(log)
-        """What clients were refused, for the log."""
+        """Refusals, for the log."""
         self.listings = Listings(broker) if wire is None else wire.listings
         self.scrapes = brokers.scrapes(self)
         self._under_way = 0
@@ -175,7 +175,7 @@ class HttpServer(Listening):
 
     @property
     def url(self) -> str:
-        """What somebody on this machine connects to."""
+        """The address for clients on this machine."""
         return self._address(self.options.host, self.port, self.https_port)
 
     @property
@@ -185,7 +185,7 @@ class HttpServer(Listening):
 
     @functools.cached_property
     def description(self) -> dict[str, Any]:
-        """The OpenAPI page, made when somebody asks for it: a start need not wait for it."""
+        """The OpenAPI page, made at the first request: a start does not wait."""
         return description(self.routes)
 
     async def _look(self) -> None:
@@ -195,7 +195,7 @@ class HttpServer(Listening):
                 connection.look()
 
     def _producers(self) -> Iterable[tuple[tuple[str, int], Counts]]:
-        """What the producers that are connected have sent, for their rates."""
+        """Yield the counts of connected producers, for their rates."""
         if self.wire is not None:
             for session, producer in self.wire.producers.items():
                 yield ("producer", session), (producer.messages_in, producer.bytes_in)
@@ -203,8 +203,9 @@ class HttpServer(Listening):
     # -- where clients find it -------------------------------------------------------------------------
 
     def addresses(self, request: web.Request, listener: str = "") -> LookupAnswer:
-        """Where whoever asks finds this broker. Where nothing is advertised, at the host by which it came:
-        whatever stands between, that way is known to work.
+        """Return the addresses of this broker for a client.
+
+        Without an advertised address it is the host of the request: that way is known to work.
 
         Raises:
             Refusal: there is no such listener, or no binary protocol at all.
@@ -259,7 +260,7 @@ class HttpServer(Listening):
                     call = await self._call(route, request)
                     role = await self.options.authorize(request, route.action, call.resource)
                     self._roles[id(request)] = role
-                await call.read_body()  # who sends it slowly takes nobody's place
+                await call.read_body()  # a slow body takes no place of another request
                 with self._place(route):
                     return await self._answer(route, call)
             except (HoldfastError, TimeoutError) as error:
@@ -295,7 +296,7 @@ class HttpServer(Listening):
 
     @contextlib.contextmanager
     def _place(self, route: Route) -> Iterator[None]:
-        """One of the requests that are worked on. Who asks whether the server is well always has a place."""
+        """Count a request in progress, up to the limit; health checks always pass."""
         if route.action == "health":
             yield
             return
@@ -308,7 +309,7 @@ class HttpServer(Listening):
             self._working -= 1
 
     async def _call(self, route: Route, request: web.Request) -> Call:
-        """The request as it is understood. Who is not known is not told what is wrong with it."""
+        """Read a request. Its faults are told to authenticated clients only."""
         try:
             return Call(self, route, request)
         except (HoldfastError, Refusal):
@@ -361,8 +362,9 @@ class HttpServer(Listening):
         return response
 
     def _require_own_name(self, request: web.Request) -> None:
-        """A page of elsewhere can have its own name lead here (DNS rebinding), and is of the same site then.
-        It has no credentials; where nobody needs any, it is known by that name.
+        """Refuse a request by a foreign name, where no credentials are needed.
+
+        A web page can let its own name lead here (DNS rebinding), and is of the same site then.
         """
         name = host_of(request)  # which every browser says
         if name and self.options.local_names and not is_local(name):
@@ -394,10 +396,10 @@ class HttpServer(Listening):
 
 
 def host_of(request: web.Request) -> str:
-    """The name or the address by which a client calls us; empty: it has not said it.
+    """Return the host that a request names; empty: it names none.
 
     Raises:
-        Refusal: what it has said is none.
+        Refusal: the header is malformed.
     """
     given = request.headers.get("Host", "")
     found = _HOST.fullmatch(given)
@@ -424,12 +426,12 @@ def is_local(name: str) -> bool:
 
 
 async def _sign(request: web.Request, response: web.StreamResponse) -> None:
-    """Whoever scans networks need not know what this is made of."""
+    """Hide the name of the library from network scans."""
     response.headers["Server"] = "holdfast"
 
 
 def _require_same_site(request: web.Request) -> None:
-    """A page of somewhere else, in the browser of somebody who may, must not change anything."""
+    """Refuse a change that a web page of another site asks for."""
     if request.method == "GET":
         return
     origin = request.headers.get("Origin")
@@ -440,7 +442,7 @@ def _require_same_site(request: web.Request) -> None:
 
 
 def _unmatched(request: web.Request, refused: web.HTTPException) -> Refusal:
-    """What the router and the reader of bodies say, in our form."""
+    """Convert a refusal of the router or of the body's reader."""
     if isinstance(refused, web.HTTPNotFound):
         reason = f"there is nothing at {request.path}; /openapi.json says what there is"
     elif isinstance(refused, web.HTTPMethodNotAllowed):

@@ -1,4 +1,4 @@
-"""The broker on the network: Pulsar's binary protocol, on one port and with TLS on another."""
+"""The broker on the network: Pulsar's binary protocol, with TLS and without."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READ_BYTES = 256 << 10
 """The most that is read from a connection at once."""
 
 LOOK_S = 1.0
-"""How often connections are looked at: who is silent, who has not connected."""
+"""Interval of the checks for silent connections, and for those without CONNECT."""
 
 
 class Server(Listening):
@@ -70,13 +70,13 @@ class Server(Listening):
         self.turns = Turns()
         """Which requests begin when."""
         self.budget = self.options.budget or Budget()
-        """What is held for clients, in bytes."""
+        """Bytes that are held for clients."""
         self.watching = Watching(self.budget, self.listings)
-        """Who is told of the topics that come and go."""
+        """The topic lists that clients watch."""
         self.refusals = Refusals(LOG)
-        """What clients were refused, for the log."""
+        """Refusals, for the log."""
         self.buffer = memoryview(bytearray(READ_BYTES))
-        """What was read last, of whichever connection."""
+        """The bytes that were read last, of any connection."""
         self.port: int | None = None
         self.tls_port: int | None = None
         self.http_ports: tuple[int, int] | None = (0, 0)
@@ -123,7 +123,7 @@ class Server(Listening):
                     await asyncio.sleep(0.001)
         reason = Refused(pb.ServiceNotReady, "the broker stops; connect again")
         leaving = list(self.connections)
-        if leaving:  # not gather, which waits for whoever does not heed its cancellation
+        if leaving:  # not gather, which waits for tasks that do not heed their cancellation
             loop = asyncio.get_running_loop()
             shutting = [loop.create_task(connection.shut(reason)) for connection in leaving]
             await asyncio.wait(shutting, timeout=max(0.0, deadline - loop.time()))
@@ -142,7 +142,7 @@ class Server(Listening):
 
     @property
     def url(self) -> str:
-        """What a client on this machine connects to."""
+        """The address for clients on this machine."""
         return self._address(self.options.host, self.port, self.tls_port)
 
     async def _look(self) -> None:
@@ -156,7 +156,7 @@ class Server(Listening):
     # -- for connections -------------------------------------------------------------------------------
 
     def wait_for_room(self) -> None:
-        """The disk is behind: whoever publishes is not read until it has caught up."""
+        """Stop reading from producers until the disk has caught up."""
         for connection in self.connections:
             if len(connection.producers):
                 connection.pause("disk")
@@ -175,7 +175,7 @@ class Server(Listening):
         return all(await asyncio.gather(*(connection.lives() for connection in connections)))
 
     def let_go(self, topic: Topic, dispatcher: Dispatcher, keep: bool) -> None:
-        """A volatile subscription has lost a consumer. It goes with the last, or with `keep` later."""
+        """Drop a volatile subscription without consumers: at once, or with `keep` later."""
         if not keep:
             self.broker.abandoned(topic, dispatcher)
         elif dispatcher not in self._kept:
@@ -188,7 +188,7 @@ class Server(Listening):
         self.broker.abandoned(topic, dispatcher)
 
     def taken_back(self, topic: Topic, name: str) -> Dispatcher | None:
-        """The volatile subscription of this name, if it is there: who has sought finds its position."""
+        """Return a kept volatile subscription: a reader finds its position after a seek."""
         dispatcher = topic.volatile.get(name)
         if dispatcher is not None:
             timer = self._kept.pop(dispatcher, None)
@@ -197,7 +197,7 @@ class Server(Listening):
         return dispatcher
 
     def unload(self, topic: Topic) -> int:
-        """Close everybody who is attached to a topic: the clients come back. How many there were."""
+        """Close all producers and consumers of a topic; returns their number."""
         sessions = self.producers
         producers = [sessions[session] for session in topic.producers if session in sessions]
         consumers = [each for dispatcher in topic.served for each in self.attached.get(dispatcher, ())]

@@ -1,6 +1,6 @@
-"""The topics of each namespace: sorted, hashed and encoded once for all who ask.
+"""The topics of each namespace: sorted, hashed and encoded once for all requests.
 
-Whoever lists a namespace again and again costs the copying of the answer, not another look at every name.
+A repeated request costs the copying of the answer, not another look at every name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Listing:
 
     @functools.cached_property
     def encoded(self) -> bytes:
-        """What GET_TOPICS_OF_NAMESPACE_RESPONSE has beside the number of the request."""
+        """The body of GET_TOPICS_OF_NAMESPACE_RESPONSE without the number of the request."""
         answer = pb.CommandGetTopicsOfNamespaceResponse(
             topics=self.names, topics_hash=self.hash, changed=True, filtered=False
         )

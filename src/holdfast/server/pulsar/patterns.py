@@ -30,8 +30,8 @@ _NOT_HERE = re.compile(r"invalid (?:perl|escape|repetition)|pattern too large|ba
 class NamePattern:
     r"""A regular expression that matches whole names.
 
-    Names are matched in bulk, one per line: `^` and `$` are the ends of a line, and nothing in a client's
-    pattern matches a newline (`never_nl`; only `\C` does). Neighbours that match come as one run.
+    Names are matched in bulk, one per line: `^` and `$` are the ends of a line. Nothing in a client's pattern
+    matches a newline (`never_nl`); only `\C` does. Neighbours that match come as one run.
 
     Raises:
         Misuse: the pattern is malformed or too long.
@@ -99,7 +99,7 @@ def shown_of(topics: Iterable[str], whole: bool) -> Shown:
 
 
 class TopicPattern:
-    """A client's pattern: with `://` in it for full names, else for the part behind that.
+    """A client's pattern: of full names if it has `://`, else of the rest.
 
     A partition matches as its topic does. Raises Misuse or Unsupported as `NamePattern` does.
 
@@ -127,7 +127,7 @@ class TopicPattern:
 
 
 def hash_of(topics: Iterable[str]) -> str:
-    """Hash a set of topics: CRC32C of the sorted names, in the order of its bytes.
+    """Hash a set of topics: CRC32C of the sorted names, in hexadecimal digits.
 
     Example:
         >>> hash_of(["b", "a"]) == hash_of(["a", "b"])

@@ -1,11 +1,11 @@
-"""WATCH_TOPIC_LIST: clients that are told which topics of a namespace match a pattern, and of every change.
+"""WATCH_TOPIC_LIST: tell clients the topics that match a pattern, and every change.
 
-Promises upward (I88): whoever watches knows the topics of one moment, and of every later change in its order,
-each once; who reads slowly is told of all that it missed at once, when it reads again, so that nothing
-collects for it. Needs from below: patterns whose time grows with the names alone (`patterns`), which are
-matched in one thread for the whole server, and not on the loop.
+Promises upward (I88): a watcher knows the topics of one moment, then every change in its order, each once. A
+slow reader is told of all missed changes at once when it reads again, so that nothing collects for it. Needs
+from below: patterns in time linear in the names (`patterns`). One thread of the server matches them, not the
+loop.
 
-Watches of the same pattern share what is known: each of them has a reference to the names that it was told.
+Watches of the same pattern share the known names: each has a reference to the names that its client knows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SUBJECT_BYTES = 4096
 
 
 class Subject:
-    """What one pattern matches in one namespace, for all who watch it."""
+    """The topics of a namespace that match a pattern, for all its watches."""
 
     def __init__(self, namespace: str, pattern: TopicPattern) -> None:
         self.namespace = namespace
@@ -49,25 +49,25 @@ class Subject:
         self._since: tuple[frozenset[str], frozenset[str], list[str], list[str]] = (_NONE, _NONE, [], [])
 
     def names(self) -> list[str]:
-        """The topics, sorted: once for all who ask."""
+        """Return the topics, sorted once for all watches."""
         if self._sorted[0] is not self.topics:
             self._sorted = (self.topics, sorted(self.topics))
         return self._sorted[1]
 
     def since(self, before: frozenset[str]) -> tuple[list[str], list[str]]:
-        """What came and what went since a client was told: mostly the same for all."""
+        """Return the topics that came and went since: mostly the same for all clients."""
         now = self.topics
         if self._since[0] is not before or self._since[1] is not now:
             self._since = (before, now, sorted(now - before), sorted(before - now))
         return self._since[2], self._since[3]
 
     def begin(self, shown: Shown) -> tuple[frozenset[str], str]:
-        """What it is at first, of all names of its namespace: in a thread."""
+        """Return the first topics and their hash, from all names: in a thread."""
         topics = frozenset(self.pattern.select_shown(shown))
         return topics, hash_of(topics)
 
     def become(self, changed: frozenset[str], present: list[str]) -> tuple[frozenset[str], str]:
-        """What it is when these have changed, of which those are there: in a thread."""
+        """Return topics and hash after changes; `present` still exist: in a thread."""
         topics = (self.topics - changed) | frozenset(self.pattern.select(present))
         return topics, self.hash if topics == self.topics and self.hash else hash_of(topics)
 
@@ -81,7 +81,7 @@ class Watch:
         self.namespace = namespace
         self.pattern = pattern
         self.told: frozenset[str] | None = None
-        """What its client knows; None: it was not answered yet."""
+        """The topics that its client knows; None: it was not answered yet."""
 
     def tell(self, subject: Subject) -> None:
         """Tell the client what has become different, unless it is slow to read: then later."""
@@ -106,13 +106,13 @@ class Watching:
         self.subjects: dict[str, dict[str, Subject]] = {}
         """By namespace and pattern."""
         self._changed: dict[str, set[str]] = {}
-        """Names, by namespace: of topics that came or went, and of which nobody was told yet."""
+        """By namespace, names of topics that came or went since the last update."""
         self._telling: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._thread: ThreadPoolExecutor | None = None
 
     async def apart(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Do it in the thread for patterns: they wait for each other, and nobody else for them."""
+        """Run work in the thread for patterns, one after another, beside the loop."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "holdfast-patterns")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
@@ -157,11 +157,11 @@ class Watching:
         subject = self.subject(watch)
         if subject is not None:
             subject.watches.discard(watch)
-            if not self._turn.locked():  # else whoever has the turn does it
+            if not self._turn.locked():  # else the holder of the turn does it
                 self._sweep()
 
     def _sweep(self) -> None:
-        """What nobody watches is forgotten."""
+        """Forget lists without watches."""
         for namespace, patterns in list(self.subjects.items()):
             for pattern in [pattern for pattern, subject in patterns.items() if not subject.watches]:
                 self._budget.hold(patterns.pop(pattern), 0)
@@ -178,7 +178,7 @@ class Watching:
     # -- what happens ----------------------------------------------------------------------------------
 
     def settled(self, notices: Sequence[Notice]) -> None:
-        """What became of topics, as the listings know it by now. Costs nothing while nobody watches."""
+        """Note topics that came or went; costs nothing without watches."""
         if not self.subjects:
             return
         for notice in notices:
@@ -193,7 +193,7 @@ class Watching:
                 self._telling = asyncio.get_running_loop().create_task(self._tell(), name="topic watches")
 
     async def _tell(self) -> None:
-        """Tell everybody, until nothing more has changed."""
+        """Send updates until nothing more has changed."""
         try:
             while self._changed:
                 async with self._turn:
@@ -238,7 +238,7 @@ class Watches:
         return len(self._watches)
 
     async def open(self, command: pb.CommandWatchTopicList) -> bytes:
-        """WATCH_TOPIC_LIST: answered with the topics of now; to who knows them, with their hash alone."""
+        """WATCH_TOPIC_LIST: answer with the topics, or their hash alone if it is known."""
         on, id = self._on, command.watcher_id  # noqa: A001
         known = self._watches.get(id)
         if known is not None:
@@ -264,7 +264,7 @@ class Watches:
         return self._answer(command, subject)
 
     def _answered_before(self, command: pb.CommandWatchTopicList, known: Watch) -> Subject:
-        """What it watches, if the client did not hear the answer and asks for the same again."""
+        """Return the subject of a watch that a client repeats after a lost answer."""
         if (known.namespace, known.pattern) != (command.namespace, command.topics_pattern):
             raise Refused(
                 pb.NotAllowedError,
