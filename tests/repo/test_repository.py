@@ -52,7 +52,7 @@ def test_help_lists_every_target() -> None:
 
 # -- subjects of commits ------------------------------------------------------------------------------
 
-SUBJECTS_SINCE = "19b898ecf9ba"
+SUBJECTS_SINCE = "c5e85a4d50b4"
 """The first commit after which CONTRIBUTING's rule for subjects is checked."""
 SUBJECT = re.compile(r"[a-z][\w./, -]*: [^\W\d_].*")
 SUBJECT_MAX = 72
