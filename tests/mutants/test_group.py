@@ -85,7 +85,7 @@ def test_deliver_in_a_minority_view(monkeypatch: pytest.MonkeyPatch) -> None:
             await self.node.clock.sleep(0.05)
             self.recorder.send(b'["fold", 1]')
 
-    monkeypatch.setattr(BaseGroup, "_admit", admit)
+    monkeypatch.setattr(BaseGroup, "_require_ready", admit)
     monkeypatch.setattr(SimGroup, "_take", take_all)
     monkeypatch.setattr(group_machine.Replica, "work", work)
     caught("I23")

@@ -312,7 +312,7 @@ class Log {
             out.code = PublishCode::no_topic;
         else if (!redo_ && topic->closed)
             out.code = PublishCode::closed;
-        else if (!redo_ && !topics_.admits(*topic, view.session(), view.epoch(), view.producer()))
+        else if (!redo_ && !topics_.accepts(*topic, view.session(), view.epoch(), view.producer()))
             out.code = PublishCode::fenced;
         else if (!redo_ && !topic->has_room(view.count()))
             out.code = PublishCode::full;

@@ -164,7 +164,7 @@ class TopicTable {
     }
 
     // May this publish be applied? A session of an older epoch is fenced by a newer one of the same name.
-    bool admits(const Topic& topic, u64 session, u64 epoch, std::string_view name) const {
+    bool accepts(const Topic& topic, u64 session, u64 epoch, std::string_view name) const {
         const auto found = sessions_.find(session);
         if (found == sessions_.end()) return false;
         const Session& open = found->second;

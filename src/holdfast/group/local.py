@@ -46,7 +46,7 @@ class LocalGroup(BaseGroup):
             self._ended = "it left"
 
     def mcast(self, event: bytes) -> None:
-        self._admit(event)
+        self._require_ready(event)
         self._waiting.append(bytes(event))
         self._waiting_bytes += len(event)
         if self._turn is None:

@@ -38,7 +38,7 @@ class BaseGroup(Group):
             raise Misuse(f"the group of member {self._member} was started before; make a new one")
         self._listener = listener
 
-    def _admit(self, event: bytes) -> None:
+    def _require_ready(self, event: bytes) -> None:
         """Raise unless an event may be submitted now."""
         if self._ended is not None:
             raise Closed(f"member {self._member} is out of the group: {self._ended}")

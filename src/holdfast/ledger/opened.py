@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.layout import LedgerFile
-from holdfast.ledger.recovery import Machine
+from holdfast.ledger.recovery import StateMachine
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Space
 from holdfast.ledger.writer import Sync
@@ -105,4 +105,4 @@ class Opened:
                     await data.sync()
 
 
-__all__ = ["Machine", "Opened", "StoreOptions", "StoreStats"]
+__all__ = ["Opened", "StateMachine", "StoreOptions", "StoreStats"]

@@ -71,7 +71,7 @@ class Captured(Protocol):
         """Every ledger file that belongs to it: the size of its data, and its entries."""
 
 
-class Machine(Protocol):
+class StateMachine(Protocol):
     """What a store recovers into, and makes snapshots of."""
 
     @property
@@ -351,7 +351,7 @@ class Recovery:
             self.disk, self.incarnation, self.base.files, meta.start, meta.journal_d, self.base.known_d
         )
 
-    async def run(self, machine: Machine, upto: Position | Literal["stable"] | None) -> Recovered:
+    async def run(self, machine: StateMachine, upto: Position | Literal["stable"] | None) -> Recovered:
         """Bring the machine to the state of the last event that counts.
 
         Raises:
@@ -427,7 +427,7 @@ class Recovery:
         if limit is not None and limit < last:
             self.cut_at = limit
 
-    async def _redo(self, machine: Machine) -> Position:
+    async def _redo(self, machine: StateMachine) -> Position:
         """Apply every event after the snapshot, and write the ledgers' ends. The position of the last one."""
         meta = self.base.meta
         position = meta.at
@@ -449,7 +449,7 @@ class Recovery:
             await self.ends.close()
         return position
 
-    async def _flush(self, machine: Machine) -> None:
+    async def _flush(self, machine: StateMachine) -> None:
         while (made := machine.log.take_round()) is not None:
             for write in made.writes:
                 try:
@@ -460,14 +460,14 @@ class Recovery:
                     await self.ends.write(*write)
 
     @staticmethod
-    def _require_d(machine: Machine, d: int, after: str) -> None:
+    def _require_d(machine: StateMachine, d: int, after: str) -> None:
         if machine.log.next_d != d + 1:
             raise Corrupt(
                 f"after {after} the state is at D {machine.log.next_d - 1}, and it should be at {d}; "
                 "another version of holdfast wrote it, or this is a defect: report it"
             )
 
-    def _require_ledgers(self, machine: Machine) -> None:
+    def _require_ledgers(self, machine: StateMachine) -> None:
         """Ledgers that were gone are not missed."""
         if self.ends.absent:
             live = machine.capture().ledgers

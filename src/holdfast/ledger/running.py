@@ -15,7 +15,7 @@ from holdfast.ledger.files.entries import LedgerReader
 from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.journal.scan import wipe
 from holdfast.ledger.layout import LedgerFile, Place
-from holdfast.ledger.opened import Machine, Opened, StoreStats
+from holdfast.ledger.opened import Opened, StateMachine, StoreStats
 from holdfast.ledger.snapshot import capture as snapshot_capture
 from holdfast.ledger.snapshot.format import Meta
 from holdfast.ledger.space import Demand, is_full
@@ -39,7 +39,7 @@ class Running:
     def __init__(
         self,
         opened: Opened,
-        machine: Machine,
+        machine: StateMachine,
         writer: RoundWriter,
         journaling: Journaling,
         reader: LedgerReader,

@@ -30,7 +30,7 @@ from holdfast.ledger.journal import files as journal_files
 from holdfast.ledger.journal.files import JournalFiles
 from holdfast.ledger.journal.rotation import Journaling
 from holdfast.ledger.layout import JOURNAL, LEDGERS, LOCK, PAGE, Place, journal_path
-from holdfast.ledger.opened import Machine, Opened, StoreOptions, StoreStats
+from holdfast.ledger.opened import Opened, StateMachine, StoreOptions, StoreStats
 from holdfast.ledger.recovery import Recovered, Recovery
 from holdfast.ledger.running import Running
 from holdfast.ledger.snapshot import capture as snapshot_capture
@@ -39,7 +39,7 @@ from holdfast.ledger.space import Space, no_space
 from holdfast.ledger.writer import NativeWriter, RoundWriter, Sync
 from holdfast.system import Clock, Disk, Randomness, SystemDisk
 
-__all__ = ["Files", "Machine", "NativeFiles", "Recovered", "Store", "StoreOptions", "StoreStats"]
+__all__ = ["Files", "NativeFiles", "Recovered", "StateMachine", "Store", "StoreOptions", "StoreStats"]
 
 
 class Files(Protocol):
@@ -161,7 +161,7 @@ class Store:
             await lock.release()
             raise
 
-    async def recover(self, machine: Machine) -> Recovered:
+    async def recover(self, machine: StateMachine) -> Recovered:
         """Bring a new machine to the state of the last event that counts, and the ledgers with it.
 
         Raises:
@@ -184,7 +184,7 @@ class Store:
         at("recover_done")
         return report
 
-    async def _cut(self, machine: Machine, number: int) -> Place:
+    async def _cut(self, machine: StateMachine, number: int) -> Place:
         """The journal begins anew behind this state: a snapshot says so, and what was before it is void."""
         opened = self._opened
         for file in sorted(opened.unsynced):
@@ -213,7 +213,7 @@ class Store:
 
     def start(
         self,
-        machine: Machine,
+        machine: StateMachine,
         on_durable: Callable[[int], None],
         on_failed: Callable[[HoldfastError], None],
     ) -> None:

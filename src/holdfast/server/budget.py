@@ -52,7 +52,7 @@ class Budget:
             self.refused += 1
             close()
 
-    def admit(self, size: int, what: str) -> None:
+    def require(self, size: int, what: str) -> None:
         """Is there room for so much more?
 
         Raises:

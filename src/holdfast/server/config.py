@@ -79,7 +79,7 @@ class Listen:
 
 
 @dataclass(frozen=True)
-class Advertised:
+class AdvertisedListener:
     """An address for clients that name it. The first is for all others."""
 
     name: str
@@ -316,7 +316,7 @@ class Config:
     data: Path | None = None
     """The data directory."""
     listen: Listen = field(default_factory=Listen)
-    advertised: tuple[Advertised, ...] = ()
+    advertised: tuple[AdvertisedListener, ...] = ()
     """Addresses for clients behind a proxy or another network. Without any, clients are told the address by
     which they came."""
     tls: Tls = field(default_factory=Tls)

@@ -44,7 +44,7 @@ def stats_of_all(patch: Patch) -> None:
 
 
 def nobody_is_refused(patch: Patch) -> None:
-    patch.setattr(Budget, "admit", lambda self, size, what: None)
+    patch.setattr(Budget, "require", lambda self, size, what: None)
 
 
 def any_pace_will_do(patch: Patch) -> None:

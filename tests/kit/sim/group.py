@@ -67,7 +67,7 @@ class SimGroup(BaseGroup):
             await self._change()
 
     def mcast(self, event: bytes) -> None:
-        self._admit(event)
+        self._require_ready(event)
         self._unplaced.append(len(event))
         self._in_flight_bytes += len(event)
         self._network.submit(self.endpoint, bytes(event))

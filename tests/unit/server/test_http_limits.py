@@ -30,7 +30,7 @@ from holdfast.errors import Timeout as TookTooLong
 from holdfast.server.http import HttpOptions, HttpServer
 from holdfast.server.http import server as http_server
 from holdfast.server.http.connection import HttpConnection
-from holdfast.server.http.options import Action
+from holdfast.server.http.options import HttpAction
 from holdfast.server.http.server import ROUTES
 from tests.kit.certificates import Authority
 from tests.kit.processes import until
@@ -45,9 +45,9 @@ __all__ = ["http"]
 
 def test_every_route_asks_who_may() -> None:
     """Before anything is read or changed: with the action and the resource that it is about."""
-    asked: list[tuple[str, Action, str]] = []
+    asked: list[tuple[str, HttpAction, str]] = []
 
-    async def nobody(request: web.Request, action: Action, resource: str) -> str | None:
+    async def nobody(request: web.Request, action: HttpAction, resource: str) -> str | None:
         asked.append((request.method, action, resource))
         raise Denied("you may not")
 
@@ -81,7 +81,7 @@ def test_every_route_asks_who_may() -> None:
 
 
 def test_whoever_is_not_known_is_told_how_to_show_it() -> None:
-    async def known(request: web.Request, action: Action, resource: str) -> str | None:
+    async def known(request: web.Request, action: HttpAction, resource: str) -> str | None:
         if request.headers.get("Authorization") != "Bearer sesame":
             raise AuthenticationFailed("show a token")
         return "boss"
@@ -94,7 +94,7 @@ def test_whoever_is_not_known_is_told_how_to_show_it() -> None:
 
 
 def test_changes_are_logged_with_their_role(caplog: pytest.LogCaptureFixture) -> None:
-    async def boss(request: web.Request, action: Action, resource: str) -> str | None:
+    async def boss(request: web.Request, action: HttpAction, resource: str) -> str | None:
         return "boss"
 
     caplog.set_level("INFO", "holdfast.http")
@@ -210,7 +210,7 @@ def test_too_many_requests_are_told_to_come_again(monkeypatch: pytest.MonkeyPatc
     with HttpWorld(HttpOptions(port=0, requests_max=3)) as world:
         gate = world.run(make_event())
 
-        async def wait(request: web.Request, action: Action, resource: str) -> str | None:
+        async def wait(request: web.Request, action: HttpAction, resource: str) -> str | None:
             await gate.wait()
             return None
 
@@ -339,7 +339,7 @@ def test_a_second_request_that_is_never_finished_is_closed(
 
 
 def test_a_request_that_takes_too_long_is_answered() -> None:
-    async def slow(request: web.Request, action: Action, resource: str) -> str | None:
+    async def slow(request: web.Request, action: HttpAction, resource: str) -> str | None:
         await asyncio.Event().wait()
         return None
 
@@ -487,7 +487,7 @@ def test_strange_requests_do_no_harm(http: HttpWorld) -> None:
 def test_stopping_answers_what_is_under_way() -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slow(request: web.Request, action: Action, resource: str) -> str | None:
+    async def slow(request: web.Request, action: HttpAction, resource: str) -> str | None:
         begun.set()
         await go_on.wait()
         return None

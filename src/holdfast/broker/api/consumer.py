@@ -33,7 +33,7 @@ RECEIVER_QUEUE_MAX = (1 << 32) - 1
 
 
 class Inbox:
-    """Batches that were dispatched and not yet taken: the sink of a dispatcher.
+    """Batches that were dispatched and not yet taken: the endpoint of a dispatcher.
 
     Permits are given for `size` messages, and again when half of them were taken.
     """

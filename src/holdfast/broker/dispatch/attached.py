@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.broker.dispatch.types import Sink
+from holdfast.broker.dispatch.types import Endpoint
 
 
 class Attached:
@@ -10,18 +10,25 @@ class Attached:
 
     __slots__ = (
         "ack_timeout_ns",
+        "endpoint",
         "handed_bytes",
         "handed_messages",
         "id",
         "is_active",
         "name",
         "priority",
-        "sink",
     )
 
-    def __init__(self, id: int, sink: Sink, name: str, priority: int, ack_timeout_s: float | None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        id: int,  # noqa: A002
+        endpoint: Endpoint,
+        name: str,
+        priority: int,
+        ack_timeout_s: float | None,
+    ) -> None:
         self.id = id
-        self.sink = sink
+        self.endpoint = endpoint
         self.name = name
         self.priority = priority
         self.ack_timeout_ns = 0 if ack_timeout_s is None else max(1, int(ack_timeout_s * 1e9))

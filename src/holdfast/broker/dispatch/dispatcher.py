@@ -25,8 +25,8 @@ from holdfast.broker.dispatch.types import (
     Diagnosis,
     DispatcherStats,
     DispatchOptions,
+    Endpoint,
     Reason,
-    Sink,
     Submit,
     SubscriptionType,
     TopicReader,
@@ -44,8 +44,8 @@ __all__ = [
     "DispatchOptions",
     "Dispatcher",
     "DispatcherStats",
+    "Endpoint",
     "Reason",
-    "Sink",
     "SubscriptionType",
     "TopicReader",
 ]
@@ -146,7 +146,7 @@ class Dispatcher:
 
     def add_consumer(
         self,
-        sink: Sink,
+        endpoint: Endpoint,
         name: str,
         priority: int = 0,
         type: SubscriptionType = "shared",  # noqa: A002  # the word that users know
@@ -174,7 +174,7 @@ class Dispatcher:
         before = self._table.active
         id_ = self._table.add(priority)
         try:
-            self._enrol(Attached(id_, sink, name, priority, ack_timeout_s), before)
+            self._enrol(Attached(id_, endpoint, name, priority, ack_timeout_s), before)
         except BaseException:
             if self._consumers.get(id_) is None:
                 self._table.remove(id_)
@@ -244,7 +244,7 @@ class Dispatcher:
         consumers, self._consumers = self._consumers, {}
         for each in consumers.values():
             self._table.remove(each.id)
-            each.sink.closed(reason)
+            each.endpoint.closed(reason)
 
     def _choose_active(self, before: int, joined: Attached | None) -> None:
         """Exclusive, failover: best priority, then who joined first. What the old one held comes again."""
@@ -255,13 +255,13 @@ class Dispatcher:
                 self._rewind()
             if old is not None:
                 old.is_active = False
-                old.sink.active(False)
+                old.endpoint.active(False)
                 self._clear(old)
             chosen = self._consumers[active]
             chosen.is_active = True
-            chosen.sink.active(True)
+            chosen.endpoint.active(True)
         elif joined is not None:
-            joined.sink.active(False)
+            joined.endpoint.active(False)
 
     # -- acknowledgements ------------------------------------------------------------------------------
 
@@ -452,7 +452,7 @@ class Dispatcher:
         """Tell a consumer to drop what it did not take: that is void, or is delivered again."""
         if consumer.id in self._consumers:
             self._table.forgive(consumer.id)
-            consumer.sink.cleared(self.revision.reset_number)
+            consumer.endpoint.cleared(self.revision.reset_number)
 
     # -- handing over ----------------------------------------------------------------------------------
 
@@ -472,7 +472,7 @@ class Dispatcher:
             self._looking.progress()
         for id_, batch in handed:
             consumer = self._consumers.get(id_)
-            if consumer is not None:  # else another sink has just removed it
+            if consumer is not None:  # else another endpoint has just removed it
                 self._redelivery.given(consumer)
                 messages, size = batch.permits, batch.size
                 self._handed_messages += messages
@@ -482,9 +482,9 @@ class Dispatcher:
                 self._deliver(consumer, batch)
 
     def _deliver(self, consumer: Attached, batch: Batch) -> None:
-        """A sink that fails has not taken what it was given: it is as good as gone."""
+        """An endpoint that fails has not taken what it was given: it is as good as gone."""
         try:
-            consumer.sink.deliver(batch)
+            consumer.endpoint.deliver(batch)
         except Exception as error:
             asyncio.get_running_loop().call_exception_handler(
                 {"message": f"consumer {consumer.name} of {self._cursor.name} failed", "exception": error}
@@ -495,7 +495,7 @@ class Dispatcher:
         """What should come next cannot be read: those who wait for it are told."""
         for each in [*self._consumers.values()]:
             if each.is_active:
-                each.sink.failed(error)
+                each.endpoint.failed(error)
 
     def _acknowledged(self) -> None:
         self._looking.progress()

@@ -1,15 +1,15 @@
 """Resets and advances: durable first, then memory, then the callers that wait.
 
 ```
- reset:  start ─► submit Reset(token, expected) ─► stable ─► follow(number) ─► sinks: cleared ─► caller told
+ reset:  start ─► submit Reset(token, expected) ─► stable ─► follow ─► endpoints: cleared ─► caller told
            │ window open: no reads                 │ refused  position, tables and revision in one step,
            │                                       ▼          and the window ends
            │                                     end, no change
            └─ guard: after its time ─► submit Fence(token) ─► stable ─► follow, or end without a change
 ```
 
-`follow` (`_follow_reset`) is the only place where a reset changes memory. The notice of a durable subscription comes there, the
-outcome of a volatile one, a fence, and a reset that another member submitted.
+`follow` (`_follow_reset`) is the only place where a reset changes memory. It serves the notice of a durable
+subscription, the outcome of a volatile one, a fence, and a reset that another member submitted.
 
 One window at a time: a second reset waits for the first (**I56**). The window does not belong to the caller:
 a task of the dispatcher carries the reset out, and the guard ends the window if that task is gone (**I57**).

@@ -91,7 +91,7 @@ class Cursor(Protocol):
     def acks(self) -> AckState: ...
 
 
-class Sink(Protocol):
+class Endpoint(Protocol):
     """A consumer's end: called on the loop. It may call the dispatcher back."""
 
     def deliver(self, batch: Batch) -> None:
@@ -100,7 +100,7 @@ class Sink(Protocol):
     def cleared(self, reset_number: int) -> None:
         """Drop what was not taken yet: it is void, or is delivered again.
 
-        Permits stay as they are. A sink that drops messages here grants permits anew (`Dispatcher.grant`).
+        Permits stay as they are. An endpoint that drops messages grants permits anew (`Dispatcher.grant`).
         """
 
     def active(self, active: bool) -> None:

@@ -89,7 +89,7 @@ class Access:
         found = await self.authenticator.begin(credentials.method, credentials.data, peer)
         return wire.Identity(found.role, self._left_s(found))
 
-    def authorize(self, role: str, action: wire.Action, name: str, subscription: str) -> None:
+    def authorize(self, role: str, action: wire.PulsarAction, name: str, subscription: str) -> None:
         """May this role do that to a topic (in full), or look into a namespace?
 
         Raises:
@@ -122,7 +122,9 @@ class Access:
 
     # -- for HTTP --------------------------------------------------------------------------------------
 
-    async def authorize_http(self, request: web.Request, action: http.Action, resource: str) -> str | None:
+    async def authorize_http(
+        self, request: web.Request, action: http.HttpAction, resource: str
+    ) -> str | None:
         """May this request do that to `broker`, a tenant, a `tenant/namespace`, or a topic? Answers its role.
 
         Raises:
@@ -156,7 +158,7 @@ class Access:
         found = await self.authenticator.http(header, Peer("Flight"))
         return found.role, [self._allows_http(found.role, "consume", each) for each in topics]
 
-    def _allows_http(self, role: str, action: http.Action, resource: str) -> bool:
+    def _allows_http(self, role: str, action: http.HttpAction, resource: str) -> bool:
         may = self.authorizer
         if action in ("health", "describe"):
             return True  # somebody is known: that is all these need

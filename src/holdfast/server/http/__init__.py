@@ -5,7 +5,7 @@ costs a bounded amount of memory and time. Needs from below: a broker, and the s
 if there is one, to tell where it is and who is connected.
 """
 
-from holdfast.server.http.options import Action, Authorize, HttpOptions
+from holdfast.server.http.options import Authorize, HttpAction, HttpOptions
 from holdfast.server.http.server import HttpServer
 
-__all__ = ["Action", "Authorize", "HttpOptions", "HttpServer"]
+__all__ = ["Authorize", "HttpAction", "HttpOptions", "HttpServer"]

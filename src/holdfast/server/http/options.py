@@ -13,19 +13,19 @@ from holdfast.server.config import setting
 if TYPE_CHECKING:
     from aiohttp import web
 
-Action = Literal["admin", "consume", "lookup", "metrics", "health", "describe"]
+HttpAction = Literal["admin", "consume", "lookup", "metrics", "health", "describe"]
 """What a request wants.
 
 `admin`: look at something or change it. `consume`: look into a subscription or move it. `lookup`: find a
 topic. `metrics`, `health`: as they say. `describe`: what this interface is, which tells nothing of a broker.
 """
 
-Authorize: TypeAlias = Callable[["web.Request", Action, str], Awaitable[str | None]]
+Authorize: TypeAlias = Callable[["web.Request", HttpAction, str], Awaitable[str | None]]
 """May this request do that to `broker`, a tenant, a `tenant/namespace`, or a topic (in full)? Answers the
 role, for the log. Raises `AuthenticationFailed` (401) or `Denied` (403)."""
 
 
-async def anybody(request: web.Request, action: Action, resource: str) -> str | None:
+async def anybody(request: web.Request, action: HttpAction, resource: str) -> str | None:
     """Everybody may do everything."""
     return None
 

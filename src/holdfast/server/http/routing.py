@@ -18,7 +18,7 @@ from aiohttp import web
 from holdfast.broker import SubscriptionState, Topic
 from holdfast.errors import NotFound
 from holdfast.names import TopicName, namespace_name, tenant_name
-from holdfast.server.http.options import Action
+from holdfast.server.http.options import HttpAction
 from holdfast.server.http.refusals import Refusal
 from holdfast.server.http.scraping import pieces
 from holdfast.server.pace import SLOWEST_BYTES_S
@@ -102,7 +102,7 @@ class Route:
     tag: str
     summary: str
     of: Of
-    action: Action
+    action: HttpAction
     query: tuple[Parameter, ...] = ()
     body: Any = None
     """The type of its JSON; None: it has none."""
@@ -124,11 +124,11 @@ class Route:
 class Routes:
     """The routes of one subject, in the order in which they are looked at."""
 
-    def __init__(self, tag: str, prefix: str, of: Of, action: Action = "admin") -> None:
+    def __init__(self, tag: str, prefix: str, of: Of, action: HttpAction = "admin") -> None:
         self.tag = tag
         self._prefix = prefix
         self._of: Of = of
-        self._action: Action = action
+        self._action: HttpAction = action
         self.all: list[Route] = []
 
     def __call__(self, method: str, path: str, **more: Any) -> Callable[[Handler], Handler]:
@@ -234,7 +234,7 @@ class Call:
                         return bytes(data)
                     if len(data) + len(chunk) > options.body_bytes_max:
                         raise web.HTTPRequestEntityTooLarge(options.body_bytes_max)
-                    budget.admit(len(chunk), "a body")
+                    budget.require(len(chunk), "a body")
                     data += chunk
         except TimeoutError:
             why = f"{len(data)} bytes of a body in {loop.time() - began:.0f} s, and no end"

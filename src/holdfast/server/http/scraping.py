@@ -60,7 +60,7 @@ class Scrapes:
         if newest is not None and len(self._alive) >= PAGES_MAX:
             return newest
         if self._making is None:
-            self._budget.admit(0 if newest is None else newest.size, "a page of metrics")
+            self._budget.require(0 if newest is None else newest.size, "a page of metrics")
             self._making = asyncio.get_running_loop().create_task(self._make(), name="metrics")
             self._making.add_done_callback(self._ended)
         return await asyncio.shield(self._making)

@@ -287,7 +287,7 @@ class HttpServer(Listening):
             body = msgspec.json.encode(answer)
             if len(body) <= PIECE_BYTES:
                 return web.Response(body=body, content_type=JSON)
-        self.budget.admit(len(body), "an answer")
+        self.budget.require(len(body), "an answer")
         self.budget.hold(call, len(body))
         try:
             return await call.send([memoryview(body)], len(body), headers)

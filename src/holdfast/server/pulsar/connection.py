@@ -32,7 +32,7 @@ from holdfast.server.pace import Appetite, Pace
 from holdfast.server.pulsar import commands
 from holdfast.server.pulsar.commands import NO_REQUEST, Refused, refusal
 from holdfast.server.pulsar.consumers import Consumers
-from holdfast.server.pulsar.options import Action, Credentials, Identity
+from holdfast.server.pulsar.options import Credentials, Identity, PulsarAction
 from holdfast.server.pulsar.producers import Producers
 from holdfast.server.pulsar.requests import REQUESTS, Request
 from holdfast.server.pulsar.turns import Pending
@@ -231,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
             self._heard = self.loop.time()
             return
         self._alive()
-        self.producers.admit(count)
+        self.producers.heed_space(count)
         self._take(self.server.buffer[:count])
         self._appetite.took(self.loop.time() - self._heard)
 
@@ -378,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
     def role(self) -> str:
         return "" if self.identity is None else self.identity.role
 
-    def authorize(self, action: Action, name: str, subscription: str = "", behind: str = "") -> None:
+    def authorize(self, action: PulsarAction, name: str, subscription: str = "", behind: str = "") -> None:
         """May this client do that? A proxy that says who is behind it, too: both must be allowed.
 
         Raises:

@@ -48,7 +48,7 @@ _Ranges = list[tuple[int, int]]
 
 
 class WireConsumer:
-    """A consumer that has joined a subscription: the sink of its dispatcher."""
+    """A consumer that has joined a subscription: the endpoint of its dispatcher."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class WireConsumer:
             Misuse: it has consumers of another type.
         """
         budget, size = self.connection.server.budget, SESSION_BYTES + properties_size(self.metadata)
-        budget.admit(size, "a consumer")
+        budget.require(size, "a consumer")
         self.ticket = self.dispatcher.add_consumer(self, self.name, self.priority, self.type)
         self._attached = True
         if self.connection.stalled:

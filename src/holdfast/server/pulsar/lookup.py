@@ -16,7 +16,7 @@ from holdfast.server.pulsar.patterns import TopicPattern
 
 if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
-    from holdfast.server.pulsar.options import Action
+    from holdfast.server.pulsar.options import PulsarAction
 
 _Metadata = pb.CommandPartitionedTopicMetadataResponse
 _Lookup = pb.CommandLookupTopicResponse
@@ -44,7 +44,7 @@ def require_namespace_name(name: str) -> None:
 
 
 async def topic_for(
-    connection: Connection, name: str, action: Action, subscription: str = "", create: bool = True
+    connection: Connection, name: str, action: PulsarAction, subscription: str = "", create: bool = True
 ) -> Topic:
     """The topic that a client names, made if it is not there and may be.
 

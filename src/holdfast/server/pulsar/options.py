@@ -11,7 +11,7 @@ from holdfast.protocol.sizes import FRAME_PADDING_BYTES
 from holdfast.server.budget import Budget
 from holdfast.server.config import setting
 
-Action = Literal["lookup", "produce", "consume", "stage", "read"]
+PulsarAction = Literal["lookup", "produce", "consume", "stage", "read"]
 """What a client wants. `stage`: keep entries for a topic that it does not name yet."""
 
 
@@ -39,7 +39,7 @@ class Identity:
 
 Authenticate: TypeAlias = Callable[[Credentials], Awaitable[Identity]]
 """Raises `Denied` where the credentials are not good."""
-Authorize: TypeAlias = Callable[[str, Action, str, str], None]
+Authorize: TypeAlias = Callable[[str, PulsarAction, str, str], None]
 """May this role do that to this topic (in full) or namespace, with this subscription? Raises `Denied`."""
 
 
@@ -48,7 +48,7 @@ async def anybody(credentials: Credentials) -> Identity:
     return Identity()
 
 
-def anything(role: str, action: Action, name: str, subscription: str) -> None:
+def anything(role: str, action: PulsarAction, name: str, subscription: str) -> None:
     """Everybody may do everything."""
 
 

@@ -155,7 +155,7 @@ class Producers:
             checked_name(command.initial_subscription_name, "a subscription")
             self._on.authorize("consume", full, command.initial_subscription_name)
         size = SESSION_BYTES + commands.require_properties(self._on, command.metadata, "a producer")
-        self._on.server.budget.admit(size, "a producer")
+        self._on.server.budget.require(size, "a producer")
         topic = await lookup.topic_for(self._on, command.topic, "produce")
         broker.admit_now(0)  # a client that cannot publish is refused at once
         if command.initial_subscription_name:
@@ -251,7 +251,7 @@ class Producers:
 
     # -- publishing ------------------------------------------------------------------------------------
 
-    def admit(self, size: int) -> None:
+    def heed_space(self, size: int) -> None:
         """Before so many bytes are taken in: is there room for them? If not, nobody here may publish."""
         if not self._open:
             return

@@ -141,7 +141,7 @@ class Watching:
         subject = Subject(watch.namespace, pattern)
         self.subjects.setdefault(watch.namespace, {})[watch.pattern] = subject  # what changes now is noted
         listing = self._listings.of(watch.namespace)
-        self._budget.admit(NAME_BYTES * len(listing.names), "a watched topic list")
+        self._budget.require(NAME_BYTES * len(listing.names), "a watched topic list")
         shown = listing.whole if pattern.whole else listing.short  # prepared once for all patterns
         subject.topics, subject.hash = await self.apart(subject.begin, shown)
         self._hold(subject)
