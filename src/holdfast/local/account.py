@@ -1,4 +1,4 @@
-"""One page of shared memory per ingest queue: how far all of it is on the broker's disk, and what is wrong.
+"""One page of shared memory per ingest queue: the confirmed position, and faults.
 
 ```
  byte 0        8            16            24       64              512
@@ -48,7 +48,7 @@ class Account:
         self.path = path
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         if os.fstat(fd).st_size != PAGE:
-            raise Corrupt(f"{path} is no account of an ingest queue: its size is not {PAGE}; remove it")
+            raise Corrupt(f"{path} is not an account of an ingest queue: its size is not {PAGE}; remove it")
         self._map = mmap.mmap(fd, PAGE, access=access)
         self._bytes = memoryview(self._map)
         self._words = self._bytes[:_TEXT_AT].cast("Q")
@@ -56,7 +56,7 @@ class Account:
         self._last: tuple[HoldfastError | None, str] = (None, "")
         if self._words[0] != _MAGIC:
             self.close()
-            raise Corrupt(f"{path} is no account of an ingest queue; remove it")
+            raise Corrupt(f"{path} is not an account of an ingest queue; remove it")
         size = int.from_bytes(self._bytes[_INFO_AT : _INFO_AT + 4], "little")
         try:
             self.info: dict[str, Any] = _checked(bytes(self._bytes[_INFO_AT + 4 : _INFO_AT + 4 + size]))
@@ -95,7 +95,7 @@ class Account:
             os.close(fd)
 
     def close(self) -> None:
-        """Unmap it. What was seen last can still be asked for."""
+        """Unmap the page; the last values can still be read."""
         if self._map.closed:
             return
         with contextlib.suppress(AttributeError, ValueError):
@@ -119,7 +119,7 @@ class Account:
 
     @property
     def withdrawn(self) -> bool:
-        """Whoever has just attached must leave, and ask again."""
+        """A producer that has just attached must leave, and ask again."""
         return self._words[3] != _GOING
 
     @property
@@ -138,7 +138,7 @@ class Account:
 
     @property
     def trouble(self) -> str:
-        """What keeps the broker from storing, in its words; empty if nothing does."""
+        """The reason why the broker does not store, in its words; empty: it stores."""
         try:
             size = int.from_bytes(self._bytes[_TEXT_AT : _TEXT_AT + 2], "little")
             return bytes(self._bytes[_TEXT_AT + 2 : _TEXT_AT + 2 + min(size, 440)]).decode(errors="replace")
@@ -148,7 +148,7 @@ class Account:
     # -- for the broker --------------------------------------------------------------------------------
 
     def mend(self) -> None:
-        """After a broker was killed between the two words: both are true, the older one is kept."""
+        """Keep the older word, after a broker was killed between the two."""
         value, check = self._words[1], self._words[2]
         if value ^ check != _WORD:
             self._words[1] = check ^ _WORD
@@ -162,13 +162,13 @@ class Account:
             self._words[2] = end ^ _WORD
 
     def say(self, trouble: str) -> None:
-        """What is in the way just now."""
+        """Tell producers why the broker does not store now."""
         text = trouble.encode()[:440]
         self._bytes[_TEXT_AT + 2 : _TEXT_AT + 2 + len(text)] = text
         self._bytes[_TEXT_AT : _TEXT_AT + 2] = len(text).to_bytes(2, "little")
 
     def withdraw(self, yes: bool) -> None:
-        """Nobody uses the queue: it is about to go; or it is not, after all."""
+        """Mark an unused queue as about to go, or take that back."""
         self._words[3] = _WITHDRAWN if yes else _GOING
 
     def end(self, error: HoldfastError) -> None:
@@ -182,7 +182,7 @@ def _checked(text: bytes) -> dict[str, Any]:
     if not all(isinstance(info[key], str) for key in ("topic", "incarnation", "identity")):
         raise TypeError(f"{text[:80]!r} names no topic")
     if not (info["identity"].replace(".", "").isalnum() and int(info["message_bytes_max"]) > 0):
-        raise ValueError(f"{info['identity']!r} is no identity")
+        raise ValueError(f"{info['identity']!r} is not an identity")
     return dict(info)
 
 

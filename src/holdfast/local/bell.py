@@ -1,8 +1,8 @@
-"""One thread that sleeps for many queues, so that those in which nothing happens cost nothing.
+"""One thread that sleeps for many queues, so that idle ones cost nothing.
 
-`Queue.aget` looks at its queue every 50 ms, whoever rings; with hundreds of ingest queues that would be a
-processor's work. Here a queue is looked at when it rings, and every few seconds in case that its producer was
-killed between the message and the ring.
+`Queue.aget` looks at its queue every 50 ms; with hundreds of ingest queues that would be a processor's work.
+Here a queue is looked at when it rings, and every few seconds: a producer may be killed between message and
+ring.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUEUES_MAX = 120
 IDLE_S = 4.0
 """So seldom is a silent queue looked at; those whose time is near are looked at together."""
 URGENT_S = 0.001
-"""Behind somebody who is in the way: how soon its death is noticed."""
+"""Time after which the death of a process that blocks a queue is noticed."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Bell:
 
     def __init__(self) -> None:
         self.users = 0
-        """Queues that were given to it; kept by who gives them."""
+        """Queues that were given to it, counted by the giver."""
         self._loop = asyncio.get_running_loop()
         self._alarm = _core.Alarm()
         self._lock = threading.Lock()
@@ -63,13 +63,13 @@ class Bell:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread. Nobody waits any more."""
+        """End the thread, after all waiting has ended."""
         self._closed = True
         self._alarm.ring()
         self._thread.join()
 
     async def take(self, queue: Queue, count: int) -> Messages:
-        """At least one message, up to `count`. Who is cancelled has taken nothing."""
+        """Take at least one message, up to `count`; a cancelled call takes nothing."""
         while True:
             heard = queue._listen(False)
             try:
@@ -96,7 +96,7 @@ class Bell:
         while not self._closed:
             futures = self._sleep()
             if futures:
-                with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+                with contextlib.suppress(RuntimeError):  # the loop was closed: nothing waits there any more
                     self._loop.call_soon_threadsafe(_wake, futures)
 
     def _sleep(self) -> list[asyncio.Future[None]]:

@@ -1,9 +1,9 @@
-"""One ingest queue, the broker's side: what it holds is published, confirmed, and settled, in that order.
+"""Drain one ingest queue: its messages are published, confirmed and settled, in that order.
 
-Needs from below: `Queue` (a message that was taken stays this process's until it is settled or the kernel
-says that the process is dead) and the log, which stores nothing twice under the name of a segment. Promises
-upward: a message that was put is stored once; it is settled, and confirmed to its producer, after it is
-durable. See docs/guide/ingest.md for why that holds whoever is killed when.
+Needs from below: a `Queue` whose taken messages stay this process's until it settles them or dies. The log
+must store nothing twice under the name of a segment. Promises upward: a message that was put is stored once.
+It is settled, and confirmed to its producer, after it is durable. docs/guide/ingest.md tells why that holds,
+whichever process is killed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LOG = logging.getLogger("holdfast.ingest")
 TAKE = 1024
 """Messages that are taken at once."""
 RETRY_S = 0.2
-"""What is in the way of storing is tried again so often."""
+"""Interval of attempts to store after a fault."""
 LAST_S = 5.0
 """How long a segment that is left waits for what is under way to the disk."""
 STALL_S = 1.0
@@ -55,7 +55,7 @@ _TRANSIENT = (NoSpace, NoQuorum, Busy, Fenced, Full, Timeout)
 
 
 class Segment:
-    """One ingest queue and its account: drained into one topic, in the order of positions, until it ends."""
+    """One ingest queue and its account: drained into a topic, in order of positions."""
 
     def __init__(self, ingest: Ingest, topic: Topic, identity: str) -> None:
         self._ingest = ingest
@@ -79,11 +79,11 @@ class Segment:
         self._largest = 0
         """Bytes of an entry, as its producers were told."""
         self.closing = False
-        """Its queue is closed: it is drained to its end, and nobody is let in any more."""
+        """Its queue is closed: it is drained to its end, and takes no producers."""
         self.waiting = False
         """Something is in the way of storing."""
         self.used = asyncio.get_running_loop().time()
-        """When somebody asked for it, or something was stored, last."""
+        """Time of the last request for it, or of the last stored message."""
 
     # -- its life --------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Segment:
         Raises:
             NotFound, Stale, Corrupt: there is nothing to take over.
             TooManyParticipants: try again.
-            Denied, LayoutMismatch: it is somebody else's.
+            Denied, LayoutMismatch: it belongs to another user or version.
         """
         names = self._ingest.names
         if self.account is None:
@@ -140,7 +140,7 @@ class Segment:
         self._task = asyncio.get_running_loop().create_task(self._run(left_behind), name=self.queue_name)
 
     async def stop(self) -> None:
-        """Leave it as it is, for the next broker: what is not settled goes back. Nobody's is removed."""
+        """Leave the queue to the next broker; an unused one is removed."""
         await self._halt()
         with contextlib.suppress(HoldfastError):
             if (self.closing or self.withdraw()) and self._unused():
@@ -151,11 +151,11 @@ class Segment:
             await self._close_session()
 
     def withdraw(self) -> bool:
-        """Close the queue, if nobody uses it. What came in at the last moment is drained all the same.
+        """Close the queue if it is unused; late messages are drained.
 
-        Who attaches looks at the account afterwards; here it is written before the participants are looked
-        at. So either they are seen here, or they see that it is being withdrawn, and ask for another queue
-        (I124). If neither were so, `close` would still come in one order with their puts.
+        A producer that attaches looks at the account afterwards. Here the account is written before the
+        participants are looked at. So either they are seen here, or they see the withdrawal and ask for
+        another queue (I124). If neither were so, `close` would still come in one order with their puts.
         """
         if self.closing or not self._unused():
             return False
@@ -170,7 +170,7 @@ class Segment:
         return True
 
     def _unused(self) -> bool:
-        """Nothing is in it, and nobody else is attached."""
+        """Tell whether it is empty, and no other process is attached."""
         if self.queue is None or self._broker.failure is not None:
             return False
         stats = self.queue.stats()
@@ -180,7 +180,7 @@ class Segment:
         return not (others or stats.ready or stats.returned or stats.taken or stats.writing)
 
     def is_there(self) -> bool:
-        """Can a producer that comes now find its files? Other code may have removed or replaced them."""
+        """Tell whether its files are there: other code may have removed or replaced them."""
         return all(names_file(path, file) for path, file in self._files.items())
 
     async def _halt(self) -> None:
@@ -259,13 +259,13 @@ class Segment:
                 self.account.say(f"{type(error).__name__}: {error}")
 
     async def _collect(self) -> tuple[list[Message], list[bytes]]:
-        """Everything that an earlier broker had in its hands, in the order of positions.
+        """Take the messages that an earlier broker held, in the order of positions.
 
-        The log knows the highest position that is durable, and takes whatever is not above it for stored. So
-        nothing may be published before all below it is in hand. What a dead reader had comes back in any
-        order, and whoever hands it on may be slow. But a block is taken for the first time only after all
-        before it were; so when no block is anybody else's and none waits to be taken again, everything below
-        the highest position in hand is in hand, settled, or never was a message.
+        The log knows the highest durable position, and takes all below it for stored. So nothing may be
+        published before all below it is in hand. Messages of a dead reader come back in any order, and the
+        process that hands them on may be slow. But a block is taken for the first time only after all before
+        it. So wait until no other process holds a block, and none waits to be taken again. Then everything
+        below the highest position in hand is in hand, settled, or never was a message.
         """
         assert self.queue is not None
         assert self.account is not None
@@ -285,7 +285,7 @@ class Segment:
         return hands, [bytes(message.data) for message in hands]
 
     def _returning(self) -> bool:
-        """Does somebody else hold a message, or does one wait to be taken again?"""
+        """Tell whether another process holds a message, or one waits to be redelivered."""
         assert self.queue is not None
         look = _core.inspect_attached(self.queue)["queue"]
         others = any(each["taken"] and each["slot"] != self.queue.slot for each in look["holders"])
@@ -324,8 +324,10 @@ class Segment:
             start += len(run)
 
     def _messages_in(self, position: int, entry: bytes) -> int | Corrupt:
-        """How many; or why it cannot be stored, which ends the queue: confirming what comes behind it would
-        confirm it, too."""
+        """Count the messages of an entry; or return why it cannot be stored.
+
+        That ends the queue: confirming the entries behind it would confirm it, too.
+        """
         where = f"position {position} of the ingest queue of {self.topic.name}"
         if position <= self._taken:
             return Corrupt(
@@ -339,8 +341,11 @@ class Segment:
             return Corrupt(f"{where}: {error}")
 
     async def _publish(self, run: list[tuple[int, int, bytes]], size: int) -> None:
-        """Until it is durable. One event at a time: if one were refused and the next one not, it would be
-        taken for stored later, because its positions are lower."""
+        """Publish a run, and wait until it is durable.
+
+        One event at a time: a refused one before an accepted one would be taken for stored, since its
+        positions are lower.
+        """
         assert self.account is not None
         said = ""
         while True:
@@ -366,7 +371,7 @@ class Segment:
 
 
 async def _finished(future: asyncio.Future[Any]) -> None:
-    """The outcome. Who is cancelled meanwhile waits for it a while: then it can be settled here."""
+    """Wait for the outcome; a cancelled task waits for it at most `LAST_S`."""
     try:
         await asyncio.shield(future)
     except asyncio.CancelledError:

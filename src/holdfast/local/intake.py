@@ -1,4 +1,4 @@
-"""Local ingest, the broker's side: who is let in, and which queues there are. segment.py drains them."""
+"""Local ingest, the broker's side: requests, and the queues that `drain` empties."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ ADOPT_TRIES = 100
 ANSWER_S = 10.0
 """How long one request may take; others wait behind it."""
 REPLY_S = 60.0
-"""A reply that nobody has fetched by then is taken away."""
+"""Age at which a reply that was not fetched is removed."""
 IDLE_S = 60.0
-"""A queue that nobody has used for so long is taken away: it is memory."""
+"""Idle time after which a queue is removed: it takes memory."""
 LOOK_S = 2.0
 """How often such are looked for, at least, and files that were removed by others."""
 
@@ -80,7 +80,7 @@ class Ingest:
         capacity: of each topic's queue, in bytes; a message may have half of it.
         topics_max: how many topics may have a queue at once.
         message_bytes_max: of a message with what goes with it; consumers take no larger ones.
-        idle_s: a queue that nobody has used for so long is taken away.
+        idle_s: idle time after which a queue is removed.
         """
         self.broker = broker
         self.names = Names(directory_of(directory), broker.incarnation.hex())
@@ -139,12 +139,12 @@ class Ingest:
             return Queue.create(
                 self.names.door, capacity=1 << 16, stall_limit=STALL_S, exist_ok=True, directory=directory
             )
-        except (Stale, Corrupt, LayoutMismatch):  # of another boot or version: who asked asks again
+        except (Stale, Corrupt, LayoutMismatch):  # of another boot or version: producers ask again
             Queue.unlink(self.names.door, directory=directory)
             return self._make_door()
 
     async def stop(self) -> None:
-        """Leave everything as it is, for the next broker; what nobody uses is taken away."""
+        """Leave the queues to the next broker; unused ones are removed."""
         if self._announcement is not None:
             self._announcement.close()
             self._announcement = None
@@ -175,7 +175,7 @@ class Ingest:
         assert self._door is not None
         door, self._door = self._door, None
         door.detach()
-        with contextlib.suppress(HoldfastError):  # who asks meanwhile asks again
+        with contextlib.suppress(HoldfastError):  # producers ask again
             Queue.unlink(self.names.door, directory=str(self.names.directory))
 
     def lend(self) -> Bell:
@@ -221,7 +221,7 @@ class Ingest:
                 account.close()
                 topic = self.broker.topic(info["topic"])
                 segment = Segment(self, topic, info["identity"])
-            except Denied as error:  # somebody else's: it stays, and says nothing
+            except Denied as error:  # another user's: it stays, and tells nothing
                 LOG.warning("%s", error)
                 continue
             except HoldfastError as error:
@@ -235,7 +235,9 @@ class Ingest:
                 LOG.warning("what was not confirmed of the ingest of %s is lost: %s", topic.name, error)
                 await segment.end(error)
                 continue
-            except HoldfastError as error:  # of another version or user: who can read it may come back
+            except (
+                HoldfastError
+            ) as error:  # of another version or user: a broker that can read it may come back
                 LOG.warning(
                     "the ingest queue %s is left there, and not drained: %s", segment.queue_name, error
                 )
@@ -245,7 +247,7 @@ class Ingest:
             segment.start(left_behind=True)
 
     async def _adopt(self, segment: Segment) -> None:
-        """Somebody may have the last place for a moment, until it finds that it is not for producers."""
+        """Adopt a queue; a producer may hold the broker's place for a moment."""
         for _ in range(ADOPT_TRIES):
             try:
                 segment.adopt()
@@ -255,7 +257,7 @@ class Ingest:
         segment.adopt()
 
     async def _discard(self, path: Path, error: Exception) -> None:
-        """The account of a topic that is gone, or none at all: its queue goes with it."""
+        """Remove an account without a topic, and its queue."""
         LOG.warning("%s is removed: %s", path, error)
         identity = path.name.removesuffix(".account").split(".", 3)[-1]
         with contextlib.suppress(HoldfastError, OSError):
@@ -293,7 +295,7 @@ class Ingest:
                 self._drop(name)
 
     async def _forget_old(self) -> None:
-        """Positions of segments from before the last boot: nobody can deliver these again."""
+        """Forget positions of segments from before the last boot: no producer repeats them."""
         for topic in list(self.broker.topics.values()):
             for name in self.broker.producers_known(topic):
                 if name.startswith(NAME) and not name.startswith(f"{NAME}{self._boot}."):
@@ -310,7 +312,7 @@ class Ingest:
                     self._door = self._make_door()
                 with await bell.take(self._door, 1) as requests:
                     await self._answer_safely(requests.tobytes()[0])
-            except HoldfastError as error:  # damaged, closed or taken away by somebody: another one
+            except HoldfastError as error:  # damaged, closed or removed by other code: another one
                 LOG.warning("the queue of requests for ingest is made anew: %s", error)
                 if self._door is not None:
                     self._leave_door()
@@ -373,13 +375,13 @@ class Ingest:
     # -- endings ---------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Queues that nobody uses are withdrawn; who comes later gets another one."""
+        """Withdraw unused queues; later producers get another one."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(min(LOOK_S, self._idle_s / 4))
             for segment in [*self._segments.values(), *self._aside]:
                 if segment in self._aside or loop.time() - segment.used >= self._idle_s:
-                    segment.used = loop.time()  # who is attached, and silent, is not looked at all the time
+                    segment.used = loop.time()  # a silent producer is not looked at all the time
                     with contextlib.suppress(HoldfastError):  # damaged: its own task finds out
                         segment.withdraw()
             self._be_found()
@@ -388,7 +390,7 @@ class Ingest:
         """Others may have removed the files by which producers find this broker: write them anew."""
         if self._door is not None and not self.names.file(self.names.door).exists():
             LOG.warning("other code removed the queue of requests for ingest; it is created again")
-            self._door.close()  # wakes who waits for it
+            self._door.close()  # wakes the task that waits for it
         try:
             if self._announcement is not None and self._announcement.renew():
                 LOG.warning("the descriptor %s was removed; it is written anew", self._announcement.path)
@@ -420,7 +422,7 @@ class Ingest:
 
 
 def _remove_own(path: Path) -> None:
-    """Not what is somebody else's, or no file: it is left, and in nobody's way."""
+    """Remove a file of this user; others are left."""
     try:
         if read_own(path) is not None:
             path.unlink(missing_ok=True)

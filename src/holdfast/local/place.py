@@ -1,7 +1,7 @@
-"""Where a broker and the processes beside it find each other: files in the runtime directory, same user only.
+"""Find brokers of the same user, by files in the runtime directory.
 
 A serving broker writes a descriptor and holds a lock on it for as long as it lives. The lock is the kernel's
-word: a descriptor that nobody holds is stale, whatever it says.
+word: a descriptor without a holder is stale.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def boot() -> str:
 
 @dataclass(frozen=True)
 class Names:
-    """What the queues and files of one data directory are called. Identity: boot and a random token."""
+    """The names of queues and files of a data directory. Identity: boot and token."""
 
     directory: Path
     incarnation: str
@@ -52,7 +52,7 @@ class Names:
         return f"ingest.{self.incarnation[:16]}.door"
 
     def queue(self, topic: str, identity: str) -> str:
-        """The ingest queue of a topic: the same topic has another one after it was deleted."""
+        """Name the ingest queue of a topic; a deleted topic's successor has another."""
         return f"ingest.{self.incarnation[:16]}.{hashlib.sha256(topic.encode()).hexdigest()[:16]}.{identity}"
 
     def file(self, queue: str) -> Path:
@@ -74,10 +74,10 @@ class Names:
 
 
 def open_own(path: Path, writable: bool = False) -> int | None:
-    """A descriptor of a regular file of this user; None: there is none.
+    """Open a regular file of this user; None: it does not exist.
 
     Raises:
-        Denied: it is somebody else's, or no file.
+        Denied: it belongs to another user, or is not a file.
     """
     flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -89,12 +89,12 @@ def open_own(path: Path, writable: bool = False) -> int | None:
     status = os.fstat(fd)
     if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
         os.close(fd)
-        raise Denied(f"{path} belongs to uid {status.st_uid}, or is no file: local ingest is for one user")
+        raise Denied(f"{path} belongs to uid {status.st_uid}, or is not a file: local ingest is for one user")
     return fd
 
 
 def read_own(path: Path) -> bytes | None:
-    """What a small file of this user holds; None: there is none."""
+    """Read a small file of this user; None: it does not exist."""
     fd = open_own(path)
     if fd is None:
         return None
@@ -170,7 +170,7 @@ class Announcement:
             os.close(fd)  # a broker that stopped removed it under us
 
     def is_there(self) -> bool:
-        """False: other code has removed or replaced the file, or closed the descriptor that holds it."""
+        """Tell whether the file and its descriptor are still there."""
         return self._is_open() and names_file(self.path, self._file)
 
     def _is_open(self) -> bool:
@@ -248,7 +248,7 @@ def _held(fd: int) -> bool:
 
 
 def brokers(directory: Path) -> tuple[list[Found], list[Path]]:
-    """The brokers of this user that live, and descriptors that nobody holds any more."""
+    """Find living brokers of this user, and descriptors without a holder."""
     live: list[Found] = []
     stale: list[Path] = []
     for path in sorted(directory.glob(f"{DESCRIPTOR}*")):

@@ -40,12 +40,12 @@ LOOK_S = 0.05
 
 
 class Producer:
-    """Publishes to a topic of the broker that serves on this machine, for the same user.
+    """Publishes to a topic of the broker on this machine, for the same user.
 
     `put` returns as soon as the message is in shared memory, and tells its place there. `confirmed` is the
     place up to which everything is durable in the broker; `flush` waits until that holds for all that this
-    producer has put. Whoever is killed when: what is confirmed is stored, once. What was put and is not
-    confirmed is stored once or not at all.
+    producer has put. Whichever process is killed: a confirmed message is stored once. A message that was put
+    and is not confirmed is stored once or not at all.
 
     The broker may be restarted meanwhile; `put` goes on until the queue is full. Threads may share a
     producer. After a fork, make a new one. For asyncio there are `aopen`, `aput`, `aput_many`, `aflush`,
@@ -76,7 +76,7 @@ class Producer:
         directory: str | os.PathLike[str] | None = None,
         timeout: float = 10.0,
     ) -> None:
-        """Finds the broker and asks it for the topic's queue, which is made on first use.
+        """Find the broker and ask it for the topic's queue, created on first use.
 
         Args:
             topic: its name, in full or `orders` for `persistent://public/default/orders`. It is made if it is
@@ -151,7 +151,7 @@ class Producer:
                     continue
                 if self._queue.slot >= account.info.get("participants", 256) - 1:
                     raise TooManyParticipants(
-                        f"{topic} has as many producers here as there can be; the last place is for the "
+                        f"{topic} has as many producers here as there can be. The last place is for the "
                         "broker: share producers between threads, or publish over the network"
                     )
                 undo.pop_all()
@@ -166,7 +166,7 @@ class Producer:
         asked = -ASK_S
         for _ in _attempts(deadline):
             if time.monotonic() - asked >= ASK_S:
-                # Whatever is wrong with the door: the broker makes another one.
+                # A broken door is replaced by the broker.
                 with contextlib.suppress(
                     NotFound, Full, Timeout, TooManyParticipants, Stale, Closed, Corrupt
                 ):
@@ -191,14 +191,14 @@ class Producer:
         event_time_ms: int = 0,
         timeout: float | None = None,
     ) -> int:
-        """Hand a message over. Answers the place behind it: it is durable once `confirmed` is there.
+        """Hand a message over; it is durable once `confirmed` reaches the returned place.
 
         Raises:
             Full: `timeout=0` and no room. Timeout: no room in that time. Both say what is in the way.
             Closed, NotFound, Terminated, Corrupt: the queue has ended, and why.
             Misuse: the message is too large.
         """
-        return self._put([data], 1, key, properties, ordering_key, event_time_ms, timeout)
+        return self._put(self._encoded([data], 1, key, properties, ordering_key, event_time_ms), timeout)
 
     def put_many(
         self,
@@ -210,23 +210,13 @@ class Producer:
         batch: int = 1,
         timeout: float | None = None,
     ) -> int:
-        """Hand many messages over; key and properties are of all. With `batch`, that many make an entry.
+        """Hand messages over, with one key and properties; `batch` of them make an entry.
 
         Answers the place behind the last. After an error `error.done` says how many entries were put.
         """
-        return self._put(data, batch, key, properties, None, event_time_ms, timeout)
+        return self._put(self._encoded(data, batch, key, properties, None, event_time_ms), timeout)
 
-    def _put(
-        self,
-        data: Sequence[Buffer],
-        batch: int,
-        key: str | bytes | None,
-        properties: Mapping[str, str] | None,
-        ordering_key: bytes | None,
-        event_time_ms: int,
-        timeout: float | None,
-    ) -> int:
-        entries = self._encoded(data, batch, key, properties, ordering_key, event_time_ms)
+    def _put(self, entries: list[bytes], timeout: float | None) -> int:
         try:
             if len(entries) == 1:
                 self._queue.put(entries[0], timeout)
@@ -350,7 +340,7 @@ class Producer:
     def _leave(self) -> None:
         self._end()
         self._closed = True
-        self._alarm.ring()  # who waits in another thread finds out
+        self._alarm.ring()  # wakes other threads
         self._queue.detach()
         self._account.close()
 
