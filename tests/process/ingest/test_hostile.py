@@ -316,7 +316,7 @@ def test_the_broker_finds_a_place_however_many_producers_there_are(
     monkeypatch.setattr(draining, "PARTICIPANTS", 5)
     with serving(data) as world:
         crowd = [holdfast.Producer("orders") for _ in range(3)]
-        with pytest.raises(TooManyParticipants, match="the last place is for the broker"):
+        with pytest.raises(TooManyParticipants, match="The last place is for the broker"):
             holdfast.Producer("orders")
         (segment,) = world.ingest._segments.values()
         assert segment.queue is not None
