@@ -38,8 +38,8 @@ struct Access {
     u16 cell = 0;
     u16 count = 1;
     Point point{};  // the last named point that the process passed
-    u64 a = 0;    // store, fetch: operand; cas, wait: expected
-    u64 b = 0;    // cas: desired
+    u64 a = 0;      // store, fetch: operand; cas, wait: expected
+    u64 b = 0;      // cas: desired
 };
 
 constexpr bool acquires(std::memory_order order) {
