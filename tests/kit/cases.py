@@ -46,7 +46,7 @@ ROWS = (
         "2",
         "what a get takes stands in memory that threads share (nightly: the compiler)",
         ("got-shared",),
-        "tests/mutants/test_queue_bindings.py",
+        "tests/kit/queue/binding_mutants.py",
         ("tests/process/queue/test_threads_buried.py::test_each_message_once",),
     ),
     Row(
@@ -88,7 +88,7 @@ ROWS = (
         "6",
         "a change of the layout that the fingerprint misses",
         ("states-swapped", "mark-without-known", "lap-moved", "side-swapped", "params-moved"),
-        "tests/mutants/test_queue_layout.py",
+        "tests/kit/queue/layout_mutants.py",
         ("tests/mutants/test_queue_layout.py::test_a_change_of_the_layout_changes_the_fingerprint",),
     ),
     Row(
@@ -203,7 +203,7 @@ ROWS = (
         "12",
         "half of a surrogate pair is Python's error (nightly: the compiler)",
         ("half-a-pair-as-python-says",),
-        "tests/mutants/test_queue_bindings.py",
+        "tests/kit/queue/binding_mutants.py",
         ("tests/unit/broker/test_clear_errors.py::test_text_that_is_none",),
     ),
     Row(

@@ -440,9 +440,8 @@ def _authentication_conflicts(authentication: Authentication) -> Iterator[tuple[
         yield "authentication.methods", "basic needs authentication.basic.users_file"
     given = {"token": keys, "basic": ["users_file"] if authentication.basic.users_file else []}
     for method, named in given.items():
-        if (
-            named and method not in authentication.methods
-        ):  # a setting without effect would let all clients in
+        if named and method not in authentication.methods:
+            # The setting looks like protection, and would let all clients in.
             words = f"it has no effect: authentication.methods does not name {method}"
             yield f"authentication.{method}.{named[0]}", words
     if len(set(authentication.methods)) < len(authentication.methods):
