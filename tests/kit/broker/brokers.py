@@ -1,4 +1,4 @@
-"""Running a program on an embedded broker."""
+"""Run a program on an embedded broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 def on_broker(path: Path, work: Callable[[Broker], Awaitable[Answer]], **options: Any) -> Answer:
-    """Run it on a broker of this directory."""
+    """Open a broker on the directory, run `work` with it, and return its result."""
 
     async def main() -> Answer:
         async with holdfast.Broker.open(path, **options) as broker:

@@ -1,7 +1,7 @@
-"""A broker whose opening or closing is cancelled at each place where it waits: nothing of it is left.
+"""Cancel the opening or closing of a broker at each await; no resource may stay.
 
-What is counted is what the kernel has of this process: descriptors and threads. The collector of Python does
-not run meanwhile: what waits for it stays open for an unknown time.
+The check counts what the kernel holds for this process: descriptors and threads. Python's garbage collector
+is off meanwhile, because a descriptor that waits for it stays open for an unknown time.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ SMALL: dict[str, Any] = {"sync": "os", "journal_bytes": 1 << 16, "reserve_bytes"
 WAYS = ("waits", "answered", "again", "loop")
 """When the task is cancelled.
 
-waits: while it waits. answered: when it has its answer, and does not know it yet. again: at this and every
-later place. loop: its loop ends, as after a second Ctrl-C, and cancels all tasks.
+waits: while it waits. answered: when its future has a result that the task has not seen yet. again: at this
+and every later await. loop: its loop ends, as after a second Ctrl-C, and cancels all tasks.
 """
 
 
 def new(path: Path) -> None:
-    """The directory is not there."""
+    """Leave the directory absent."""
 
 
 def closed(path: Path) -> None:
-    """The directory has a topic, and was closed."""
+    """Create a topic in the directory, and close the broker."""
     asyncio.run(_use(path))
 
 
 def crashed(path: Path) -> None:
-    """The directory was left by a process that has died: there is something to recover."""
+    """Let a process create a topic and die: the next open has to recover it."""
     closed(path)
     pid = os.fork()
     if pid == 0:
@@ -47,7 +47,7 @@ def crashed(path: Path) -> None:
             asyncio.run(_use(path, lambda: os._exit(0)))
         finally:
             os._exit(1)
-    assert os.waitpid(pid, 0)[1] == 0, "it was to die after its message"
+    assert os.waitpid(pid, 0)[1] == 0, "the process was to die after its message"
 
 
 async def _use(path: Path, then: Callable[[], None] = lambda: None) -> None:
@@ -62,21 +62,21 @@ BEFORE = (new, closed, crashed)
 def cancel_everywhere(
     directory: Path, before: Callable[[Path], None], ways: Iterable[str] = WAYS, all_ways: bool = False
 ) -> int:
-    """Open and close a broker, cancelled at one place after another; return how many places there are.
+    """Open and close a broker, cancelled at one await after another; return their number.
 
     Args:
-        before: makes the directory.
-        ways: of `WAYS`; each place has the next one of them.
-        all_ways: each place has all of them, and the directory is used after each.
+        before: prepares the directory.
+        ways: of `WAYS`; each await uses the next one of them.
+        all_ways: try all of them at each await, and use the directory after each.
 
     Raises:
-        AssertionError: something was left; the text says where.
+        AssertionError: a descriptor or a thread was left; the text says at which await.
     """
     chosen = list(ways)
     before(directory / "made")
-    asyncio.run(_live(directory / "first"))  # what a process has for good: threads, a cache
+    asyncio.run(_live(directory / "first"))  # creates what a process keeps: threads, a cache
     gc.collect()
-    gc.freeze()  # so that a look at the rest is short
+    gc.freeze()  # shortens later collections
     gc.disable()
     try:
         for place in count():
@@ -99,7 +99,7 @@ def cancel_everywhere(
 
 
 def leaves_nothing(path: Path, place: int, way: str) -> bool:
-    """Return whether it came to the place."""
+    """Check one await; return whether the task reached it."""
     told, threads = _descriptors(), threading.active_count()
     came = _cancel(path, place, way)
     left = sorted(_descriptors() - told)
@@ -112,7 +112,7 @@ def leaves_nothing(path: Path, place: int, way: str) -> bool:
 def _descriptors() -> set[tuple[int, str]]:
     found = set()
     for each in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the one of this listing
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of this listing
             found.add((int(each.name), str(each.readlink())))
     return found
 
@@ -125,12 +125,12 @@ async def _live(path: Path) -> None:
 
 
 def _cancel(path: Path, place: int, way: str) -> bool:
-    """Return whether it came to the place."""
+    """Cancel the task at an await; return whether it reached it."""
     came: list[int] = []
     try:
         asyncio.run(_cancelled(path, place, way, came))
     except asyncio.CancelledError:
-        assert came, "it was cancelled by something else"
+        assert came, "something else cancelled the task"
     return bool(came)
 
 
@@ -157,7 +157,7 @@ async def _cancelled(path: Path, place: int, way: str, came: list[int]) -> None:
         await task
         return
     await asyncio.gather(task, return_exceptions=True)
-    while others := asyncio.all_tasks() - {main}:  # a close goes on without its caller
+    while others := asyncio.all_tasks() - {main}:  # a close continues without its caller
         await asyncio.wait(others)
 
 
@@ -165,7 +165,7 @@ async def _cancelled(path: Path, place: int, way: str, came: list[int]) -> None:
 def _watch(
     work: Coroutine[Any, Any, None], at_place: Callable[[int, asyncio.Future[Any] | None], None]
 ) -> Generator[Any, Any, None]:
-    """Run it, and tell of each place where it waits, just before it does."""
+    """Run a coroutine, and report each await just before it waits."""
     steps, error = work.__await__(), None
     for number in count():
         try:

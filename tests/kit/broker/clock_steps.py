@@ -1,11 +1,11 @@
-"""The wall clock jumps, or stands still, while a real broker stands at a named step.
+"""Let the wall clock jump or stop while a real broker stands at a step.
 
-The process stops itself there (SIGSTOP), the clock is set, and it goes on. Then log time is near the right
-time, has not gone back, and all that was confirmed is there, with the time that it was stored at, also after
-the next start.
+The process stops itself at the step (SIGSTOP), the clock is set, and the process continues. Then log time is
+near the right time and has not gone back. All confirmed messages exist with their stored time, also after the
+next start.
 
-Most steps are passed by an orderly life. Others need a situation before them (`SITUATIONS`): a broker that
-was killed in the middle of a write, a disk that is full and fails, a new directory, a backup.
+An orderly run passes most steps. The others need a situation before them (`SITUATIONS`). It is a broker that
+was killed during a write, a full or failing disk, a new directory, or a backup.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ SITUATIONS = {
     "backup_copied": COPY,
     "restore_copied": COPY,
 }
-"""What has to happen before a step is passed, if an orderly life does not pass it."""
+"""The situation that a step needs, if an orderly run does not pass it."""
 FROM_THE_START = ("recover_", "format_", "journal_made", "backup_", "restore_")
-"""Steps before a broker is open. It then starts on a wrong clock, and believes it; the next life repairs."""
+"""Steps before a broker is open. The broker starts on a wrong clock and uses it; the next start repairs."""
 JUMPS: dict[str, Callable[[WallClock], None]] = {
     "a year ahead": lambda clock: clock.ahead(YEAR),
     "a year behind": lambda clock: clock.ahead(-YEAR),
@@ -63,7 +63,7 @@ JUMPS: dict[str, Callable[[WallClock], None]] = {
 }
 STEPS = _core.log_points()
 Case = tuple[str, str]
-"""A step, and what the clock does there."""
+"""A step, and the change of the clock there."""
 ALL: list[Case] = list(product(STEPS, JUMPS))
 EACH: list[Case] = [(step, list(JUMPS)[at % len(JUMPS)]) for at, step in enumerate(STEPS)]
 """Each step once, with one of the jumps."""
@@ -72,11 +72,11 @@ EACH: list[Case] = [(step, list(JUMPS)[at % len(JUMPS)]) for at, step in enumera
 def jump_at_steps(
     directory: Path, cases: Iterable[Case] = EACH, broken: str = "", patience_s: float = PATIENCE_S
 ) -> set[str]:
-    """Set the clock at each step; return the steps that the broker came by.
+    """Set the clock at each step; return the steps that the broker passed.
 
     Args:
-        broken: the name of a broken broker, of `BROKEN`.
-        patience_s: how long a life may take from its step to its end.
+        broken: the name of a broken broker in `BROKEN`.
+        patience_s: how long a run may take from its step to its end.
     """
     passed = set()
     with WallClock(directory) as clock:
@@ -94,7 +94,7 @@ def jump_at_steps(
                         life.send_signal(signal.SIGCONT)
                     judge(_answer(life, patience_s), f"{step}, {jump}")
                     clock.right()
-                    if situation == FRESH:  # later cases go on elsewhere
+                    if situation == FRESH:  # later cases use another directory
                         _stops(life, "", FRESH)
                         judge(_answer(life, patience_s), f"the start after {step}, {jump}")
                 _stops(life, "", ORDERLY)
@@ -105,7 +105,7 @@ def jump_at_steps(
 
 
 def _stops(life: subprocess.Popen[str], step: str, situation: str) -> bool:
-    """Begin a life; return whether it stops at the step."""
+    """Start a run; return whether it stops at the step."""
     assert life.stdin is not None
     life.stdin.write(f"{situation} {step}\n")
     life.stdin.flush()
@@ -114,7 +114,7 @@ def _stops(life: subprocess.Popen[str], step: str, situation: str) -> bool:
 
 
 def _answer(life: subprocess.Popen[str], patience_s: float) -> dict[str, object]:
-    """Return how the life went."""
+    """Return the report of a run."""
     assert life.stdout is not None
     until(lambda: process_state(life.pid) == "Z" or _told(life), patience_s)
     told: dict[str, object] = json.loads(life.stdout.readline() or '{"fault": "it ended"}')
@@ -127,7 +127,7 @@ def _told(life: subprocess.Popen[str]) -> bool:
 
 
 def judge(told: dict[str, object], where: str) -> None:
-    """Raises AssertionError if something is wrong with what the broker tells."""
+    """Raise AssertionError if the broker's report shows a fault."""
     assert "fault" not in told, f"{where}: {told['fault']}"
     before, after = int(str(told["before"])), int(str(told["after"]))
     ahead_s = (after - time.time_ns()) / SECOND
@@ -142,7 +142,7 @@ def judge(told: dict[str, object], where: str) -> None:
 
 @dataclass
 class Lives:
-    """The lives of brokers on one directory, one after another."""
+    """Runs of brokers on one directory, one after another."""
 
     data: str
     stored: list[int] = field(default_factory=list)
@@ -154,11 +154,11 @@ class Lives:
     """Called with the log time of each message as it is confirmed."""
 
     async def work(self, prepare: Callable[[], None], strike: bool) -> None:
-        """Live once.
+        """Run a broker once.
 
         Args:
             prepare: called when the broker is open.
-            strike: let the disk be full and then fail, and the broker mend it.
+            strike: let the disk be full and then fail; the broker recovers from both.
         """
         async with Broker.open(self.data, sync="os", journal_bytes=1 << 16, reserve_bytes=1 << 14) as broker:
             if broker.stats().log_time_ahead_s > 1000 * AHEAD_S:
@@ -167,7 +167,7 @@ class Lives:
                 await broker.admin.create_topic("kept", retention_bytes=-1)
             there = await self.times(broker)
             assert there[: len(self.stored)] == self.stored, f"of {self.stored} there is {there}"
-            assert len(there) <= len(self.stored) + 1, "a life that was killed had one under way"
+            assert len(there) <= len(self.stored) + 1, "a killed run had one message under way"
             self.stored = there
             prepare()
             async with broker.producer("kept", name="p") as p, broker.producer("gone", name="p") as other:
@@ -199,7 +199,7 @@ class Lives:
         self.confirmed(self.stored[-1])
 
     async def strike(self, broker: Broker, producer: Producer) -> None:
-        """A ledger finds the disk full; then its sync fails, and it is rewritten."""
+        """Let a ledger find the disk full; then fail its sync: the broker rewrites it."""
         _core.arm_fault("ledger_write", 1, errno.ENOSPC)
         await self.send(broker, producer)
         await broker.store.flush()
@@ -208,7 +208,7 @@ class Lives:
             await broker.admin.snapshot()
 
     def live(self, step: str, situation: str) -> dict[str, object]:
-        """Have one life that stops at the step; tell how it went."""
+        """Run a broker that stops at the step; return its report."""
         before, self.repaired = self.log_time, False
         if situation == DEATH:
             self.die("journal_half")
@@ -217,7 +217,7 @@ class Lives:
             if step:
                 _core.arm(step, "stop")
 
-        if situation == DISK:  # the reserve is made at each first start, too
+        if situation == DISK:  # each first start creates the reserve, too
             asyncio.run(self.work(arm, strike=True))
         else:
             arm()
@@ -231,7 +231,7 @@ class Lives:
         return {"before": before, "after": self.log_time, "repaired": self.repaired}
 
     def die(self, step: str) -> None:
-        """Have a life in a process of its own that kills itself at the step, after its first message."""
+        """Run a broker in a child process that kills itself at the step."""
         reads, writes = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -250,8 +250,8 @@ class Lives:
         with os.fdopen(reads, "rb") as pipe:
             time_ns, repaired = map(int, pipe.read().split())
         status = os.waitpid(pid, 0)[1]
-        assert os.WIFSIGNALED(status), "it was to die"
-        assert os.WTERMSIG(status) == signal.SIGKILL, "it was to kill itself"
+        assert os.WIFSIGNALED(status), "the process was to die"
+        assert os.WTERMSIG(status) == signal.SIGKILL, "the process was to kill itself"
         self.stored.append(time_ns)
         self.repaired = bool(repaired)
 
@@ -261,7 +261,7 @@ def _wall_clock(self: LogClock) -> int:
 
 
 def _new_time(self: LogClock) -> int:
-    last_ns = self.refused_ns  # a place that nothing else here reads
+    last_ns = self.refused_ns  # a field that nothing else here reads
     while (now_ns := self._clock.now_ns()) == last_ns:
         time.sleep(0.001)
     self.refused_ns = now_ns
@@ -269,7 +269,7 @@ def _new_time(self: LogClock) -> int:
 
 
 def _redo_now(self: Machine, view: int, index: int, frame: bytes) -> None:
-    """With the time of the recovery in the frame, and not that of the sender."""
+    """Redo a frame with the time of the recovery, not with that of the sender."""
     _redo(self, view, index, frame[:8] + time.time_ns().to_bytes(8, "little") + frame[16:])
 
 

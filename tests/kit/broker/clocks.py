@@ -1,4 +1,4 @@
-"""Clocks that are wrong: the wall clock of a world is moved, its monotonic clock goes on."""
+"""Clocks whose wall time can be wrong, while their monotonic time is right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ YEAR = 365 * 24 * 3600 * SECOND
 
 
 class WrongClock:
-    """A clock whose wall time can be set. It stands still while `stopped_ns` is given."""
+    """A clock whose wall time can be set. It stands still while `stopped_ns` is set."""
 
     def __init__(self, right: Clock) -> None:
         self.right = right

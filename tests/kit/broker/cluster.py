@@ -1,4 +1,6 @@
-"""Several brokers on the simulated group: they apply the same events, and what one confirms is everybody's.
+"""Run several brokers on the simulated group; all apply the same events.
+
+A message that one broker confirms exists on every broker.
 
 Run as a program it prints the trace of one seed: `python kit/broker/cluster.py SEED`.
 """
@@ -34,7 +36,7 @@ OPTIONS = BrokerOptions(
 
 
 class RecordedGroup(Group):
-    """A group whose member is watched: the checker of the group hears what it is told and says."""
+    """A group that reports the calls and notices of its member to the group's checker."""
 
     def __init__(self, replica: Replica, group: Group) -> None:
         self._replica = replica
@@ -70,7 +72,7 @@ class RecordedGroup(Group):
 
 
 class Stable(Listener):
-    """Compares states where they are stable."""
+    """A listener that compares states at stable positions."""
 
     def __init__(self, replica: Replica, behind: Listener) -> None:
         self._replica = replica
@@ -93,7 +95,7 @@ class Stable(Listener):
 
 
 class WatchedMachine(Machine):
-    """Tells the world its state after every frame and view."""
+    """A machine that gives the world its state after every frame and view."""
 
     def apply(self, view: int, index: int, member: Member, frame: bytes) -> Applied:
         applied = super().apply(view, index, member, frame)
@@ -112,11 +114,11 @@ class WatchedMachine(Machine):
 
 
 REPLICAS: dict[str, Replica] = {}
-"""By the life that they live in."""
+"""The replicas by their life."""
 
 
 class World:
-    """The brokers' world, and what is known of it from outside."""
+    """The brokers' world, and facts about it that no broker knows."""
 
     def __init__(self, sim: Sim, pause_s: float) -> None:
         self.sim = sim
@@ -131,7 +133,7 @@ class World:
         self.ending = False
 
     def compare(self, pos: Position, state: object) -> None:
-        """I27: states at equal positions are equal."""
+        """I27: require equal states at equal positions."""
         self.compared += pos in self.states
         if self.states.setdefault(pos, state) != state:
             raise Broken(f"I27: two states at {pos}:\n{self.states[pos]}\n{state}")
@@ -146,19 +148,19 @@ class World:
             await node.clock.sleep(0.05 + 0.2 * node.random.fraction())
 
     async def missed(self, after: Position, cut: View) -> list[Missed]:
-        """As long as there is no state transfer: from the history that the simulation keeps."""
+        """Return missed frames from the simulation's history, because state transfer does not exist yet."""
         return [
             item if isinstance(item, View) else (item.position, item.member, item.event)
             for item in self.sim.missed(after, cut)
         ]
 
     def at_rest(self) -> bool:
-        """All serve, and are at one position."""
+        """Return whether all replicas serve, and are at one position."""
         ends = {(broker.engine.position, broker.engine.stable) for broker in self.brokers.values()}
         return sorted(self.brokers) == self.sim.nodes and len(ends) == 1
 
     def finish(self) -> None:
-        """After the storm: everything that was confirmed is everywhere."""
+        """Check after the storm that every confirmed message exists on every broker."""
         self.ending = True
         self.sim.run(3)
         self.sim.run_until(self.at_rest)
@@ -233,7 +235,7 @@ class Replica(Work):
         self.ending = True
 
     async def until_quorate(self, broker: Broker) -> None:
-        """What is made here comes after all that this node has to catch up with."""
+        """Wait for a quorum, so that later events follow all that this node has missed."""
         assert self.sim_node is not None
         while True:
             try:
@@ -246,7 +248,7 @@ class Replica(Work):
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Brokers that are made inside have machines that tell their states."""
+    """Let brokers that are created inside have machines that report their states."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker_module, "Machine", WatchedMachine)
         yield
@@ -254,7 +256,7 @@ def watched() -> Iterator[None]:
 
 
 def run(seed: int, nodes: int = 3, seconds: float = 12.0) -> tuple[World, bytes]:
-    """A storm over brokers, checked; the world, and the trace."""
+    """Run a storm over brokers, and check it; return the world and the trace."""
     with watched(), Sim(seed, nodes) as sim:
         world = World(sim, pause_s=0.4)
         sim.network.weather = Weather(delay_s=(1e-4, 40e-3), loss=0.05, detection_s=(0.005, 0.3))

@@ -1,5 +1,8 @@
-"""Everything at once, at random: a dispatcher between slow reads, a slow order of events, and consumers that
-come, go, acknowledge, refuse and reset. An account is kept of what must hold; a seed repeats a run."""
+"""Run a random storm on a dispatcher, and keep an account of what must hold.
+
+Reads are slow, and so is the order of events. Consumers join, leave, acknowledge, refuse and reset. A seed
+repeats a run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ BATCH = 3
 
 
 class SlowTopic(GatedTopic):
-    """Reads take their time, each its own."""
+    """A topic whose reads each take a random time."""
 
     def __init__(self, chance: SeededRandomness) -> None:
         super().__init__(ENTRIES // 2, BATCH, ledger_entries=7)
@@ -33,7 +36,7 @@ class SlowTopic(GatedTopic):
 
 
 class SlowOrder(Order):
-    """Events are applied some time after they were submitted, and stable some time after that, in order."""
+    """An order that applies events some time after their submission, and makes them stable later."""
 
     def __init__(self, chance: SeededRandomness) -> None:
         super().__init__()
@@ -45,7 +48,7 @@ class SlowOrder(Order):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         if isinstance(event, Reset) and self.chance.happens(0.05):
-            return future  # lost with its sender: it never happens, and nobody is told
+            return future  # lost with its sender: never applied, and the caller gets no result
         at = max(self._free_at, loop.time() + self.chance.between(0, 0.01))
         self._free_at = stable = at + self.chance.between(0, 0.01)
         loop.call_at(at, self._apply, event, future, stable)
@@ -73,7 +76,7 @@ class SlowOrder(Order):
 
 
 class Watched(Inbox):
-    """Checks every batch against the account."""
+    """An inbox that checks every batch against the account."""
 
     def __init__(self, storm: Storm, type: SubscriptionType) -> None:  # noqa: A002
         super().__init__(storm, 0)
@@ -83,10 +86,10 @@ class Watched(Inbox):
         self.given = 0
         self.gone = False
         self.keeps = storm.chance.happens(0.5)
-        """Its permits stay when it is cleared: so do those of a client of the network."""
+        """It keeps its permits when it is cleared, as a network client does."""
         self.paused = False
         self.last = -1
-        """Exclusive and failover: ordinals rise until it is cleared."""
+        """In exclusive and failover subscriptions, ordinals rise until it is cleared."""
 
     def deliver(self, batch: Batch) -> None:
         assert not self.gone, "a batch for a consumer that has gone"
@@ -112,7 +115,7 @@ class Watched(Inbox):
 
 
 class Storm(World):
-    """One run."""
+    """A random run, and its account."""
 
     def __init__(self, seed: int) -> None:
         order = SlowOrder(SeededRandomness(seed, "order"))
@@ -136,11 +139,11 @@ class Storm(World):
         self.deliveries: Counter[tuple[int, int]] = Counter()
         """I52: how often each entry was delivered under each reset number."""
         self.target = 0
-        """Of the last reset."""
+        """The target of the last reset."""
         self.receipted: set[int] = set()
-        """Acknowledged for good, unless a reset asks for them."""
+        """Ordinals acknowledged with a receipt; only a reset may redeliver them."""
         self.attic: list[TopicMessage] = []
-        """What somebody had, and has no more."""
+        """Messages that a consumer held earlier, and no longer holds."""
         self.calls: list[asyncio.Task[None]] = []
 
     async def before_hand_over(self, _: Entries) -> None:
@@ -165,7 +168,7 @@ class Storm(World):
         assert reset_number >= self.reported, f"I55: {ordinal} of before reset {self.reported} came after it"
         assert reset_number <= self.cursor.reset_number, "memory was changed before the reset was durable"
         if reset_number == self.cursor.reset_number:
-            assert ordinal not in self.receipted, f"{ordinal} was acknowledged for good, and came again"
+            assert ordinal not in self.receipted, f"{ordinal} has a receipt, and was redelivered"
         before = self.deliveries[reset_number, ordinal]
         assert count == before, f"I52: {ordinal} was delivered {before} times before, not {count}"
         self.deliveries[reset_number, ordinal] += 1
@@ -173,7 +176,7 @@ class Storm(World):
             assert ordinal > inbox.last, f"{ordinal} came after {inbox.last}"
             inbox.last = ordinal
 
-    # -- what befalls it -------------------------------------------------------------------------------
+    # -- what happens to the dispatcher ----------------------------------------------------------------
 
     async def storm(self, steps: int) -> None:
         acts = [self.join_one, self.leave, self.flow, self.flow, self.flow, self.ack_some, self.ack_some]
@@ -250,7 +253,7 @@ class Storm(World):
             self.calls.append(asyncio.ensure_future(self.receive(receipt, number, whole)))
 
     def ack_old(self) -> None:
-        """What an earlier session was given: under its number, or by one who has reconnected."""
+        """Acknowledge messages of an earlier session, under its number or from a reconnected client."""
         if not self.attic:
             return
         start = self.chance.integer(len(self.attic))
@@ -320,13 +323,13 @@ class Storm(World):
     # -- the end ---------------------------------------------------------------------------------------
 
     async def finish(self) -> None:
-        """Peace: whoever is left acknowledges everything, and that alone must bring the backlog to an end."""
+        """Let the remaining consumers acknowledge everything; that alone must end the backlog."""
         if self.calls:
             await asyncio.wait(self.calls)
         for task in self.calls:
             if not task.cancelled():
                 task.result()
-        await asyncio.sleep(3)  # a guard may have to come
+        await asyncio.sleep(3)  # time for the guard of a reset
         if not self.inboxes:
             self.join_one()
         for inbox in self.inboxes:
@@ -348,7 +351,7 @@ class Storm(World):
 
 
 def storm(seed: int, steps: int = 200) -> tuple[int, ...]:
-    """One run; raises what it finds. What it comes to is the same for the same seed."""
+    """Run a storm and raise its faults; return counts that depend on the seed alone."""
     world = Storm(seed)
     try:
         world.run(lambda _: world.storm(steps))

@@ -1,5 +1,7 @@
-"""A world for dispatchers: a topic whose reads stop at a gate, an order of events that can be held, consumers
-that write down what they get, and virtual time."""
+"""A world for dispatchers in virtual time: a topic, an order of events, and consumers.
+
+The topic's reads stop at a gate, the order of events can be held, and the consumers record what they get.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ ENTRY_BLOCK = 2
 
 
 class Gate:
-    """Where callers stop while it is shut. They are let through one by one, in any order."""
+    """A gate that stops callers while it is shut; one by one may pass."""
 
     def __init__(self) -> None:
         self.shut = False
@@ -35,7 +37,7 @@ class Gate:
             await future
 
     def let(self, index: int = 0) -> None:
-        """One of those who wait may go on."""
+        """Let one of the waiting callers pass."""
         self.waiting.pop(index).set_result(None)
 
     def open(self) -> None:
@@ -45,7 +47,7 @@ class Gate:
 
 
 class GatedTopic:
-    """Entries in memory, of ledgers of `ledger_entries`; reads stop at `gate`."""
+    """A topic in memory, in ledgers of `ledger_entries` entries; its reads stop at `gate`."""
 
     name = "persistent://public/default/world"
 
@@ -60,7 +62,7 @@ class GatedTopic:
         self.grow(count, batch)
 
     def grow(self, count: int, batch: int = 1) -> None:
-        """So many more entries, each of `batch` messages named after it."""
+        """Add `count` entries, each of `batch` messages named after it."""
         for ordinal in range(len(self._blocks), len(self._blocks) + count):
             payloads = [b"%d.%d" % (ordinal, index) for index in range(batch)]
             entry = encode_messages(payloads, "producer", ordinal * batch, 0, batch=batch)[0]
@@ -82,7 +84,7 @@ class GatedTopic:
 
 
 class Order:
-    """The order of events as a single broker sees it: submitted, applied, stable. Each step can be held."""
+    """The order of a single broker: submitted, applied, stable. Each step can be held."""
 
     def __init__(self) -> None:
         self.cursor: VolatileSubscription
@@ -90,7 +92,7 @@ class Order:
         self.hold_stable = False
         self.log: list[Event] = []
         self.notify: Callable[[int, int], None] | None = None
-        """Hears of a move before its caller does: so does the dispatcher of a durable subscription."""
+        """Called with a move before the caller gets its result, as a durable subscription's dispatcher is."""
         self._submitted: deque[tuple[Event, asyncio.Future[Any]]] = deque()
         self._applied: deque[tuple[Event, Any, asyncio.Future[Any]]] = deque()
         self._scheduled = False
@@ -102,12 +104,12 @@ class Order:
         return future
 
     def release(self) -> None:
-        """Hold nothing."""
+        """Hold no step any longer."""
         self.hold_apply = self.hold_stable = False
         self._schedule()
 
     def lose(self) -> None:
-        """What was submitted and not applied never is, and nobody is told."""
+        """Lose submitted events that are not applied; their callers get no result."""
         self._submitted.clear()
 
     def _schedule(self) -> None:
@@ -142,12 +144,12 @@ class Order:
 
 
 class Inbox:
-    """A consumer's end: writes down what it gets."""
+    """A consumer's endpoint that records what it gets."""
 
     def __init__(self, world: World, size: int) -> None:
         self._world = world
         self.size = size
-        """Permits that it gives at first, and again when it was cleared."""
+        """Permits that it gives at first, and again after it was cleared."""
         self.id = 0
         self.batches: list[Batch] = []
         self.messages: list[TopicMessage] = []
@@ -221,11 +223,11 @@ class World:
             self.order.notify = self.dispatcher.moved
 
     async def before_hand_over(self, _: Entries) -> None:
-        """A read is half in flight here: its position has moved, its messages have not been sent."""
+        """Hold a read half-way: its position has moved, its messages have not been sent."""
         await self.throttle.pass_through()
 
     def run(self, scenario: Callable[[World], Coroutine[Any, Any, T]]) -> T:
-        """Run a scenario to its end; tables are checked after it."""
+        """Run a scenario to its end, then check the tables."""
 
         async def main() -> T:
             result = await scenario(self)
@@ -240,7 +242,7 @@ class World:
             self.loop.close()
 
     async def settle(self, seconds: float = 0.001) -> None:
-        """Let everything happen that can happen now, or in that much virtual time."""
+        """Let everything happen that can happen within this virtual time."""
         await asyncio.sleep(seconds)
 
     def join(
@@ -253,7 +255,7 @@ class World:
         ack_timeout_s: float | None = None,
         again: bool = True,
     ) -> Inbox:
-        """A consumer with these permits; `again`: it gives as many after it was cleared."""
+        """Attach a consumer with these permits; `again`: it gives them again after a clear."""
         inbox = Inbox(self, permits if again else 0)
         name = name or f"consumer {self.dispatcher.consumers + 1}"
         inbox.id = self.dispatcher.add_consumer(inbox, name, priority, type, ack_timeout_s)
@@ -262,7 +264,7 @@ class World:
         return inbox
 
     async def ack(self, inbox: Inbox, ordinals: Iterable[int]) -> None:
-        """With a receipt."""
+        """Acknowledge with a receipt."""
         wanted = set(ordinals)
         messages = [each for each in inbox.messages if each.ordinal in wanted]
         receipt = self.dispatcher.ack(messages, receipt=True)
@@ -270,18 +272,18 @@ class World:
         await receipt
 
     def vanish(self) -> None:
-        """Whoever carries out a reset is gone, in the middle of it."""
+        """Lose the broker that carries out a reset, in the middle of it."""
         for task in list(self.dispatcher._resetting._tasks):
             task.cancel()
 
 
 def run(scenario: Callable[[World], Coroutine[Any, Any, T]], **world: Any) -> T:
-    """In a new world."""
+    """Run a scenario in a new world."""
     return World(**world).run(scenario)
 
 
 async def outcome(awaitable: Awaitable[T]) -> T | BaseException:
-    """What it answers, or what it raises."""
+    """Return the result, or the exception that was raised."""
     try:
         return await awaitable
     except Exception as error:

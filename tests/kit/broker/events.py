@@ -1,4 +1,4 @@
-"""A machine for tests: frames at rising positions, the journal they leave, what a restart makes of it."""
+"""A machine for tests, fed with frames at rising positions, and restarted from its journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECOND = 1_000_000_000
 
 
 class Publish:
-    """In a list of events: a publish of entries."""
+    """A publish of entries, in a list of events."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ def frame_of(events: Sequence[Event | Publish], time: int) -> bytes:
 
 
 def journaled(log: _core.Log) -> list[tuple[int, int, bytes]]:
-    """(view, index, frame) of what waits to be written."""
+    """Return (view, index, frame) of each frame that waits to be written."""
     frames = []
     while (taken := log.take_round()) is not None:
         data = taken.journal(taken.first_d - 1, 0, 0, synced_d=0, salt=0)
@@ -76,7 +76,7 @@ class Rig:
         self.time = max(SECOND, self.machine.log.time)
         self.journal: list[tuple[int, int, bytes]] = []
         self.history: list[tuple[View, bool] | tuple[int, int, Member, bytes]] = []
-        """All that the machine was given, for another one."""
+        """All that the machine was given, to give to another one."""
         self.last: Applied | None = None
         self.enter(ME, OTHER)
 
@@ -85,14 +85,14 @@ class Rig:
         return self.machine.state
 
     def enter(self, *members: Member, unclean: bool = False) -> Applied:
-        """A new view."""
+        """Enter a new view."""
         self.view, self.index = self.view + 1, 0
         view = View(self.view, members, (), (), True)
         self.history.append((view, unclean))
         return self._applied(self.machine.view(view, unclean))
 
     def apply(self, *events: Event | Publish, member: Member = ME) -> Applied:
-        """One frame."""
+        """Apply one frame."""
         self.index += 1
         self.time += 1000
         frame = frame_of(events, self.time)
@@ -100,7 +100,7 @@ class Rig:
         return self._applied(self.machine.apply(self.view, self.index, member, frame))
 
     def do(self, event: Event | Publish, member: Member = ME) -> Any:
-        """A frame of one event: its outcome, or its error raised."""
+        """Apply a frame of one event; return its outcome, or raise its error."""
         (outcome,) = self.apply(event, member=member).outcomes
         if isinstance(outcome, HoldfastError):
             raise outcome
@@ -113,7 +113,7 @@ class Rig:
         return applied
 
     def everything(self) -> list[Any]:
-        """The state as values that can be compared, without position and time. Nothing comes from a cache."""
+        """Return the state as comparable values, without position, time and caches."""
         state = self.machine.state
         for part in (
             *state.topics.values(),
@@ -126,7 +126,7 @@ class Rig:
         counters = msgspec.structs.replace(state_codec.broker_part(state), view=0, index=0, time=0)
         return [counters, *state_codec.pack(state)[1:], state.changes]
 
-    # -- what tests begin with -------------------------------------------------------------------------
+    # -- what tests start with -------------------------------------------------------------------------
 
     def topic(self, name: str = "orders", **policies: Any) -> TopicState:
         made = self.do(TopicCreate(topic_name(name), bytes(16), Policies(**policies)))
@@ -141,7 +141,7 @@ class Rig:
         return self.do(ProducerOpen(topic.id, name, access, member, **more), member)
 
     def filled(self, topic: TopicState, count: int, ledgers: int = 1) -> int:
-        """Publish so many entries, in so many ledgers; the session."""
+        """Publish `count` entries in `ledgers` ledgers; return the session."""
         session = self.producer(topic, f"filler-{self.machine.state.next_session}")
         for part in range(ledgers):
             size = count // ledgers + (count % ledgers if part == ledgers - 1 else 0)
@@ -154,11 +154,11 @@ class Rig:
     # -- restarts --------------------------------------------------------------------------------------
 
     def twin(self) -> Machine:
-        """Another member, that was given the same."""
+        """Return another member's machine that was given the same."""
         return self.fed(Machine())
 
     def fed(self, machine: Machine) -> Machine:
-        """Give a machine what it has missed: what follows its position."""
+        """Give a machine the frames that follow its position."""
         for given in self.history:
             at = given[0].position if len(given) == 2 else Position(given[0], given[1])
             if at <= machine.state.position:
@@ -170,8 +170,10 @@ class Rig:
         return machine
 
     def restarted(self, snapshot: Sequence[bytes] | None = None, journal_from: int = 0) -> Machine:
-        """Another machine: from a snapshot, if there is one, and the journal behind it. A frame at the end
-        of which nothing was durable is in neither: it is given what it has missed."""
+        """Return another machine, made from the snapshot, if any, and the journal behind it.
+
+        A last frame in which nothing was durable is in neither, so the machine is given what it has missed.
+        """
         machine = Machine()
         if snapshot is not None:
             machine.load(snapshot)
@@ -184,7 +186,7 @@ class Rig:
 def refused(
     rig: Rig, event: Event, error: type[HoldfastError], match: str | None = None, member: Member = ME
 ) -> Any:
-    """The event is refused, takes no D, and leaves everything as it was."""
+    """Require that the event is refused, takes no D, and leaves everything as it was."""
     before, d, frames = rig.everything(), rig.machine.log.next_d, len(rig.journal)
     with pytest.raises(error, match=match) as caught:
         rig.do(event, member)
@@ -195,7 +197,7 @@ def refused(
 
 
 def nothing_happens(rig: Rig, event: Event) -> Any:
-    """The event is answered, and takes no D."""
+    """Require that the event gets an answer, and takes no D."""
     d = rig.machine.log.next_d
     outcome = rig.do(event)
     assert rig.machine.log.next_d == d

@@ -1,4 +1,4 @@
-"""Looks for what a consumer that failed to open has left behind."""
+"""Look for what a consumer that failed to open has left behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from holdfast.broker import Broker
 
 
 async def must_be_free(broker: Broker, type_: Any, durable: bool) -> None:
-    """Nothing is attached to `billing` of `orders`; stats and metrics answer; a new consumer is served."""
+    """Require that nothing is attached to the subscription `billing` of `orders`.
+
+    Stats and metrics must answer, and a new consumer must be served.
+    """
     state = broker.machine.state
     topic = broker.topics[state.names["persistent://public/default/orders"]]
     await broker.engine.settle()

@@ -1,7 +1,7 @@
-"""A broker and its model, side by side: whatever is asked of the one is told to the other.
+"""A broker and its model, side by side: each operation goes to both.
 
-Every operation tells the model first what may happen from now on, and after the broker's answer what has
-happened: one that is cut off by a crash leaves the model in doubt, as it should.
+Before an operation the model is told what may happen from now on, and after the broker's answer what has
+happened. If a crash interrupts the operation, the model is left in doubt, as it should be.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tests.kit.broker.model import Client, Key, Shown, Stored, Subscription, Top
 from tests.kit.broker.worlds import World
 
 ALL = 1 << 20
-"""Everything that is there."""
+"""More messages than any test has."""
 PATIENCE = 1.0
-"""Less where the broker is known to be broken."""
+"""Seconds to wait for what must happen; less where the broker is known to be broken."""
 
 
 class Watched(Inbox):
-    """A consumer's inbox that tells the bench what it is handed."""
+    """A consumer's inbox that reports deliveries to the bench."""
 
     def __init__(self, bench: Bench, subscription: Subscription, client: Client) -> None:
         super().__init__(client.queue)
@@ -45,12 +45,12 @@ class Watched(Inbox):
 
     def active(self, active: bool) -> None:
         if self._client.active and not active:
-            self._of.excused = True  # another takes over
+            self._of.excused = True  # another consumer takes over
         self._client.active = active
         super().active(active)
 
     def blind(self) -> None:
-        """What follows is of a broker that is no more."""
+        """Report nothing any longer: the broker has crashed."""
         self._bench = None
 
 
@@ -69,7 +69,7 @@ Where = tuple[str, str]
 
 
 class Held:
-    """A message in the test's hands."""
+    """A message that the test has received and may acknowledge."""
 
     def __init__(self, where: Where, message: TopicMessage, by: Client) -> None:
         self.where = where
@@ -96,7 +96,7 @@ def shown(message: TopicMessage) -> Shown:
 
 
 class Bench:
-    """The broker, the model, and what the test has in hand."""
+    """The broker, the model, and the clients and messages of the test."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -114,7 +114,7 @@ class Bench:
     # -- judging ---------------------------------------------------------------------------------------
 
     def judge(self, what: Callable[[Bench], None]) -> None:
-        """Called from inside the broker, which must not see what we think of it."""
+        """Record what a check finds: it runs inside the broker, which would swallow an error."""
         try:
             what(self)
         except Exception as error:
@@ -128,14 +128,14 @@ class Bench:
         of.cleared(client, reset_number, self.world.clock.monotonic_ns())
 
     def _must_be_safe(self, topic: Topic, messages: list[Shown]) -> None:
-        """An id that is shown stays."""
+        """Require that a shown id is durable."""
         for message in messages:
             at = message.key.ordinal
             if (at >= topic.end or not topic.entries[at].sure) and not self.world.holds(message.data):
                 raise Wrong(f"{message.id} is shown, and a crash could take it back")
 
     def check_ends(self) -> None:
-        """Nothing is counted as there that a crash could take back."""
+        """Require that no counted entry can be lost by a crash."""
         for name, topic in self.topics.items():
             visible = self.admin._topic(name).visible
             for entry in topic.entries[:visible]:
@@ -152,7 +152,7 @@ class Bench:
         return self.broker.admin
 
     async def settle(self) -> None:
-        """Wait until all that must happen has happened; then everything is exact."""
+        """Wait until all that must happen has happened; then all figures are exact."""
         limit_ns = self.world.clock.monotonic_ns() + int(PATIENCE * self.world.patience_s * 1e9)
         pause_s = 0.0001
         while True:
@@ -207,7 +207,7 @@ class Bench:
         self.topics[name] = Topic(deduplicate)
 
     async def restart(self) -> None:
-        """Closed and opened again: everything holds."""
+        """Close and open the broker; everything must hold."""
         assert self.broker is not None
         self.harden()
         self._forget_clients()
@@ -226,7 +226,7 @@ class Bench:
         await self.audit()
         assert self.broker is not None
         if self.broker.recovered.clean:
-            return  # the life that crashed had not made anything durable
+            return  # the crashed broker had not made anything durable
         for topic in self.topics.values():
             topic.sealed.add(topic.end)
 
@@ -237,7 +237,7 @@ class Bench:
         self.producers.clear()
 
     async def audit(self) -> None:
-        """After a restart: what is there, against what must be there and what may be."""
+        """After a restart, compare the contents with what must exist and what may exist."""
         for name, topic in self.topics.items():
             found = [shown(message) for message in await self.admin.examine(name, "earliest", ALL)]
             self._audit_topic(name, topic, found)
@@ -268,7 +268,7 @@ class Bench:
             topic.confirm(message.key.ordinal, message.id)
 
     def _trimmed(self, topic: Topic, first: int) -> None:
-        """Only what every subscription has acknowledged may go."""
+        """Require that only entries which every subscription has acknowledged were trimmed."""
         needed = [of.mark() for of in self.subscriptions.values() if of.topic is topic]
         if first < topic.first or (first > topic.first and first > min(needed, default=topic.first)):
             raise Wrong(f"the topic begins at {first}; it began at {topic.first}, needed from {needed} on")
@@ -296,7 +296,7 @@ class Bench:
     async def publish(
         self, topic: str, name: str, batch: int, messages: list[bytes], key: str | None, at: int, post: bool
     ) -> None:
-        """A run of messages of one producer, at a sequence number; what is posted has the next one."""
+        """Publish messages of one producer from a sequence number on; `post` does not wait."""
         producer = await self.producer(topic, name, batch)
         model = self.topics[topic]
         at = producer._sequence if post else at
@@ -333,7 +333,7 @@ class Bench:
                     entry.sure = True
 
     def harden(self) -> None:
-        """Something later than these is durable: they are too."""
+        """Mark all entries as durable, because a later one is."""
         for of in self.subscriptions.values():
             of.doubtful.clear()
         for topic in self.topics.values():
@@ -350,7 +350,7 @@ class Bench:
         self.subscriptions[where] = of
 
     def target(self, topic: Topic, to: Start) -> int:
-        """The place that a user means."""
+        """Return the ordinal that a start position means."""
         if isinstance(to, MessageId):
             ids = [entry.id for entry in topic.entries[: topic.end]]
             return max(topic.first, ids.index((to.ledger, to.entry)))
@@ -399,7 +399,7 @@ class Bench:
     async def ack(self, each: Attached, chosen: list[Held], receipt: bool) -> None:
         of = self.subscriptions[each.where]
         keys = {held.key for held in chosen}
-        # In doubt, whatever was asked for, until the receipt is here.
+        # The messages are in doubt until the receipt arrives, also if none was asked for.
         self._each_ack(of, chosen, keys, receipt=False)
         messages = [held.message for held in chosen]
         done = each.consumer.ack(messages[0], receipt) if len(chosen) == 1 else None
@@ -414,7 +414,7 @@ class Bench:
             of.ack(keys & same, number, receipt)
 
     async def _acked(self, done: Coroutine[Any, Any, None], of: Subscription, chosen: list[Held]) -> None:
-        """An acknowledgement of before a reset is refused, or does nothing; one of now is not refused."""
+        """Await an acknowledgement; only one from before a reset may be refused."""
         try:
             await done
         except (Outdated, CursorModifying):
@@ -430,9 +430,9 @@ class Bench:
             of.ack(keys, held.message.reset_number, receipt=True)
 
     async def ack_as_session(self, held: Held, receipt: bool) -> None:
-        """As a network client does: with the number that its session was told, whenever it received this.
+        """Acknowledge as a network client does, with the reset number that its session knows.
 
-        Where order counts, this one and all before it.
+        In ordered subscriptions, acknowledge this message and all before it.
         """
         assert self.broker is not None
         of, message, number = (
@@ -444,7 +444,7 @@ class Bench:
         dispatcher = self.broker.dispatcher(topic, topic.state.subscriptions[held.where[1]])
         cumulative, counts = of.type != "shared", of.takes_word_of_a_session(held.key.ordinal)
         keys = of.keys_to(held.key) if cumulative else {held.key}
-        changes = any(key.ordinal >= of.topic.first for key in keys - of.acked)  # else it was trimmed
+        changes = any(key.ordinal >= of.topic.first for key in keys - of.acked)  # the others were trimmed
         if counts:
             of.ack(keys, number, receipt=False)
         ordinal, index, size = message.ordinal, message.batch_index, message.batch_size
@@ -482,7 +482,7 @@ class Bench:
         each.consumer.redeliver()
 
     async def read(self, name: str, start: Start, then: Start | None) -> None:
-        """A reader sees everything from there on, and again from where it goes then."""
+        """Let a reader read everything from `start` on, and again from `then` on."""
         assert self.broker is not None
         topic = self.topics[name]
         async with self.broker.reader(name, start=start, receiver_queue=3) as reader:
@@ -518,13 +518,13 @@ class Bench:
         self.harden()
 
     async def advance(self, where: Where, keys: set[Key], work: Coroutine[Any, Any, None]) -> None:
-        """Skip, clear, expire: these are acknowledged."""
+        """Skip, clear or expire: acknowledge these messages."""
         of = self.subscriptions[where]
         changes = bool(keys - of.acked)
         of.ack(keys, of.reset_number, receipt=False)
         await work
         of.ack(keys, of.reset_number, receipt=True)
-        if changes:  # else nothing was asked of the disk
+        if changes:  # otherwise the disk is not written
             self.harden()
 
     # -- ledgers ---------------------------------------------------------------------------------------
@@ -535,7 +535,7 @@ class Bench:
         self.topics[name].sealed.add(self.topics[name].end)
 
     async def trim(self, name: str) -> None:
-        """Whole ledgers that are sealed and acknowledged by all go, and nothing else."""
+        """Trim; require that exactly the sealed ledgers go that all subscriptions have acknowledged."""
         topic = self.topics[name]
         needed = min(of.mark() for of in self.subscriptions.values() if of.topic is topic)
         expected = max([topic.first, *(end for end in topic.ledgers() if end <= needed)])

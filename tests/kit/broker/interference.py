@@ -1,7 +1,7 @@
-"""Other code removes, replaces and moves files of a running broker, and closes descriptors: what must hold.
+"""Remove, replace and move files of a running broker, and close its descriptors.
 
-The broker notices, writes what stood there anew, and says so. No second process owns the directory. Where a
-file cannot be made again, those that ask for what stood in it get an error that names it.
+The broker notices, writes the lost content again, and logs it. No second process owns the directory. Where a
+file cannot be restored, requests for its content get an error that names it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Interfere = Callable[[Path], None]
 
 
 def look_often(patch: pytest.MonkeyPatch) -> None:
-    """Let a broker look after its files without a pause."""
+    """Let a broker check its files without a pause."""
     patch.setattr(running, "TICK_S", 0.01)
 
 
@@ -63,7 +63,7 @@ async def received(broker: Broker, count: int) -> list[bytes]:
 
 
 def require_kept(path: Path, expected: list[bytes]) -> None:
-    """After a stop or a crash all of it is there, and the directory can be used."""
+    """Require that all messages exist after a stop or crash; the directory is usable."""
 
     async def look(broker: Broker) -> None:
         assert await received(broker, len(expected)) == expected
@@ -73,7 +73,7 @@ def require_kept(path: Path, expected: list[bytes]) -> None:
 
 
 def goes_on(path: Path, name: str, way: Interfere) -> None:
-    """Nothing confirmed before or after it is lost, and nobody else owns the directory."""
+    """Require that no confirmed message is lost, and no other process owns the directory."""
     data, crashed = path / "data", path / "crashed"
 
     async def work(broker: Broker) -> None:
@@ -94,7 +94,7 @@ def goes_on(path: Path, name: str, way: Interfere) -> None:
 
 
 def idle_goes_on(path: Path, way: Interfere) -> None:
-    """Nothing is written any more: the broker looks by itself, and takes a snapshot at once."""
+    """Require that an idle broker notices without a write, and takes a snapshot at once."""
     data, crashed = path / "data", path / "crashed"
 
     async def work(broker: Broker) -> None:
@@ -120,7 +120,7 @@ def ends_without_its_journal(path: Path) -> None:
 
 
 def goes_on_without_descriptors(path: Path, name: str, reused: bool) -> None:
-    """A number that is another file's by then is neither written to nor closed."""
+    """Require that a descriptor number of another file is neither written to nor closed."""
     data, strangers = path / "data", []
 
     async def work(broker: Broker) -> None:
@@ -142,14 +142,14 @@ def goes_on_without_descriptors(path: Path, name: str, reused: bool) -> None:
 
     on_broker(data, work, **SMALL)
     for number, stranger in strangers:
-        assert Path(f"/proc/self/fd/{number}").readlink() == stranger, "it was not closed"
+        assert Path(f"/proc/self/fd/{number}").readlink() == stranger, "the broker closed it"
         os.close(number)
         assert stranger.read_bytes() == STRANGER
     require_kept(data, BOTH)
 
 
 def stops_without_its_lock(path: Path, file: str) -> None:
-    """Another process may own the directory from then on: this one stops, and says why."""
+    """Require that the broker stops and says why: another process may own the directory."""
 
     async def work(broker: Broker) -> None:
         await send(broker, 0)
@@ -166,7 +166,7 @@ def stops_without_its_lock(path: Path, file: str) -> None:
 
 
 def stops_without_its_directory(path: Path) -> None:
-    """Its path is another's directory by then: nothing is written there. What was confirmed moved along."""
+    """Require that nothing is written at the old path, and confirmed messages moved along."""
     data, moved = path / "data", path / "moved"
 
     async def work(broker: Broker) -> None:
@@ -186,7 +186,7 @@ def stops_without_its_directory(path: Path) -> None:
 
 
 def tells_what_is_gone(path: Path) -> None:
-    """No process has the ledger open: consumers get an error that names it, and do not wait for ever."""
+    """Require that consumers get an error that names a ledger which no process has open."""
     on_broker(path, lambda broker: send(broker, 0), **SMALL)
 
     async def work(broker: Broker) -> None:

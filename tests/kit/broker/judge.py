@@ -1,4 +1,4 @@
-"""What a storm on a broker (kit/broker/kills.py) has promised, and whether the next life sees it kept."""
+"""Account for the promises of a kill storm on a broker (kit/broker/kills.py), life after life."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 
 ID = struct.Struct("<II")
 PLACES = 16
-"""A message of a batch is numbered ordinal × PLACES + its place."""
+"""A message of a batch has the number ordinal × PLACES + its index in the batch."""
 TABLE = random.Random(21).randbytes(1 << 16)
 Sub = tuple[str, str]
 Row = tuple[int, int, int, int, int, int]
-"""A message: ordinal, place in the batch, ledger, entry, producer, number."""
+"""A message: ordinal, index in the batch, ledger, entry, producer, number."""
 
 
 def content(producer: int, number: int) -> bytes:
-    """Most messages are small, some are not."""
+    """Return a payload; most are small, some are large."""
     mixed = (producer * 2654435761 + number * 2246822519) >> 5
     size = mixed % (90 if mixed & 15 else 3000)
     start = mixed % 60_000
@@ -30,19 +30,19 @@ def content(producer: int, number: int) -> bytes:
 
 @dataclass
 class Seen:
-    """What a life found when it had opened the broker."""
+    """The contents of a broker when a life had opened it."""
 
     topics: dict[str, list[Row]]
     left: dict[Sub, list[int]]
-    """What a subscription has yet to acknowledge."""
+    """The unacknowledged messages of each subscription."""
     resets: dict[Sub, int]
     bounds: dict[str, tuple[int, int]]
-    """A topic's first ordinal, and the one after its last."""
+    """The first ordinal of a topic, and the one after its last."""
 
 
 @dataclass
 class Account:
-    """What a storm did, and what is wrong with it."""
+    """The counts of a storm, and its faults."""
 
     plan: str
     seed: int
@@ -59,7 +59,7 @@ class Account:
     log_bytes: int = 0
     seconds: float = 0.0
     steps: dict[str, int] = field(default_factory=dict)
-    """How often a life died by itself at a step."""
+    """How often a life died by itself at each step."""
     faults: list[str] = field(default_factory=list)
 
     def words(self) -> str:
@@ -72,7 +72,7 @@ class Account:
 
 @dataclass
 class Acked:
-    """Messages, by their numbers: all below one, and some above."""
+    """Messages by their numbers: all below one number, and some above it."""
 
     below: int = 0
     above: set[int] = field(default_factory=set)
@@ -87,28 +87,28 @@ class Acked:
 
 @dataclass
 class Cursor:
-    """What is acknowledged for sure, and what may be."""
+    """Messages that are acknowledged for certain, and messages that may be."""
 
     sure: Acked = field(default_factory=Acked)
     maybe: Acked = field(default_factory=Acked)
     all_maybe: bool = False
     resets: int = 0
     resetting: int | None = None
-    """A target that was asked for and not reported."""
+    """The target of a reset that was requested and not reported."""
 
 
 class Judge:
-    """Reads the records of lives, and what the next life saw."""
+    """Compares the records of each life with the contents that the next life finds."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
         self.offset = 0
         self.asked: dict[tuple[str, int], int] = {}
-        """Per topic and producer: numbers below this were asked to be published."""
+        """By topic and producer: a publish was requested for the numbers below this."""
         self.confirmed: dict[tuple[str, int], int] = {}
-        """Numbers below this were confirmed."""
+        """By topic and producer: the numbers below this were confirmed."""
         self.places: dict[tuple[str, int, int], tuple[int, int]] = {}
-        """The id that a message was confirmed with, or seen with."""
+        """The id with which a message was confirmed or seen."""
         self.cursors: dict[Sub, Cursor] = {}
         self.first: dict[str, int] = {"kept": 0, "plain": 0}
         self.end: dict[str, int] = {"kept": 0, "plain": 0}
@@ -118,7 +118,7 @@ class Judge:
         self.account.faults.append(" ".join(str(word) for word in words)[:2000])
 
     def read(self, directory: Path, life: int, clean: bool) -> None:
-        """The records of the life that has ended."""
+        """Read the records of the life that has ended."""
         with (directory / "log").open("rb") as log:
             log.seek(self.offset)
             lines = log.read().splitlines(keepends=True)
@@ -145,7 +145,7 @@ class Judge:
             self.acknowledged(kind, self.cursors.setdefault((rest[0][0], rest[0][1]), Cursor()), rest[1:])
 
     def started(self, topic: str, producer: int, at: int) -> None:
-        """A producer is told where it was: at or after the last confirmed, not beyond what it asked for."""
+        """Check a producer's start: not below the last confirmed, nor above the last requested."""
         who = (topic, producer)
         if not self.confirmed.get(who, 0) <= at <= self.asked.get(who, 0):
             self.fault(who, "goes on at", at, "confirmed", self.confirmed.get(who, 0), self.asked.get(who, 0))
@@ -202,7 +202,7 @@ class Judge:
         cursor.resets += 1
         cursor.resetting = None
 
-    # -- what the next life saw ------------------------------------------------------------------------
+    # -- what the next life finds ----------------------------------------------------------------------
 
     def look(self, seen: Seen) -> None:
         self.account.audits += 1
@@ -214,7 +214,7 @@ class Judge:
             self.look_at_cursor(sub, set(left), seen)
 
     def look_at_bounds(self, topic: str, first: int, end: int) -> None:
-        """Only what was acknowledged may be trimmed, and the end does not go below what was confirmed."""
+        """Check that only acknowledged messages were trimmed, and no confirmed one is beyond the end."""
         if first < self.first[topic] or (topic == "kept" and first):
             self.fault(topic, "begins at", first, "after", self.first[topic])
         for (of, name), cursor in self.cursors.items():
@@ -227,7 +227,7 @@ class Judge:
         self.first[topic], self.end[topic] = first, end
 
     def look_at_topic(self, topic: str, rows: list[Row]) -> None:
-        """Every message once, with its id, in the order of its producer."""
+        """Check that every message exists once, with its id, in the order of its producer."""
         ids = [(ledger, entry, place) for _, place, ledger, entry, _, _ in rows]
         if ids != sorted(set(ids)):
             self.fault(topic, "has ids out of order or twice")
@@ -246,7 +246,7 @@ class Judge:
             last[producer] = number
 
     def look_for_lost(self, topic: str, rows: list[Row]) -> None:
-        """What was confirmed is there, or was trimmed; what was never sent is not."""
+        """Check that confirmed messages exist or were trimmed, and that no other message exists."""
         last = {row[4]: row[5] for row in rows}
         begin = (rows[0][2], rows[0][3]) if rows else None
         for (of, producer), confirmed in self.confirmed.items():

@@ -1,11 +1,11 @@
-"""Kill storms on a broker: one life after another on one directory, each killed at a random moment or at a
-named step, and everything that was promised accounted for after each.
+"""Kill storms on a broker: one life after another on one directory.
 
-A storm runs in a process of its own (`kills.py PLAN`), which forks the lives. A life writes to `log`,
-each record one `write`, so that a killed process leaves whole records or none: before it asks the broker for
-something (small letter), and after the broker has answered (capital letter). When it has opened the broker it
-writes what it sees there: topics from the first message to the last, subscriptions with all that is left to
-acknowledge. The storm compares the two (`Judge`).
+A life is killed at a random moment or at a named step, and everything that it promised is accounted for. A
+storm runs in a process of its own (`kills.py PLAN`), which forks the lives. A life appends records to `log`,
+each with one `write`, so that a killed process leaves whole records only. It writes a record before each
+request to the broker (small letter), and after each answer (capital letter). After it has opened the broker
+it writes down the contents: each topic from first to last message, and each subscription's unacknowledged
+messages. The storm compares the two (`Judge`).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from tests.kit.broker.work import Work
 from tests.kit.queue.storm import die_with_parent
 
 STUCK_S = 30.0
-"""Nobody ends so late."""
+"""Hang limit of a life, in seconds."""
 NOT_HERE = ("ledger_rewritten", "ledger_switched", "reserve_", "backup_", "restore_", "format_")
-"""Steps of a disk that fails or fills up, of other programs, and of the first start."""
+"""Steps of a failing or full disk, of other programs, and of the first start."""
 POINTS = [point for point in _core.log_points() if not point.startswith(NOT_HERE)]
 """Steps that a storm passes."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a storm is made of."""
+    """The settings of a storm."""
 
     name: str = "group"
     kills: int = 50
@@ -51,16 +51,16 @@ class Plan:
     seed: int = 0
     sync: str = "group"
     each_step: int = 0
-    """Not 0: until lives have died so often at every step, each armed with the one that lags behind."""
+    """Not 0: go on until so many lives have died at every step. Each life is armed with the rarest one."""
     armed: float = 0.6
-    """Else: how many lives are armed, each with any step."""
+    """The share of lives that are armed with a random step, if `each_step` is 0."""
     life_ms: float = 80.0
-    """How long a life lasts, on average, that nobody armed."""
+    """The average duration of a life that is not armed."""
     roll_entries: int = 40
     snapshot_bytes: int = 60_000
     journal_bytes: int = 1 << 18
     broken: str = ""
-    """The name of a broken broker (kit/broker/mutants.py): the storm must notice."""
+    """The name of a broken broker (kit/broker/mutants.py), which the storm must notice."""
 
 
 PLANS = (
@@ -73,7 +73,7 @@ PLANS = (
 
 
 class Life(Work):
-    """What a forked process does: open, tell what is there, work, until it is killed or told to end."""
+    """A forked process: it opens, records the contents, and works until its end."""
 
     def __init__(self, plan: Plan, directory: str, number: int, seed: int) -> None:
         super().__init__(0, number, random.Random(seed))
@@ -84,7 +84,7 @@ class Life(Work):
         os.write(self.log, json.dumps(record).encode() + b"\n")
 
     def saw(self, seen: Seen) -> None:
-        """Into a file that is whole or not there."""
+        """Write the contents to a file, which is complete or absent."""
         path = Path(self.directory, f"seen.{self.life}")
         path.with_suffix(".new").write_bytes(pickle.dumps(seen))
         path.with_suffix(".new").rename(path)
@@ -112,7 +112,7 @@ class Life(Work):
 
 
 class Storm:
-    """Forks lives, one after another, ends them, and judges what each next one sees."""
+    """Forks lives, one after another, kills them, and judges what each next one finds."""
 
     def __init__(self, plan: Plan, directory: str) -> None:
         self.plan, self.directory, self.random = plan, directory, random.Random(plan.seed)
@@ -133,8 +133,8 @@ class Storm:
                 break
             self.life()
         if not account.faults:
-            self.life(calm=True)  # nobody kills this one
-            self.life(calm=True)  # and what a clean end leaves is all
+            self.life(calm=True)  # not killed
+            self.life(calm=True)  # and finds what a clean end leaves
         account.seconds = time.monotonic() - begin
         account.log_bytes = Path(self.directory, "log").stat().st_size
         return account
@@ -145,7 +145,7 @@ class Storm:
         seed = self.random.getrandbits(32)
         point = "" if calm else self.choose()
         countdown = 1 if self.plan.each_step else self.random.choice((1, 1, 2, 3, 12))
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the child can take it
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the child can handle it
         pid = os.fork()
         if pid == 0:
             self.be(seed, point, countdown)
@@ -170,15 +170,18 @@ class Storm:
             if self.died_at == "journal_half" and "recover_cut" in lagging:
                 return "recover_cut"
             chosen = lagging[self.number % len(lagging)]
-            # Only where the last one left half a round there is something to cut off.
+            # A cut-off needs the half round that the last life left.
             return "journal_half" if chosen == "recover_cut" and self.died_at != "journal_half" else chosen
         return self.random.choice(POINTS) if self.random.random() < self.plan.armed else ""
 
     def wait(self, pid: int, calm: bool, armed: bool) -> bool:
-        """Whether we killed it. One that is armed gets more time to come there by itself."""
+        """Wait for a life, and kill it in time; return whether we killed it.
+
+        An armed life gets more time to reach its step.
+        """
         mean = 0.15 if calm else self.plan.life_ms / 1000
         if armed or self.random.random() < 0.7:
-            self.until_seen(pid)  # most get to their work, else nothing happens any more
+            self.until_seen(pid)  # most lives must reach their work, or nothing would happen
         patience = self.random.expovariate(1 / mean) + 0.002
         if armed:
             patience = 0.6 if self.plan.each_step else 2 * mean
@@ -195,7 +198,7 @@ class Storm:
         return True
 
     def until_seen(self, pid: int) -> None:
-        """As long as it recovers and looks around."""
+        """Wait while the life recovers and records the contents."""
         until = time.monotonic() + STUCK_S
         while time.monotonic() < until and not Path(self.directory, f"seen.{self.number}").exists():
             if self.ended(pid, 0.002):
@@ -229,7 +232,7 @@ class Storm:
 
 
 def run(plan: Plan, keep: str | None = None) -> Account:
-    """A storm in a process of its own. `keep`: where to copy the directory of one with faults."""
+    """Run a storm in its own process; copy a faulty one's directory to `keep`."""
     done = subprocess.run(
         [*module_command(__file__), json.dumps(asdict(plan)), keep or ""],
         capture_output=True,

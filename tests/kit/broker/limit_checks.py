@@ -1,4 +1,4 @@
-"""What must hold at the end of a broker's numbers: for its tests, and for mutants that they must notice."""
+"""Checks of numbers at their end, for tests of a broker and for its mutants."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"sync": "os", "journal_bytes": 1 << 16, "reserve_bytes"
 
 
 async def passes(broker: Broker, count: int = 1, ids: list[MessageId] | None = None) -> None:
-    """Messages go through: published, delivered, acknowledged. `ids` gets those that are confirmed."""
+    """Publish, deliver and acknowledge messages; append the confirmed ids to `ids`."""
     ids = [] if ids is None else ids
     async with (
         broker.consumer("orders", "s", type="shared", start="earliest") as consumer,
@@ -43,7 +43,7 @@ async def passes(broker: Broker, count: int = 1, ids: list[MessageId] | None = N
 
 
 def the_last_positions_of_a_topic(path: Path) -> None:
-    """What is there is delivered, sought and acknowledged; one more is refused, also after a restart."""
+    """Existing messages are delivered, sought and acknowledged; one more is refused."""
     Age(ordinal=NUMBER_MAX - 3).make(path)
 
     async def first(broker: Broker) -> None:
@@ -72,7 +72,7 @@ def the_last_positions_of_a_topic(path: Path) -> None:
 
 
 def the_last_ids(path: Path) -> None:
-    """Of topics, subscriptions and sessions: those that exist go on."""
+    """Existing topics, subscriptions and sessions continue; new ones are refused."""
     Age(ids=NUMBER_MAX - 1).make(path)
 
     async def work(broker: Broker) -> None:
@@ -91,7 +91,7 @@ def the_last_ids(path: Path) -> None:
 
 
 class Wall:
-    """A clock that is where a test puts it."""
+    """A clock that shows the time that a test sets."""
 
     def __init__(self, now_ns: int) -> None:
         self.now, self.monotonic = now_ns, 0
@@ -136,7 +136,7 @@ def a_delay_that_cannot_be_counted_is_misuse(path: Path, delay: float) -> None:
 
 
 def an_option_beyond_its_range_is_misuse(name: str, value: Any) -> None:
-    """Else housekeeping would fail with it, again and again, in the background."""
+    """Refuse the option; otherwise housekeeping would fail with it in the background."""
     with pytest.raises(Misuse, match=f"the option {name} is {value}; use 0 to"):
         BrokerOptions(**{name: value}).require_sound()
 
@@ -152,11 +152,14 @@ def a_broker_is_not_opened_with_options_beyond_their_range(path: Path) -> None:
 
 
 def versions_of_a_table_come_round(path: Path) -> None:
-    """Also over a restart, and if only the view knows the last one. Readers see each table."""
+    """Versions wrap, also over a restart, and if only the view knows the last one.
+
+    Readers see each table.
+    """
     name = "persistent://public/default/orders"
 
     def age(version: int, seen: int) -> None:
-        """Begin at this version of the table; the view has another one if a kill came between them."""
+        """Set the versions of table and view; a kill between their writes makes them differ."""
         table = msgspec.structs.replace(read_table(path, name), version=version)
         (path / table_path(name)).write_bytes(_core.seal_block(6, version, 0, msgspec.msgpack.encode(table)))
         broker_id = directory_incarnation(path)
@@ -184,4 +187,4 @@ def versions_of_a_table_come_round(path: Path) -> None:
     assert versions[6] == 4
     age(1, VERSION_MAX)
     on_broker(path, roll, **SMALL)
-    assert versions[9] == 3, "version 1 is that of another table"
+    assert versions[9] == 3, "another table has version 1"

@@ -1,7 +1,8 @@
-"""Rules of random work on a broker, compared with a model at every step; restarts and crashes in between.
+"""Rules of random work on a broker, compared with a model at every step.
 
-Nothing confirmed is lost; a receipted acknowledgement holds unless a reset asks; order; permits; redelivery
-counts; backlogs exact; ids stable, and never shown before they are durable.
+The work has restarts and crashes in it. Nothing confirmed is lost. A receipted acknowledgement holds unless a
+reset moves the cursor back. Order, permits, redelivery counts and backlogs are exact. Ids are stable, and
+never shown before they are durable.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from tests.kit.broker.worlds import RealWorld, SimWorld, World
 
 SUBSCRIPTIONS: dict[Where, Type] = {("a", "x"): "exclusive", ("a", "s"): "shared", ("b", "f"): "failover"}
 CONSUMERS: list[Where] = [("a", "x"), ("a", "s"), ("b", "f"), ("b", "f"), ("a", "s")]
-"""Who connects at the start, and again after a restart."""
+"""The subscriptions of the consumers that connect at the start, and after a restart."""
 ROLL_ENTRIES = 16
 Sent = tuple[str, str, int, list[bytes], str | None, int]
-"""Topic, producer, size of batches, messages, key, sequence number of the first."""
+"""Topic, producer, batch size, messages, key, sequence number of the first message."""
 some = st.integers(0, 1000)
-"""Which of what is there."""
+"""An index into a list of any length, which is taken modulo the length."""
 wheres = st.sampled_from([*SUBSCRIPTIONS])
 masks = st.one_of(st.just(0), st.integers(1, 511), st.integers(1, 511))
-"""Which of some messages to acknowledge; 0: take none."""
+"""Which of some messages to acknowledge; 0: none."""
 places = st.one_of(st.sampled_from(["earliest", "latest"]), st.tuples(st.sampled_from(["id", "time"]), some))
 
 
 class BrokerMachine(RuleBasedStateMachine):
-    """The rules. What world they play in is for a subclass to say."""
+    """The rules. A subclass chooses the world."""
 
     bench: Bench
 
@@ -63,7 +64,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.run(begin())
 
     async def connect_all(self, queues: list[int]) -> None:
-        """The last one, if time is cheap, does not keep messages for long."""
+        """Connect the consumers; where time is virtual, the last one has an ack timeout."""
         for at, (queue, where) in enumerate(zip(queues, CONSUMERS, strict=False)):
             limited = at == 4 and isinstance(self.bench.world, SimWorld)
             await self.bench.join(where, queue, ack_timeout_s=3.0 if limited else None)
@@ -89,7 +90,7 @@ class BrokerMachine(RuleBasedStateMachine):
         return there[which % len(there)] if there else None
 
     def in_hand(self, each: Attached, which: int, count: int = 1) -> list[Held]:
-        """Of what was received on this subscription, mostly what it has now, else by whomever, whenever."""
+        """Return received messages of this subscription: mostly those that it holds now."""
         there = [held for held in self.bench.held if held.where == each.where][-12:]
         pending = self.bench.subscriptions[each.where].pending
         now = [held for held in there if pending.get(held.key.ordinal) == each.client.name]
@@ -131,7 +132,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.last is not None)
     @rule(more=st.integers(0, 2))
     def send_again(self, more: int) -> None:
-        """A producer that did not hear an answer; with deduplication nothing is stored twice."""
+        """Send again as a producer without an answer; with deduplication nothing is stored twice."""
         assert self.last is not None
         topic, name, batch, messages, key, at = self.last
         self.run(self.bench.flush())
@@ -191,11 +192,11 @@ class BrokerMachine(RuleBasedStateMachine):
         self.run(self.take_and_ack(self.one(which), mask, receipt))
 
     async def take_and_ack(self, each: Attached | None, mask: int, receipt: bool) -> None:
-        """Take some, and acknowledge some of these."""
+        """Receive some messages, and acknowledge some of them."""
         if each is None or mask == 0:
             return
         before = len(self.bench.held)
-        for _ in range(3):  # a small queue gives few at a time
+        for _ in range(3):  # a small queue returns few at a time
             await self.bench.take(each, 4)
             await self.bench.settle()
         taken = self.bench.held[before:]
@@ -225,7 +226,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.bench.held))
     @rule(what=some, receipt=st.booleans())
     def ack_as_session(self, what: int, receipt: bool) -> None:
-        """Whatever was received at any time, with the number of today."""
+        """Acknowledge any message that was ever received, with the current reset number."""
         self.run(self.bench.ack_as_session(self.bench.held[what % len(self.bench.held)], receipt))
 
     @precondition(anybody)
@@ -265,7 +266,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def reset(
         self, where: Where, to: str | tuple[str, int], which: int, mask: int, seek: bool, late: bool
     ) -> None:
-        """After some work. With `late`, somebody acknowledges afterwards what was delivered before."""
+        """Reset after some work; with `late`, acknowledge then what was delivered before."""
         self.run(self.bench.flush())
         each = self.one(which, where)
         self.run(self.take_and_ack(each, mask, receipt=which % 3 == 0))
@@ -297,7 +298,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def wait(self) -> None:
-        """Long enough for some things to be old."""
+        """Wait until some messages are old."""
         if isinstance(self.bench.world, SimWorld):
             self.run(self.bench.world.clock.sleep(10.0))
 
@@ -323,7 +324,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.come_back(queue, which if late else None)
 
     def come_back(self, queue: int, late: int | None = None) -> None:
-        """Clients connect again; with `late`, one acknowledges first what it received in an earlier life."""
+        """Connect the clients again; with `late`, one first acknowledges messages of an earlier life."""
         if late is not None and self.bench.held:
             self.run(self.bench.ack_as_session(self.bench.held[late % len(self.bench.held)], late % 2 == 0))
         self.run(self.connect_all([queue] * len(CONSUMERS)) if queue else None)
@@ -345,7 +346,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.run(bench.flush())
         if how == "publish":
             if which % 3:
-                self.run(self.connect(where[0], 1 + which % 2 * 2))  # else what is cut off is mostly that
+                self.run(self.connect(where[0], 1 + which % 2 * 2))  # else the crash mostly hits the connect
             self.last = self.next_run(where[0], 1 + which % 2 * 2, 1 + which % 6, None)
             work = bench.publish(*self.last, post=which % 5 == 0)
         elif how == "ack" and each is not None and chosen:
@@ -364,14 +365,14 @@ class BrokerMachine(RuleBasedStateMachine):
 
 
 class RealMachine(BrokerMachine):
-    """Real files, the writer's thread, real time."""
+    """A machine with real files, the writer's thread, and real time."""
 
     def world(self, seed: int) -> World:
         return RealWorld(roll_entries=ROLL_ENTRIES)
 
 
 class SimMachine(BrokerMachine):
-    """A disk that loses and tears what was not synced; virtual time."""
+    """A machine in virtual time, whose disk loses and tears what was not synced."""
 
     def world(self, seed: int) -> World:
         return SimWorld(seed, roll_entries=ROLL_ENTRIES)

@@ -1,9 +1,9 @@
-"""What a broker should do, said as simply as possible: lists of entries, and sets of what is acknowledged.
+"""A simple model of a broker: lists of entries, and sets of acknowledged messages.
 
-The model judges more than it foretells: which consumer of a shared subscription gets a message is for the
-broker to choose, but what it gets must be something that may be delivered, and what may be delivered must
-come. Numbers are ordinals: the place of an entry in its topic. `harness.py` tells the model what
-it asks of a broker, and what every consumer is handed.
+The model judges more than it predicts. The broker chooses which consumer of a shared subscription gets a
+message. Each delivery must be one that the model allows, and each message that is due must be delivered.
+Numbers are ordinals: the position of an entry in its topic. `harness.py` tells the model its requests to the
+broker, and the deliveries to every consumer.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Wrong(AssertionError):
 
 
 class Key(NamedTuple):
-    """A message: its entry, and its place in it."""
+    """A message: its entry, and its index in the batch."""
 
     ordinal: int
     place: int
 
 
 class Shown(NamedTuple):
-    """A message as a consumer was handed it."""
+    """A message as a consumer received it."""
 
     key: Key
     id: tuple[int, int]
@@ -51,9 +51,9 @@ class Stored:
     since_ns: int
     """It was published at or after this time, and before that of the next entry."""
     id: tuple[int, int] | None = None
-    """As somebody was told it; from then on it does not change."""
+    """The id that a client was told; from then on it does not change."""
     sure: bool = False
-    """It was confirmed, or shown: no crash takes it back."""
+    """It was confirmed, or shown: a crash cannot lose it."""
 
     def keys(self, ordinal: int) -> set[Key]:
         return {Key(ordinal, place) for place in range(len(self.messages))}
@@ -61,16 +61,16 @@ class Stored:
 
 @dataclass
 class Topic:
-    """Entries in the order in which they were submitted, and the last sequence number of each producer."""
+    """Entries in the order of submission, and the last sequence number of each producer."""
 
     deduplicate: bool = False
     entries: list[Stored] = field(default_factory=list)
     first: int = 0
-    """What is below was trimmed."""
+    """Entries below this are trimmed."""
     first_sure: int = 0
-    """It was trimmed for sure: a trim by itself is in no hurry, and a crash may take it back."""
+    """Entries below this are trimmed durably; a crash may undo a trim that is not yet durable."""
     sealed: set[int] = field(default_factory=set)
-    """Where a ledger was sealed: it ends with the entry before this one."""
+    """Ends of sealed ledgers: the ordinal after the last entry of each."""
     last: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -78,7 +78,7 @@ class Topic:
         return len(self.entries)
 
     def publish(self, entry: Stored) -> int | None:
-        """Its ordinal, or None: the sequence number is known."""
+        """Store an entry; return its ordinal, or None if the sequence number is known."""
         highest = entry.sequence + len(entry.messages) - 1
         if self.deduplicate and entry.sequence <= self.last.get(entry.producer, -1):
             return None
@@ -87,7 +87,7 @@ class Topic:
         return self.end - 1
 
     def confirm(self, ordinal: int, id: tuple[int, int]) -> None:  # noqa: A002  # as everywhere
-        """The producer, or a consumer, was told of it."""
+        """Note that the producer, or a consumer, was told the id."""
         entry = self.entries[ordinal]
         entry.sure = True
         if entry.id is None:
@@ -97,7 +97,7 @@ class Topic:
             raise Wrong(f"entry {ordinal} had the id {entry.id}, and now has {id}")
 
     def _check_new(self, ordinal: int, id: tuple[int, int]) -> None:  # noqa: A002
-        """Ids rise; within a ledger they are dense; a sealed ledger takes no more."""
+        """Check that ids rise, are dense within a ledger, and avoid sealed ledgers."""
         told = [each.id for each in self.entries[:ordinal] if each.id is not None]
         if told and id <= max(told):
             raise Wrong(f"entry {ordinal} has the id {id}, at or below {max(told)} of an earlier one")
@@ -108,67 +108,67 @@ class Topic:
             raise Wrong(f"entry {ordinal} has the id {id} in a ledger that was sealed before")
 
     def ledgers(self) -> list[int]:
-        """Where ledgers end that take no more."""
+        """Return the ends of ledgers that take no more entries."""
         told = [entry.id[0] if entry.id is not None else 0 for entry in self.entries]
         ends = {at for at in range(1, self.end) if 0 != told[at - 1] != told[at] != 0}
         return sorted(ends | self.sealed)
 
     def recount(self) -> None:
-        """The last sequence numbers follow from the entries."""
+        """Compute the last sequence numbers from the entries."""
         self.last.clear()
         for entry in self.entries:
             highest = entry.sequence + len(entry.messages) - 1
             self.last[entry.producer] = max(self.last.get(entry.producer, -1), highest)
 
     def at_time(self, time_ns: int) -> int:
-        """The first entry published at or after a time."""
+        """Return the first entry published at or after a time."""
         times = ((at, self.entries[at].since_ns) for at in range(self.first, self.end))
         return next((at for at, since_ns in times if since_ns >= time_ns), self.end)
 
 
 @dataclass
 class Client:
-    """A consumer: what it was handed and has not taken yet."""
+    """A consumer, and the messages delivered to it that it has not received yet."""
 
     name: str
     queue: int
     ack_timeout_ns: int = 0
-    """0: it may hold a message for ever."""
+    """0: it may hold a message without limit."""
     active: bool = True
     inbox: deque[Key] = field(default_factory=deque)
 
 
 @dataclass
 class Subscription:
-    """A cursor, and who is served from it."""
+    """A cursor, and the consumers that it serves."""
 
     topic: Topic
     type: Type
     acked: set[Key] = field(default_factory=set)
     doubtful: set[Key] = field(default_factory=set)
-    """Acknowledged without a receipt: a crash may take it back."""
+    """Acknowledged without a receipt: a crash may undo it."""
     reset_number: int = 0
     reach: int = 0
-    """Where the topic ended at the last reset: what is below may have been received before it."""
+    """The end of the topic at the last reset: entries below it may have been received before the reset."""
     resetting: int | None = None
-    """The target of a reset that was asked for and has not been reported."""
+    """The target of a reset that was requested and not reported."""
     clients: dict[str, Client] = field(default_factory=dict)
     pending: dict[int, str] = field(default_factory=dict)
-    """Who has which entry."""
+    """The consumer that holds each entry."""
     given: dict[int, int] = field(default_factory=dict)
-    """When it was handed out."""
+    """When each entry was delivered."""
     counts: dict[int, int] = field(default_factory=dict)
-    """How often an entry was handed out and came back."""
+    """How often each entry was delivered and returned."""
     late: dict[int, int] = field(default_factory=dict)
-    """Entries that come back, and not before this time."""
+    """Entries to be redelivered, and the time before which they must not be."""
     excused: bool = False
-    """There is a reason to begin again at the first that is not acknowledged."""
+    """A reason exists to start again at the first unacknowledged entry."""
     clearing: set[str] = field(default_factory=set)
-    """Consumers that are yet to hear of the last reset."""
+    """Consumers that have not been told of the last reset yet."""
     seen: set[int] = field(default_factory=set)
-    """What was handed out since the last reset: again only if somebody gave it back."""
+    """Entries delivered since the last reset; redelivered only if a consumer returned them."""
     read: int = 0
-    """Of one consumer at a time: what is below was handed out since the last reset or rewind."""
+    """With one active consumer: entries below this were delivered since the last reset or rewind."""
 
     # -- what is acknowledged --------------------------------------------------------------------------
 
@@ -179,19 +179,19 @@ class Subscription:
         return [at for at in range(self.topic.first, self.topic.end) if self.unacked(at)]
 
     def mark(self) -> int:
-        """Everything below is acknowledged."""
+        """Return the ordinal below which everything is acknowledged."""
         return next(iter(self.backlog()), self.topic.end)
 
     def figures(self) -> tuple[int, int, int]:
-        """Entries not acknowledged; acknowledged above the first of these; acknowledged in part."""
+        """Count entries unacknowledged; acknowledged above the first of these; acknowledged in part."""
         behind = self.backlog()
         partly = [at for at in behind if self.topic.entries[at].keys(at) & self.acked]
         return len(behind), self.topic.end - self.mark() - len(behind), len(partly)
 
     def ack(self, keys: set[Key], reset_number: int, receipt: bool) -> None:
-        """Without a receipt it is in doubt, until something later is confirmed."""
+        """Acknowledge messages; without a receipt they are in doubt until something later is confirmed."""
         if reset_number != self.reset_number:
-            return  # it is of before a reset
+            return  # from before a reset
         if receipt:
             self.doubtful -= keys
         else:
@@ -204,19 +204,22 @@ class Subscription:
                     self.late.pop(ordinal, None)
 
     def takes_word_of_a_session(self, ordinal: int) -> bool:
-        """A session knows the last reset's number, not whether it was given an entry before or since."""
+        """Return whether an acknowledgement with the session's reset number counts for an entry.
+
+        A session knows the number of the last reset, not whether it received an entry before or after it.
+        """
         return self.reset_number == 0 or ordinal >= self.reach or ordinal in self.seen
 
     def keys_to(self, key: Key) -> set[Key]:
-        """The message and all before it."""
+        """Return the keys of the message and all before it."""
         return {each for each in self.keys_below(key.ordinal + 1) if each <= key}
 
     def keys_below(self, ordinal: int) -> set[Key]:
-        """All messages of the entries before this one."""
+        """Return the keys of all messages of the entries before this one."""
         return {key for at in range(self.topic.first, ordinal) for key in self.topic.entries[at].keys(at)}
 
     def skipped(self, count: int) -> set[Key]:
-        """What a skip of that many entries acknowledges."""
+        """Return the keys that a skip of `count` entries acknowledges."""
         behind = self.backlog()[:count]
         return self.keys_below(behind[-1] + 1) if behind else set()
 
@@ -232,14 +235,14 @@ class Subscription:
         self.clearing = set(self.clients)
 
     def forget_deliveries(self) -> None:
-        """As if nothing had ever been handed out."""
+        """Start again as if nothing had been delivered."""
         self.pending.clear()
         self.rewind()
         self.counts.clear()
         self.seen.clear()
 
     def rewind(self) -> None:
-        """Everything that is not acknowledged comes again, in order."""
+        """Let everything that is not acknowledged be redelivered, in order."""
         for ordinal in [*self.pending]:
             self.comes_back(ordinal, 0)
         self.late.clear()
@@ -249,7 +252,10 @@ class Subscription:
             client.inbox.clear()
 
     def cleared(self, client: Client, reset_number: int, now_ns: int) -> None:
-        """A consumer is told to drop what it has not taken: a reset, a rewind, or it gave all back."""
+        """Note that a consumer was told to drop the messages that it has not received.
+
+        The reason is a reset, a rewind, or that it returned everything.
+        """
         if self.resetting is not None and reset_number == self.reset_number + 1:
             self.reset(self.resetting)
         if reset_number != self.reset_number:
@@ -259,7 +265,7 @@ class Subscription:
             self.clearing.remove(client.name)
         elif self.type != "shared":
             if not self.excused and not any(at_ns <= now_ns for at_ns in self.late.values()):
-                raise Wrong(f"{client.name} is told to begin again, and nobody asked for it")
+                raise Wrong(f"{client.name} is told to start again without a reason")
             self.rewind()
         client.inbox.clear()
 
@@ -269,7 +275,7 @@ class Subscription:
         self.clients[client.name] = client
 
     def left(self, name: str) -> None:
-        """Where one at a time is served, and where nobody is left, all begins again."""
+        """Remove a consumer; with one active consumer, or none left, everything starts again."""
         gone = self.clients.pop(name)
         self.gives_back(name)
         if not self.clients or (self.type != "shared" and gone.active):
@@ -287,7 +293,7 @@ class Subscription:
             self.excused = True
 
     def gives_back(self, name: str) -> None:
-        """All that this consumer has."""
+        """Let everything that a consumer holds be redelivered."""
         for ordinal in [each for each, holder in self.pending.items() if holder == name]:
             self.comes_back(ordinal, 0)
 
@@ -297,7 +303,7 @@ class Subscription:
         self.late[ordinal] = not_before_ns
 
     def expire(self, now_ns: int) -> None:
-        """What a consumer has held for too long comes back by itself."""
+        """Let entries be redelivered that a consumer has held longer than its ack timeout."""
         for ordinal, name in [*self.pending.items()]:
             limit_ns = self.clients[name].ack_timeout_ns
             if limit_ns and self.given[ordinal] + limit_ns <= now_ns:
@@ -305,16 +311,19 @@ class Subscription:
                 self.excused = True
 
     def due(self) -> list[int]:
-        """What is to be handed out: not acknowledged, and nobody has it."""
+        """Return the entries to deliver: not acknowledged, and held by no consumer."""
         return [at for at in self.backlog() if at not in self.pending]
 
     def ready(self) -> list[Client]:
-        """Those who have room for sure: permits come back with every half of the queue that was taken."""
+        """Return the consumers that surely have permits.
+
+        A consumer gives permits back with every half of its queue that was received.
+        """
         able = [each for each in self.clients.values() if each.active or self.type == "shared"]
         return [each for each in able if not each.inbox]
 
     def handed(self, name: str, messages: list[Shown], now_ns: int) -> None:
-        """A consumer was handed these, of whole entries."""
+        """Note that a consumer was given these messages, of whole entries."""
         client = self.clients.get(name)
         if client is None:
             raise Wrong(f"{name} is handed {messages[0].key} and is not attached")
@@ -347,7 +356,7 @@ class Subscription:
             raise Wrong(f"{what}, which {self.pending[ordinal]} has")
         self._judge_messages(what, entry, ordinal, shown)
         if ordinal in self.seen and ordinal not in self.counts:
-            raise Wrong(f"{what}, which was handed out before, and nobody gave it back")
+            raise Wrong(f"{what}, which was delivered before, and not returned")
         if self.late.get(ordinal, 0) > now_ns:
             raise Wrong(f"{what} {self.late[ordinal] - now_ns} ns too early")
         missed = [at for at in self.due() if self.read <= at < ordinal and at not in self.late]
@@ -357,7 +366,7 @@ class Subscription:
         self.read = max(self.read, ordinal + 1)
 
     def _judge_messages(self, what: str, entry: Stored, ordinal: int, shown: list[Shown]) -> None:
-        """Those that are not acknowledged, all of them; one that was without a receipt may come or not."""
+        """Require the unacknowledged messages; one acknowledged without a receipt may be missing."""
         keys = [message.key for message in shown]
         may, must = entry.keys(ordinal) - (self.acked - self.doubtful), set(self.unacked(ordinal))
         if not must <= set(keys) <= may or keys != sorted(set(keys)):
@@ -386,7 +395,7 @@ class Subscription:
         self.forget_deliveries()
 
     def recovered(self, reset_number: int, left: set[Key]) -> None:
-        """After a crash: what is not acknowledged is what the broker says, within what it may be."""
+        """After a crash, take over the broker's cursor, and require that it is possible."""
         self.restarted()
         if self.resetting is not None and reset_number == self.reset_number + 1:
             self.reset(self.resetting)

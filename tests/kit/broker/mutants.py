@@ -1,4 +1,4 @@
-"""Broken brokers, each a function that breaks the real one: for tests that must notice."""
+"""Broken brokers, each a function that breaks the real one: tests must notice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def done(result: Any = None) -> asyncio.Future[Any]:
     return future
 
 
-# -- those that were asked for ------------------------------------------------------------------------
+# -- acknowledgements, resets, permits ----------------------------------------------------------------
 
 
 @mutant
@@ -93,7 +93,7 @@ def cumulative_treated_as_individual(patch: Patch) -> None:
 
 
 def recount(batch: Batch, count: Callable[[int], int]) -> Batch:
-    """The same with other redelivery counts."""
+    """Return the batch with other redelivery counts."""
     first = batch.entries.first_ordinal
     places: dict[int, int] = {}
     counts: dict[int, int] = {}
@@ -136,7 +136,7 @@ def acks_ignored(patch: Patch) -> None:
 
 @mutant
 def a_reset_is_undone_by_a_later_mark_delete(patch: Patch) -> None:
-    """An acknowledgement of before a reset is taken for one of now."""
+    """An acknowledgement from before a reset counts as a current one."""
     cumulative = Acking.cumulative
 
     def late(
@@ -207,7 +207,7 @@ def forgotten_by_recovery(patch: Patch, kind: type[Event]) -> None:
     apply = kind.apply
 
     def forgetful(self: Event, state: BrokerState, context: Context) -> Any:
-        if context.member is None and isinstance(state, BrokerState):  # it comes from the journal
+        if context.member is None and isinstance(state, BrokerState):  # the frame is from the journal
             state.touch()
             return None
         return apply(self, state, context)
@@ -353,7 +353,7 @@ def the_backlog_counts_individual_acks(patch: Patch) -> None:
 
 @mutant
 def reads_of_an_older_revision_are_used(patch: Patch) -> None:
-    """Only together with a read that nobody leaves behind: two rules guard this."""
+    """Two rules guard this: the revision, and abandoning reads. The mutant breaks both."""
 
     def is_outdated(self: RevisionController, revision: Revision) -> bool:
         return False
@@ -364,7 +364,7 @@ def reads_of_an_older_revision_are_used(patch: Patch) -> None:
 
 @mutant
 def reset_known_in_memory_alone(patch: Patch) -> None:
-    """A restart forgets what was received before the reset."""
+    """A restart forgets which messages were received before the reset."""
     apply = Reset.apply
 
     def forgetful(self: Reset, state: BrokerState, context: Context) -> object:

@@ -1,4 +1,4 @@
-"""The metrics of a broker on which a subscription with a backlog has stood still for an hour."""
+"""The metrics of a broker whose subscription made no progress for an hour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.system import SystemClock
 
 
 class Later(SystemClock):
-    """The machine's clock, set forward by whoever wants to be later."""
+    """The machine's clock, set forward by a test."""
 
     ahead_s = 0
 
@@ -18,7 +18,10 @@ class Later(SystemClock):
 
 
 async def page_of(directory: Path, attached: bool) -> str:
-    """An hour after the last progress: the consumer is attached and takes nothing, or it has gone."""
+    """Return the metrics an hour after the last progress.
+
+    The consumer is attached and receives nothing, or it has left.
+    """
     clock = Later()
     options = BrokerOptions(sync="os", reserve_bytes=1 << 20, journal_bytes=1 << 20)
     broker = await Broker.start(directory, options, clock=clock)

@@ -1,4 +1,4 @@
-"""A broker's directory that is old from the start: every counter stands where a test wants it."""
+"""A broker's directory whose counters start where a test wants them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TOPIC = "orders"
 
 @dataclass(frozen=True)
 class Age:
-    """Where the counters of a broker stand; the topic `orders` exists and has nothing but its positions."""
+    """The counters of a broker; the topic `orders` exists, and its entries are trimmed."""
 
     d: int = 0
-    """The last event."""
+    """The number of the last event."""
     ledger: int = 1
     """The id of the next ledger."""
     ordinal: int = 0
-    """Of the topic's next entry."""
+    """The ordinal of the topic's next entry."""
     ids: int = 1
     """The next id of a topic, a subscription, a session."""
     journal: int = 1
@@ -39,10 +39,10 @@ class Age:
     time_ns: int = 0
     view: int = 0
     sequence: int | None = None
-    """The last one of the producer `p`."""
+    """The last sequence number of the producer `p`."""
 
     def machine(self) -> Machine:
-        """A machine that has come so far."""
+        """Return a machine with these counters."""
         machine = Machine(_core.Log(self.d + 1, self.ledger, self.time_ns))
         state = machine.state
         state.position = Position(self.view, 0)
@@ -60,7 +60,7 @@ class Age:
         return machine
 
     def make(self, path: Path, journal_bytes: int = 1 << 16) -> Path:
-        """A directory that a broker of this age was closed in."""
+        """Create a directory in which a broker with these counters was closed."""
         path.mkdir()
         asyncio.run(self._make(SystemDisk(path), journal_bytes))
         return path

@@ -1,4 +1,4 @@
-"""A storm of random events over a few topics: what it was given, a seed decides."""
+"""A storm of random events over a few topics, repeatable by its seed."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ from tests.kit.broker.events import ME, OTHER, Publish, Rig
 
 
 class Storm:
-    """Makes events that mostly fit the state, and some that do not."""
+    """Creates events that mostly fit the state, and some that do not."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.rig = Rig()
         self.refused = 0
         self.snapshots: list[tuple[list[bytes], int]] = []
-        """Parts, and where the journal goes on behind them."""
+        """Parts of a snapshot, and where the journal continues behind them."""
 
     def run(self, frames: int, look: Callable[[Rig], None] | None = None) -> Rig:
         for _ in range(frames):
@@ -242,7 +242,7 @@ class Storm:
 
 
 def agree(storm: Storm) -> None:
-    """I49: whoever was given the same is the same; so is whoever was restarted."""
+    """I49: members that were given the same events are equal, also after a restart."""
     rig = storm.rig
     expected = rig.machine.digest()
     assert rig.twin().digest() == expected, "another member drifted apart"

@@ -1,4 +1,4 @@
-"""A subscription is stuck only while consumers are attached; consumers that are offline are no fault."""
+"""Checks of stuck subscriptions: only attached consumers can be stuck; offline is not a fault."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def consumers_that_went_offline_leave_no_stuck_subscription() -> None:
     async def scenario(world: World) -> None:
         inbox = world.join(0, name="night shift")
         await world.settle(31)
-        assert world.dispatcher.diagnose().stuck  # it is attached, and takes nothing
+        assert world.dispatcher.diagnose().stuck  # the consumer is attached, and receives nothing
         world.dispatcher.remove_consumer(inbox.id)
         await world.settle(1000)
         found = world.dispatcher.diagnose()
         assert (found.reason, found.stuck) == (Reason.NO_CONSUMERS, False)
         world.join(0, name="day shift")
         await world.settle(1)
-        assert not world.dispatcher.diagnose().stuck  # it had no time yet
+        assert not world.dispatcher.diagnose().stuck  # too early
         await world.settle(30)
         assert world.dispatcher.diagnose().stuck
 
@@ -30,7 +30,7 @@ def consumers_that_went_offline_leave_no_stuck_subscription() -> None:
 
 
 def every_other_reason_is_stuck_after_its_time() -> None:
-    """Only two reasons are no fault: nothing to do, and nobody to do it."""
+    """Every reason is a fault but two: nothing to do, and no consumer."""
     reasons = [value for name, value in vars(Reason).items() if name.isupper()]
     assert len(reasons) == 10
     for reason in reasons:

@@ -1,7 +1,7 @@
-"""What the brokers of storms are given to do, with a note before everything that is asked, and after.
+"""The clients' work in storms on brokers, with notes before requests and after answers.
 
-Two topics: `kept` keeps everything and deduplicates, `plain` is trimmed. On `kept` a producer goes on, life
-after life, with the number after the last; what was not confirmed it sends again under its old number.
+Two topics: `kept` keeps everything and deduplicates, `plain` is trimmed. On `kept` a producer continues in
+each life with the number after the last. It sends unconfirmed messages again under their old numbers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ TOPICS: dict[str, dict[str, Any]] = {"kept": {"deduplication": True, "retention_
 
 
 class Work:
-    """The work of one life of a node. A subclass says where notes go.
+    """The work of one life of a node. A subclass chooses where notes go.
 
-    Small letters: about to be asked. Capitals: answered. `p` publish, `F` flushed, `a` acknowledge, `c`
-    cumulatively, `r` reset, `k` clear the backlog.
+    Small letters: before a request. Capitals: after its answer. `p` publish, `F` flushed, `a` acknowledge,
+    `c` cumulatively, `r` reset, `k` clear the backlog.
     """
 
     def __init__(self, node: int, life: int, chance: random.Random, pause_s: float = 0.004) -> None:
@@ -38,7 +38,7 @@ class Work:
         raise NotImplementedError
 
     async def work(self, broker: Broker) -> None:
-        """Until told to end."""
+        """Work until told to end."""
         tasks = [self.produce(broker, topic, number) for topic in TOPICS for number in range(2)]
         for topic, name in self.subscriptions:
             tasks.append(self.consume(broker, topic, name, "failover" if "line" in name else "shared"))
@@ -47,7 +47,7 @@ class Work:
                 group.create_task(task)
 
     async def prepare(self, broker: Broker) -> None:
-        """What must be there, made where it is not."""
+        """Create the topics and subscriptions that do not exist."""
         for topic, policies in TOPICS.items():
             if topic not in [name.rpartition("/")[2] for name in broker.admin.topics()]:
                 with suppress(Exists):
@@ -58,7 +58,7 @@ class Work:
                     await broker.admin.create_subscription(topic, name, start="earliest")
 
     async def look(self, broker: Broker) -> Seen:
-        """Everything that is there, at one moment: again, if a trim came in between."""
+        """Return all contents at one moment; read again if a trim came in between."""
         while True:
             before = [broker.admin._topic(topic).first for topic in TOPICS]
             seen = await self.look_once(broker)
@@ -87,7 +87,7 @@ class Work:
         return seen
 
     async def produce(self, broker: Broker, topic: str, number: int) -> None:
-        """On `kept` under one name for all lives."""
+        """Publish; on `kept` under one name in all lives."""
         me = self.node * 10 + number + (0 if topic == "kept" else self.life * 1000)
         batch = 3 if number else 1
         async with broker.producer(topic, name=f"{topic}-{me}", batch=batch) as p:
@@ -110,7 +110,7 @@ class Work:
                 await self.rest()
 
     async def consume(self, broker: Broker, topic: str, name: str, kind: Any) -> None:
-        """One at a time for each subscription, so that its records are in order."""
+        """Consume; one task for each subscription keeps its records in order."""
         sub = [topic, name]
         async with broker.consumer(
             topic, name, type=kind, receiver_queue=self.random.choice((3, 50, 1000)), name=f"c{self.life}"
@@ -161,7 +161,7 @@ class Work:
             await asyncio.sleep(self.random.random() * self.pause_s)
 
     async def house(self, broker: Broker) -> None:
-        """Roll, trim and snapshot at all times."""
+        """Roll, trim and snapshot all the time."""
         while not self.ending:
             await asyncio.sleep(self.random.random() * self.pause_s * 5)
             chosen = self.random.random()

@@ -1,6 +1,6 @@
-"""Where a broker of a test lives: on real files in real time, or on a simulated disk in virtual time.
+"""Worlds for a broker: real files in real time, or simulated disks in virtual time.
 
-In both, `holds` looks from outside whether bytes are where no crash takes them.
+In both, `holds` checks from outside whether bytes would survive a crash.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ OPTIONS: dict[str, Any] = {
 
 
 def copy_if_there(source: str, target: str) -> None:
-    """Files that nobody needs any more, and spare ones, come and go meanwhile."""
+    """Copy a file unless it is gone: unneeded and spare files come and go meanwhile."""
     with suppress(FileNotFoundError):
         shutil.copyfile(source, target)
 
 
 class World(Protocol):
-    """Where a broker lives."""
+    """A place for a broker to run in."""
 
     clock: Clock
     patience_s: float
     """How long to wait for what must happen."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """To its end."""
+        """Run a coroutine to its end."""
 
     def begin(self, work: Coroutine[Any, Any, Any], turns: int) -> None:
-        """For so many turns of the loop; then it stands still until the crash."""
+        """Run for this many turns of the loop; then stand still until the crash."""
 
     async def open(self) -> Broker:
-        """On what the disk has."""
+        """Open a broker on the contents of the disk."""
 
     def crash(self, broker: Broker, power: bool) -> None:
-        """It is gone, between two instructions; with the power, what was not synced goes too."""
+        """Stop the broker between two instructions; a power loss also loses what was not synced."""
 
     def holds(self, data: bytes) -> bool:
-        """No crash takes these bytes."""
+        """Return whether these bytes would survive any crash."""
 
     def close(self, broker: Broker | None) -> None:
-        """The end of the world."""
+        """End the world, and the broker in it."""
 
 
 class RealWorld:
-    """Files in memory, and the mode `os`: a process that dies loses nothing that was written."""
+    """Files in memory with the mode `os`: a dying process loses nothing that was written."""
 
     def __init__(self, patience_s: float = 5.0, **options: Any) -> None:
         self.clock: Clock = SystemClock()
@@ -99,7 +99,7 @@ class RealWorld:
     def crash(self, broker: Broker, power: bool) -> None:
         before = self.path
         self._lives += 1
-        # The journal first: ledgers that are ahead of it are cut by the recovery.
+        # The journal first: recovery truncates ledgers that are ahead of it.
         later = shutil.ignore_patterns("ledgers", "lock")
         shutil.copytree(before, self.path, ignore=later, copy_function=copy_if_there)
         shutil.copytree(before / "ledgers", self.path / "ledgers", copy_function=copy_if_there)
@@ -132,7 +132,7 @@ class RealWorld:
 
 
 class SimWorld:
-    """A simulated node that is alone: what is not synced is lost, or torn."""
+    """A single simulated node: what is not synced is lost, or torn."""
 
     def __init__(self, seed: int = 1, patience_s: float = 60.0, **options: Any) -> None:
         self.patience_s = patience_s
@@ -162,7 +162,7 @@ class SimWorld:
 
     async def open(self) -> Broker:
         self._opened += 1
-        random = SeededRandomness(self._seed, f"broker {self._opened}")  # tokens never repeat
+        random = SeededRandomness(self._seed, f"broker {self._opened}")  # so that tokens never repeat
         disk = SimDisk(self._platter)
         return await Broker.start(
             None,

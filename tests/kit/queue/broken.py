@@ -1,8 +1,8 @@
-"""An extension with all mutants of the queue in it, for storms of real processes over a broken queue.
+"""An extension with all mutants of the queue, for storms on a broken queue.
 
-The bindings that hold the queue's code are compiled against the changed headers, linked with the objects of
-the extension that is installed. HOLDFAST_MUTANT chooses (kit/native.py); a `sitecustomize` has Python import
-this extension instead of the other.
+The bindings with the queue's code are compiled against the changed headers, and linked with the objects of
+the installed extension. HOLDFAST_MUTANT chooses a mutant (kit/native.py). A `sitecustomize` makes Python
+import this extension instead of the installed one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.kit import ROOT, native
 from tests.kit.queue.mutants import MUTANTS
 
 CHANGED = ("inspect", "message", "module", "queue", "verdicts")
-"""The bindings that hold code of the queue."""
+"""The bindings that contain code of the queue."""
 CUSTOMIZE = """
 import importlib.machinery
 import importlib.util
@@ -37,7 +37,7 @@ sys.meta_path.insert(0, Broken())
 
 
 def build(folder: Path) -> dict[str, int]:
-    """Build it into a folder, to be put into PYTHONPATH; return the number that chooses each mutant."""
+    """Build it into a folder for PYTHONPATH; return the number that chooses each mutant."""
     installed = next((ROOT / "build").glob(f"{'cp' + sysconfig.get_config_var('py_version_nodot')}*"))
     commands = json.loads((installed / "compile_commands.json").read_text())
     sources = folder / "sources"

@@ -1,17 +1,17 @@
-"""A hostile peer: overwrites the mapping of a queue, and sees to it that nobody is misled. `make fuzz`.
+"""A hostile peer overwrites the mapping of a queue; readers must notice. `make fuzz`.
 
     python -m tests.kit.queue.fuzz                      # the targeted cases: every word, in every state
     python -m tests.kit.queue.fuzz --random 100000      # random bytes at random places, as many as you like
     python -m tests.kit.queue.fuzz --seed 7 --only wrapped
 
 A state is made once, with living, stopped and dead peers, and kept as the bytes of the file. For each case
-the bytes are put back, a reader attaches, one field is overwritten (before it attaches, after, or while it
-holds a message), and the reader does everything that can be done with a queue. Then:
+the bytes are restored and a reader attaches. One field is overwritten before it attaches, after it, or while
+it holds a message. Then the reader makes every call that a queue has. These hold:
 
-- it neither crashes nor hangs, and raises nothing but holdfast's own errors;
+- it neither crashes nor hangs, and raises only holdfast's own errors;
 - it gets no message that was not put, and no message twice without a mark;
-- it gets all the others, or it is told: Corrupt, or `check()` names a fault;
-- fields that nothing is decided by (the table of participants, bells, ages, counts) change nothing at all.
+- it gets all the others, or it gets an error: Corrupt, or `check()` names a fault;
+- fields that decide nothing (the table of participants, bells, ages, counts) change nothing at all.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from tests.kit.slices import NIGHTLY, base
 from tests.kit.slices import cases as cases_kept
 
 SLOW = 60
-"""No operation on a damaged queue takes so many times the processor that a fixed piece of work takes."""
+"""An operation on a damaged queue takes at most this multiple of the processor time of fixed work."""
 STUCK_S = 30.0
-"""A case that takes so long by the clock hangs."""
+"""A case that takes longer by the clock hangs."""
 
 
 @functools.cache
 def fixed_work_s() -> float:
-    """Return what a fixed piece of work takes of this processor, in this run."""
+    """Return the processor time of a fixed piece of work in this run."""
     begin = time.process_time()
     sum(range(1_000_000))
     return time.process_time() - begin
@@ -77,14 +77,14 @@ def fixed_work_s() -> float:
 
 
 class Judge:
-    """Sees all that a reader gets, and knows what it may get."""
+    """Sees all messages that a reader gets, and knows which it may get."""
 
     def __init__(self, scene: Scene, case: Case) -> None:
         self.scene, self.case = scene, case
         self.due = set(scene.due)
         self.put: set[bytes] = set()
         self.got: set[bytes] = set()
-        self.back: set[bytes] = set()  # given back by the reader: may come again, with a mark
+        self.back: set[bytes] = set()  # given back by the reader: may be redelivered, with a mark
         self.told = False
         self.words = ""  # of the last error
         self.problems: list[str] = []
@@ -95,11 +95,11 @@ class Judge:
         return target.offset < offset + size and offset < target.offset + target.width
 
     def forged(self, position: int) -> bool:
-        """The block's own descriptor was overwritten: of this one message anything may be said."""
+        """Return whether the block's own descriptor was overwritten: any result is allowed for it."""
         return self.overlaps(DESCRIPTORS + 8 * (position % GRANULES), 8)
 
     def original(self, data: bytes, position: int) -> bytes | None:
-        """The message that was put, for bytes that were got."""
+        """Return the message that was put, for bytes that were received."""
         known = self.scene.due | self.scene.seen | self.put
         if data in known:
             return data
@@ -119,7 +119,7 @@ class Judge:
         if before and redelivered == 0 and not self.forged(position):
             self.problems.append(f"{message[:10]!r} was delivered again without a mark")
         if message in self.got and message not in self.back and not self.forged(position):
-            self.problems.append(f"{message[:10]!r} was delivered again, and nobody had given it back")
+            self.problems.append(f"{message[:10]!r} was delivered again, and was not given back")
         if message not in self.scene.due | self.put and not self.forged(position):
             self.problems.append(f"{message[:10]!r} was delivered, which a living peer holds or has settled")
         self.got.add(message)
@@ -127,7 +127,10 @@ class Judge:
         self.due.discard(message)
 
     def hidden(self) -> Iterator[bytes]:
-        """A word of the right lap could be a participant's own: it hides what it claims to be its extent."""
+        """Find messages hidden by an overwritten word of the right lap.
+
+        The word could be a participant's own, so it hides the extent that it claims.
+        """
         image, shift = self.scene.image, GRANULES.bit_length() - 1
         tail = int.from_bytes(image[4096 + CONTROLS["tail"] :][:8], "little") & (1 << 52) - 1
         for position in range(tail, tail + GRANULES):
@@ -141,14 +144,17 @@ class Judge:
                     yield data
 
     def struck(self, offset: int, size: int) -> bytes:
-        """These bytes of the file, after the blow."""
+        """Return these bytes of the file after the overwriting."""
         changed = bytearray(self.scene.image)
         changed[self.case.target.offset : self.case.target.offset + self.case.target.width] = self.case.data
         return bytes(changed[offset : offset + size])
 
     def forgive(self) -> None:
-        """What need not have been delivered: the message itself whose word was overwritten, and what stands
-        behind a living writer that does not move, or behind a word that now says so."""
+        """Forgive messages that need not have been delivered.
+
+        These are the message whose word was overwritten, and messages behind a living writer that does not
+        move. An overwritten word may also pretend to be such a writer.
+        """
         self.due -= {*self.hidden()}
         if self.due and (self.scene.pids or self.overlaps(DESCRIPTORS, 8 * GRANULES)):
             seen = _core.inspect(self.scene.directory, "q", 0, GRANULES, 64 * GRANULES)
@@ -157,8 +163,8 @@ class Judge:
                     self.due.discard(self.original(each["payload"], each["position"]) or b"")
 
     def doing(self, what: str, act: Callable[[], object]) -> str:
-        """Does it; returns the name of the error, if there was one."""
-        begin = time.process_time()  # not by the clock: the machine may be busy with others
+        """Call `act`; return the name of its error, or an empty text."""
+        begin = time.process_time()  # not by the clock: the machine may be busy
         error = ""
         try:
             act()
@@ -177,12 +183,12 @@ class Judge:
         return error
 
     def broken(self) -> list[str]:
-        """What is wrong even if no message can be believed any more."""
+        """Return the problems that count even if no message can be trusted."""
         return [problem for problem in self.problems if " raised " in problem or " took " in problem]
 
 
 class Reader:
-    """Does everything that can be done with a queue."""
+    """Makes every call that a queue has."""
 
     def __init__(self, scene: Scene, judge: Judge, rng: random.Random) -> None:
         self.scene, self.judge, self.random = scene, judge, rng
@@ -253,7 +259,7 @@ class Reader:
         self.q.recover()
 
     def drain(self) -> None:
-        """To the end, past damaged messages; what is damaged for good is told again and again."""
+        """Get to the end, past damaged messages; permanent damage is reported each time."""
         for _ in range(4 * GRANULES):
             error = self.judge.doing("get", self.get)
             if error and (error != "Corrupt" or "is damaged:" in self.judge.words):
@@ -307,10 +313,10 @@ def act_out(scene: Scene, mapping: mmap.mmap, case: Case, rng: random.Random) ->
     judge.forgive()
     if judge.due and not judge.told:
         judge.problems.append(
-            f"{len(judge.due)} messages are gone, and nothing told so: {min(judge.due)[:10]!r}"
+            f"{len(judge.due)} messages are lost, and nothing reported it: {min(judge.due)[:10]!r}"
         )
     if target.harmless and judge.told:
-        judge.problems.append("a field that decides nothing made something fail")
+        judge.problems.append("a field that decides nothing caused an error")
     return judge
 
 
@@ -319,7 +325,7 @@ def act_out(scene: Scene, mapping: mmap.mmap, case: Case, rng: random.Random) ->
 
 @dataclass
 class Report:
-    """What came of many cases."""
+    """The results of many cases."""
 
     seed: int
     cases: int = 0
@@ -330,7 +336,7 @@ class Report:
     by_state: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     found: list[tuple[str, kept.Case]] = field(default_factory=list)
-    """What was wrong, and the case that showed it."""
+    """Each problem, and the case that showed it."""
 
     def add(self, problem: str, scene: Scene, case: Case, index: int) -> None:
         acts = self.seed + index if case.acts is None else case.acts
@@ -346,7 +352,7 @@ class Report:
 
 
 def play(scene: Scene, cases: list[Case], begin: int, shared: mmap.mmap, seed: int) -> None:
-    """In a child: the cases from `begin` on, each announced in shared memory before it is played."""
+    """In a child, play the cases from `begin` on; note each in shared memory first."""
     with Path(scene.directory, "holdfast.queue.q").open("r+b") as file:
         mapping = mmap.mmap(file.fileno(), 0)
     results = Path(scene.directory, "results").open("a")  # noqa: SIM115  (the child ends without closing it)
@@ -355,14 +361,14 @@ def play(scene: Scene, cases: list[Case], begin: int, shared: mmap.mmap, seed: i
         shared[:4] = index.to_bytes(4, "little")
         acts = cases[index].acts
         judge = act_out(scene, mapping, cases[index], random.Random(seed + index if acts is None else acts))
-        # One who knows how to seal a position could as well write messages: only crashes and hangs count.
+        # A peer that can seal a position could as well write messages: only crashes and hangs count.
         knows = cases[index].how.startswith("sealed")
         found = judge.broken() if knows else judge.problems
         print(json.dumps([judge.told, *judge.slowest, index, found]), file=results, flush=True)
 
 
 def play_all(scene: Scene, cases: list[Case], report: Report) -> None:
-    """Child after child: one that dies or hangs costs one case."""
+    """Play the cases in child after child; a dead or hanging one costs one case."""
     Path(scene.directory, "results").touch()
     shared = mmap.mmap(-1, 4096)
     begin = 0
@@ -385,7 +391,7 @@ def play_all(scene: Scene, cases: list[Case], report: Report) -> None:
         begin = at + 1
     for line in Path(scene.directory, "results").read_text().splitlines():
         if not line.startswith("["):
-            continue  # what faulthandler wrote
+            continue  # the output of faulthandler
         told, took, what, index, problems = json.loads(line)
         report.cases += 1
         report.told += told
@@ -396,7 +402,7 @@ def play_all(scene: Scene, cases: list[Case], report: Report) -> None:
 
 
 def scribble(scene: Scene, seed: int) -> None:
-    """In a child, until killed: blow after blow while the others work; now and then all is made good."""
+    """In a child, overwrite until killed while others work; now and then restore the bytes."""
     rng = random.Random(seed)
     with Path(scene.directory, "holdfast.queue.q").open("r+b") as file:
         mapping = mmap.mmap(file.fileno(), 0)
@@ -408,7 +414,7 @@ def scribble(scene: Scene, seed: int) -> None:
 
 
 def work(scene: Scene, seed: int, seconds: float) -> None:
-    """In a child: everything, again and again. Whatever it gets, it must stay whole."""
+    """In a child, make every call again and again; the child must survive any result."""
     end = time.monotonic() + seconds
     case = Case("scribbled on", Target("everything", 0, len(scene.image)), "", b"", "")
     rng = random.Random(seed)
@@ -426,7 +432,7 @@ def work(scene: Scene, seed: int, seconds: float) -> None:
 
 
 def scribbled(seed: int, seconds: float) -> list[str]:
-    """One peer writes anything anywhere while two others work: they end well, or this tells how not."""
+    """Let one peer write anything while two others work; return the problems."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-fuzz.") as directory:
         scene = Scene(directory, "full")
         scene.make(STATES["retry"])
@@ -470,7 +476,7 @@ def start(act: Callable[[], None]) -> int:
 
 
 def fuzz(seed: int, scattered_count: int, only: str | None = None, share: float = 1.0) -> Report:
-    """The targeted cases (or a share of them), then so many random ones, over all states."""
+    """Play targeted cases, or a share of them, then random ones, over all states."""
     report = Report(seed)
     begin = time.monotonic()
     names = [name for name in STATES if only in (None, name)]
@@ -491,14 +497,14 @@ def fuzz(seed: int, scattered_count: int, only: str | None = None, share: float 
 
 
 def play_some(scene: Scene, cases: list[Case]) -> list[str]:
-    """Play these cases; return what is wrong."""
+    """Play these cases; return the problems."""
     report = Report(seed=0)
     play_all(scene, cases, report)
     return report.problems
 
 
 def replayed(seconds_max: float) -> Report:
-    """Play what nights have found; so long at most where a peer wrote all the time."""
+    """Replay the findings of nights; limit the time where a peer wrote all the time."""
     report = Report(seed=0)
     for entry in cases_kept(NAME):
         if "scribbled" in entry:
@@ -510,7 +516,7 @@ def replayed(seconds_max: float) -> Report:
 
 
 def in_a_process(*options: str) -> Report:
-    """Run in a process of its own, which may fork at will."""
+    """Run the fuzzer in a process of its own, which may fork."""
     done = subprocess.run(
         [*module_command(__file__), "--json", *options], stdout=subprocess.PIPE, text=True, check=True
     )
@@ -522,7 +528,7 @@ def run(seed: int, scattered_count: int = 0, scribbling_s: float = 0.0) -> Repor
 
 
 def keep(report: Report, scribbles: list[str], scribbling_s: float) -> list[str]:
-    """Keep what a night has found; return it in words."""
+    """Keep the findings of a night; return them in words."""
     try:
         words = keep_cases(report.found, play_some)
         if scribbles:
@@ -540,10 +546,10 @@ def parsed() -> argparse.Namespace:
     chosen = base() if NIGHTLY else random.SystemRandom().getrandbits(31)
     parser.add_argument("--seed", type=int, default=chosen)
     parser.add_argument("--random", type=int, default=20_000, help="random cases after the targeted ones")
-    parser.add_argument("--share", type=float, default=1.0, help="of the targeted cases (1: all)")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the targeted cases (1: all)")
     parser.add_argument("--scribble", type=float, default=5.0, help="seconds of writing while others work")
     parser.add_argument("--only", choices=STATES, help="one state only")
-    parser.add_argument("--kept", action="store_true", help="only what nights have found")
+    parser.add_argument("--kept", action="store_true", help="only the findings of nights")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 

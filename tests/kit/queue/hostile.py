@@ -1,4 +1,4 @@
-"""Queues in every state, and blows against each of their fields: what kit/queue/fuzz.py plays."""
+"""Queues in every state, and overwrites of each of their fields, for kit/queue/fuzz.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GRANULES = 32
 NEVER_PUT = b"never put" * 5
 SLOTS = 6
 
-# Where everything stands: native/holdfast/queue/layout.hpp, shm/segment_header.hpp, base/block.hpp.
+# The offsets are those of native/holdfast/queue/layout.hpp, shm/segment_header.hpp, base/block.hpp.
 CONTROLS = {"head": 0, "read": 128, "tail": 256, "made": 384, "scanned": 512}
 BELLS = {"data bell": 640, "space bell": 768}
 ENTRIES, ENTRY, DESCRIPTORS, SIDES, RING = 5120, 128, 8192, 12288, 16384
@@ -70,7 +70,7 @@ class Target:
     offset: int
     width: int
     harmless: bool = False
-    """Nothing is decided by it: whatever it holds, all messages arrive and nothing is damaged."""
+    """It decides nothing: with any value, all messages arrive and nothing is damaged."""
     payload: bool = False
 
 
@@ -82,7 +82,7 @@ class Case:
     data: bytes
     when: str
     acts: int | None = None
-    """The seed of what the reader does then; None: it follows from the place among the cases."""
+    """The seed of the reader's calls; None: it follows from the index of the case."""
 
     def words(self) -> str:
         data = self.data.hex() if len(self.data) <= 8 else f"{self.data[:8].hex()}…"
@@ -93,20 +93,20 @@ class Case:
 
 
 def content(number: int) -> bytes:
-    """Messages of one to four granules that name themselves."""
+    """Return a message of one to four granules that contains its number."""
     size = (20, 40, 100, 170)[number % 4] + number % 7
     return (b"<%d>" % number) + random.Random(number).randbytes(size)
 
 
 class Scene:
-    """A queue in some state, with its peers; what each message's fate is; and the bytes of it all."""
+    """A queue in some state, its peers, the fate of each message, and its bytes."""
 
     def __init__(self, directory: str, checksum: Checksum, stall_limit: float | None = None) -> None:
         self.directory, self.checksum = directory, checksum
         self.number = 0
-        self.due: set[bytes] = set()  # to be delivered to whoever asks
+        self.due: set[bytes] = set()  # to be delivered to the next reader
         self.seen: set[bytes] = set()  # delivered before: only with a mark, if at all
-        self.held: list[Message] = []  # messages in living hands
+        self.held: list[Message] = []  # held by living peers
         self.pids: list[int] = []
         first = Queue.create(
             "q",
@@ -160,7 +160,7 @@ class Scene:
             self.get()
 
     def wrap(self) -> None:
-        """The oldest block stands near the end of the ring, and the next one does not fit behind it."""
+        """Put the oldest block near the end of the ring: the next does not fit."""
         while True:
             self.put()
             rest = GRANULES - _core.inspect(self.directory, "q")["queue"]["end"] % GRANULES
@@ -175,7 +175,7 @@ class Scene:
         self.peer.recover()
 
     def writer(self, action: str) -> None:
-        """One who has claimed and written a block, and does not commit it."""
+        """Let a peer claim and write a block, and not commit it."""
 
         def act(q: Queue) -> None:
             _core.arm("put_checksum", action, 1)
@@ -193,7 +193,7 @@ class Scene:
         self.seen.add(min(self.due, key=lambda each: int(each[1 : each.index(b">")])))
 
     def fork(self, act: Callable[[Queue], None]) -> int:
-        """Somebody who does something and is killed, or stops: then its pid."""
+        """Fork a peer that acts, and then is killed or stops; return its pid."""
         pid = os.fork()
         if pid == 0:
             try:
@@ -206,7 +206,7 @@ class Scene:
         return pid if os.WIFSTOPPED(status) else 0
 
     def keep(self) -> None:
-        """Frees the reader's slot; from here on the bytes are what counts."""
+        """Free the reader's slot, and keep the bytes: from here on they are the state."""
         self.place.detach()
         seen = _core.inspect(self.directory, "q", 0, GRANULES, 64 * GRANULES)["queue"]["list"]
         self.at = {each["position"]: each["payload"] for each in seen if each.get("payload") is not None}
@@ -224,7 +224,7 @@ class Scene:
         Queue.unlink("q", directory=self.directory)
 
 
-# What is done, in this order; the words are methods of Scene.
+# The steps of each state, in this order; the words are methods of Scene.
 STATES = {
     "fresh": "",
     "empty": "lap",
@@ -270,7 +270,7 @@ def targets(image: bytes) -> Iterator[Target]:
 
 
 def forgeries(old: int) -> dict[str, int]:
-    """Each field of a descriptor on its own: words that a participant could have written."""
+    """Return descriptors with one changed field each, as a participant could have written them."""
     shift = GRANULES.bit_length() - 1
     fields = {"owner": (0, 10), "state": (10, 3), "length": (13, shift - 1), "lap": (12 + shift, 52 - shift)}
     news = {}
@@ -284,13 +284,13 @@ def forgeries(old: int) -> dict[str, int]:
 
 
 def sealed(position: int) -> int:
-    """As one who knows the layout would write it."""
+    """Return a position sealed as a peer that knows the layout would seal it."""
     position &= (1 << 52) - 1
     return position | ((position * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 52 ^ 0x5A5) << 52
 
 
 def values(image: bytes, target: Target, rng: random.Random) -> Iterator[tuple[str, bytes]]:
-    """0, the maximum, one more, one less, random ones."""
+    """Return 0, the maximum, one more, one less, and random values."""
     width = target.width
     old = int.from_bytes(image[target.offset : target.offset + width], "little")
     top = (1 << 8 * width) - 1
@@ -317,7 +317,7 @@ def targeted(state: str, image: bytes, rng: random.Random) -> Iterator[Case]:
 
 
 def scattered(state: str, image: bytes, rng: random.Random, count: int) -> Iterator[Case]:
-    """Random bytes at random places, a few or many."""
+    """Return cases of random bytes at random offsets, a few or many."""
     for _ in range(count):
         width = rng.choice((1, 1, 2, 8, 8, 16, 64, 256))
         low, high = rng.choice(

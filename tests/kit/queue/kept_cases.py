@@ -1,8 +1,8 @@
-"""Cases of the hostile fuzzer that a night has found: as short as they can be made, kept, and played again.
+"""Cases of the hostile fuzzer that a night has found: reduced, kept, and replayed.
 
-A kept case says what was overwritten, in which state and when, and what its reader did in which order. Values
-that follow from the bytes of the file ("+ 1", "sealed -3") are computed again: another run has other times
-and process ids in there.
+A kept case has the overwritten field, its state and moment, and the seed of the reader's calls. Values that
+follow from the bytes of the file ("+ 1", "sealed -3") are computed again: another run has other times and
+process ids there.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.kit.queue.hostile import STATES, Case, Scene, Target, targets, values
 
 NAME = "hostile cases"
 MOST = 10
-"""A night keeps no more: one fault has many cases."""
+"""A night keeps at most this many: one fault has many cases."""
 
 Play = Callable[[Scene, list[Case]], list[str]]
-"""Plays cases on a scene; returns what is wrong (kit/queue/fuzz.py)."""
+"""Plays cases on a scene; returns the problems (kit/queue/fuzz.py)."""
 
 
 def encoded(case: Case, checksum: Checksum, acts: int) -> kept.Case:
@@ -30,7 +30,7 @@ def encoded(case: Case, checksum: Checksum, acts: int) -> kept.Case:
 
 
 def decoded(entry: kept.Case, image: bytes) -> Case:
-    """Return the case as it is on these bytes."""
+    """Return the case for these bytes."""
     target, data = Target(**entry["target"]), bytes.fromhex(entry["data"])
     for same in targets(image):
         if same.name == target.name and not entry["how"].startswith("random"):
@@ -40,7 +40,7 @@ def decoded(entry: kept.Case, image: bytes) -> Case:
 
 
 def scene_of(directory: str, state: str, checksum: Checksum) -> Scene:
-    """Make a queue in a state, whose bytes are kept; end it when done."""
+    """Create a queue in a state, and keep its bytes; the caller ends it."""
     scene = Scene(directory, checksum, stall_limit=0.005 if state == "fenced" else None)
     scene.make(STATES[state])
     scene.keep()
@@ -48,7 +48,7 @@ def scene_of(directory: str, state: str, checksum: Checksum) -> Scene:
 
 
 def play_again(entry: kept.Case, play: Play) -> list[str]:
-    """Play a kept case; return what is wrong."""
+    """Replay a kept case; return the problems."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-fuzz.") as directory:
         scene = scene_of(directory, entry["state"], entry["checksum"])
         try:
@@ -71,14 +71,14 @@ def parts(entry: kept.Case) -> list[kept.Case]:
 
 
 def shorter(entry: kept.Case, play: Play) -> kept.Case:
-    """Return the case with as few bytes as still show that something is wrong."""
+    """Return the case with as few bytes as still show a problem."""
     while smaller := next((part for part in parts(entry) if play_again(part, play)), None):
         entry = smaller
     return entry
 
 
 def keep_cases(found: list[tuple[str, kept.Case]], play: Play) -> list[str]:
-    """Keep one case of each kind of problem; return what was kept, in words."""
+    """Keep one case of each kind of problem; return the kept ones in words."""
     by_kind: dict[str, kept.Case] = {}
     for problem, entry in found:
         by_kind.setdefault(re.sub(r"b'.*?'|\d+", "", problem), entry)

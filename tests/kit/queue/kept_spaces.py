@@ -1,10 +1,10 @@
-"""Spaces of the explorer that a night has found violated: kept with the states that were enough to see it.
+"""Spaces that a night found violated, kept with the number of states that shows it.
 
-    python -m tests.kit.queue.kept_spaces --keep REPORT    # keep what the explorer's report has of them
+    python -m tests.kit.queue.kept_spaces --keep REPORT    # keep the violated spaces of the explorer's report
     python -m tests.kit.queue.kept_spaces                  # print them, as options of the explorer
 
-The explorer goes depth first, always in the same order: as many states find the same violation again. Behind
-the mend they are other states of the same space, and `make nightly` explores all of it.
+The explorer goes depth first, always in the same order, so as many states find the same violation again.
+After the mend they are other states of the same space, and `make nightly` explores all of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.kit import kept
 
 NAME = "explorer"
 STATES_MAX = 10_000_000
-"""`make test` has seconds for it. A violation behind more states is looked for by `make nightly` alone."""
+"""`make test` has seconds for it. `make nightly` alone looks for a violation behind more states."""
 
 
 def keep(report: Path) -> list[str]:
@@ -31,7 +31,7 @@ def keep(report: Path) -> list[str]:
 
 
 def options() -> list[str]:
-    """Return the options with which the explorer replays what is kept."""
+    """Return the options with which the explorer replays the kept spaces."""
     found: dict[str, int] = {}
     for entry in kept.load().get(NAME, []):
         if isinstance(entry, dict) and entry["states"] <= STATES_MAX:

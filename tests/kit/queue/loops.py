@@ -1,4 +1,4 @@
-"""Coroutines of tests, run for a limited time."""
+"""Run coroutines of tests for a limited time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 
 
 def run(main: Coroutine[object, object, None]) -> None:
-    """Nothing here may take longer than this; a lost wake-up would."""
+    """Run a coroutine; fail if it takes too long, as after a lost wake-up."""
 
     async def bounded() -> None:
         await asyncio.wait_for(main, 20)

@@ -1,4 +1,4 @@
-"""What a queue should do, said as simply as possible: a list of blocks on an endless line of granules.
+"""A simple model of a queue: blocks on an endless line of granules.
 
 `tests/conformance/test_queue_model.py` plays the same random calls on this and on the real queue.
 """
@@ -56,7 +56,7 @@ class Model:
             self.tail = gone.position + gone.length
 
     def _claim(self, length: int) -> int | None:
-        """The position of that many granules in a row, or None. One granule is kept for the end mark."""
+        """Return the position of free granules, or None; one stays for the end mark."""
         while True:
             self.reclaim()
             rest = self.capacity - self.head % self.capacity
@@ -70,7 +70,7 @@ class Model:
             self.blocks.append(Block(position, extent, "pad"))  # a block does not cross the end of the ring
 
     def put_many(self, messages: list[bytes]) -> tuple[Literal["ok", "full", "closed"], int]:
-        """What happens, and how many were put."""
+        """Put messages; return the outcome, and how many were put."""
         done = 0
         while done < len(messages):
             end, length = done, 0
@@ -91,7 +91,7 @@ class Model:
         return "ok", done
 
     def take(self, wanted: int, owner: int) -> list[Block] | Literal["empty", "closed"]:
-        """What came back goes first, alone, then what is new. What came back too often is buried."""
+        """Take returned messages one at a time, then new ones; bury those returned too often."""
         while True:
             returned = [block for block in self.blocks if block.state == "returned"]
             found = returned[:1] or [block for block in self.blocks if block.state == "ready"][:wanted]
@@ -130,7 +130,7 @@ class Model:
             block.deliveries += 1
 
     def put_aside(self, block: Block) -> None:
-        """It was not delivered after all."""
+        """Undo a take: the message was not delivered after all."""
         block.state = "returned"
 
     def purge(self, owner: int) -> int:

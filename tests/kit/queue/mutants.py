@@ -1,9 +1,9 @@
-"""Mutants of the queue: one change each to a copy of its headers, which the explorer must catch.
+"""Mutants of the queue: each changes a header, and the explorer must catch it.
 
-Each names a text that must occur exactly once in its file, so that a mutant cannot silently become none, and
-the configuration that kills it; unchanged, the queue passes that configuration (mutants/test_explorer.py).
+Each names a text that must occur exactly once in its file, so that a mutant always changes something. Each
+also names the configuration that kills it; the unchanged queue passes it (mutants/test_explorer.py).
 One explorer is built with all of them, and told which one is in force (kit/native.py).
-`python -m tests.kit.queue.mutants` prints the table of what was found; NAME --schedule shows what kills one.
+`python -m tests.kit.queue.mutants` prints the table of results; NAME --schedule shows what kills one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OBJECTS = BUILD / "CMakeFiles" / "explore.dir" / "native" / "model"
 @dataclass(frozen=True)
 class Verdict:
     mutant: Mutant
-    check: str  # that caught it; empty: it survived
+    check: str  # the check that caught it; empty: it survived
     states: int
     violation: str
     schedule: tuple[str, ...]
@@ -200,7 +200,7 @@ MUTANTS = (
     ),
     Mutant(
         "dead-not-asked",
-        "who waits does not ask about those who took the messages before",
+        "a waiting consumer does not ask about the participants that took the messages before",
         "queue/queue.hpp",
         "if (owner != asked && recover_if_dead(owner, oldest, word)) return true;",
         "",
@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         "blocked-looks-no-further",
-        "who waits behind a living writer does not ask about dead readers",
+        "a consumer that waits behind a living writer does not ask about dead readers",
         "queue/queue.hpp",
         "fence_if_stalled(at.position, at.word)) return true;",
         "fence_if_stalled(at.position, at.word)) return true;\n            if (MUTANT) return false;",
@@ -432,12 +432,12 @@ MUTANTS = (
 
 
 def build_explorer() -> Path:
-    """Builds the explorer as the Makefile does; also leaves the objects that a mutant is linked with."""
+    """Build the explorer as the Makefile does; keep the objects for linking mutants."""
     beside = Path(sys.executable).with_name("cmake")
     cmake = str(beside) if beside.exists() else "cmake"
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes of pytest, or two runs, may come here at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes of pytest, or two runs, may build at once
         if not (BUILD / "build.ninja").exists():
             configure = [cmake, "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", "-DHOLDFAST_MODEL=ON"]
             subprocess.run([*configure, "-DCMAKE_BUILD_TYPE=Release"], check=True, capture_output=True)
@@ -446,7 +446,7 @@ def build_explorer() -> Path:
 
 
 def build_broken() -> tuple[Path, dict[str, int]]:
-    """Build an explorer with all mutants in it; return it, and the number that chooses each."""
+    """Build an explorer with all mutants; return it, and the number of each."""
     build_explorer()
     with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as name:
         scratch = Path(name)

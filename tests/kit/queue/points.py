@@ -1,7 +1,8 @@
-"""A queue with one participant in the middle of an operation, at any named point, while the others go on.
+"""A queue with one participant in the middle of an operation, while the others continue.
 
-`OPERATIONS` says which operation passes which point. Tests compare it with the points of the source, so that
-a new point without an operation fails them. The participant at the point is a thread, or a stopped process.
+The participant stands at a named point; it is a thread, or a stopped process. `OPERATIONS` says which
+operation passes which point. Tests compare it with the points of the source, so that a new point without an
+operation fails.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WAIT_S = 10.0
 NAME, NEW = "q", "new"
 SENT = [b"a", b"b", b"c"]
 LARGE = b"x" * 150
-"""Three granules, which are not left before the end of the ring."""
+"""Three granules; the ring has fewer before its end."""
 
 OPERATIONS: dict[str, list[str]] = {
     "put": [
@@ -43,24 +44,24 @@ OPERATIONS: dict[str, list[str]] = {
 }
 CASES = [(operation, point) for operation, points in OPERATIONS.items() for point in points]
 OF_AN_OBJECT = {"put", "get", "give back", "recover", "put behind the dead", "fence", "close"}
-"""Operations of an object that other threads may use meanwhile: it is attached, and does not leave."""
+"""Operations of an object that other threads may use meanwhile: it is attached, and stays so."""
 
 
 def uncovered() -> set[str]:
-    """Return the points of the source that no operation is named for."""
+    """Return the points of the source that no operation passes."""
     return {*_core.points()} - {point for points in OPERATIONS.values() for point in points}
 
 
 @dataclass
 class Book:
-    """What a participant put, and what it settled."""
+    """The messages that a participant put, and those that it settled."""
 
     put: list[bytes] = field(default_factory=list)
     settled: list[bytes] = field(default_factory=list)
 
 
 def operate(q: Queue, operation: str) -> Book:
-    """Do the operation, as the participant that is to stand in the middle of it."""
+    """Do the operation, as the participant that is stopped in the middle of it."""
     book = Book()
     if operation == "put":
         q.put_many([b"one", b"two"], timeout=WAIT_S)
@@ -73,7 +74,7 @@ def operate(q: Queue, operation: str) -> Book:
     elif operation == "recover":
         q.recover()
     elif operation == "put behind the dead":
-        with contextlib.suppress(Full):  # what the dead one held is in the queue again, and needs its room
+        with contextlib.suppress(Full):  # the dead one's messages are in the queue again, and need its room
             q.put(b"late", timeout=0)
             book.put = [b"late"]
     elif operation == "close":
@@ -85,7 +86,7 @@ def operate(q: Queue, operation: str) -> Book:
         q.detach()
         del message
     else:
-        with contextlib.suppress(Exists):  # another has created it meanwhile
+        with contextlib.suppress(Exists):  # another participant has created it meanwhile
             Queue.create(NEW, capacity=64 * GRANULES).detach()
     return book
 
@@ -95,7 +96,7 @@ def descriptors() -> set[int]:
 
 
 def open_and_lose(name: str) -> tuple[Queue, Message]:
-    """Return a participant that is dead for the others: it holds a message, its descriptors were closed."""
+    """Return a participant that is dead for the others: it holds a message, without descriptors."""
     before = descriptors()
     q = Queue.open(name)
     opened = descriptors() - before
@@ -103,20 +104,20 @@ def open_and_lose(name: str) -> tuple[Queue, Message]:
     for number in opened:
         with contextlib.suppress(OSError):  # the descriptor that listed them
             os.close(number)
-    with contextlib.suppress(Misuse):  # it notices, and does nothing in this name any more
+    with contextlib.suppress(Misuse):  # it notices, and does nothing more under this participant's name
         q.recover()
     return q, message
 
 
 class World:
-    """A queue on which the operation passes all of its points, and the account at the end."""
+    """A queue on which the operation passes all of its points, and its account."""
 
     def __init__(self, operation: str, attach: Callable[[], None] = lambda: None) -> None:
-        """`attach` lets a process attach that is to do the operation: before a death, see below."""
+        """Prepare the queue; `attach` lets the process attach that is to do the operation."""
         self.operation = operation
         stall = 0.001 if operation == "fence" else None
         self.q = Queue.create(NAME, capacity=64 * GRANULES, participants=8, stall_limit=stall)
-        # Before the death: a newcomer would have the dead one's slot, and recover it.
+        # Before the death: a later process would get the dead one's slot, and recover it.
         self.other = Queue.open(NAME)
         attach()
         self._kept: list[object] = []
@@ -148,7 +149,7 @@ class World:
         return thread
 
     def meanwhile(self, q: Queue) -> Book:
-        """Use the queue while another stands at a point: whatever that is, this one goes on."""
+        """Use the queue while another participant stands at a point: this one must not block."""
         book = Book()
         with contextlib.suppress(Full, Closed):
             for number in range(2):
@@ -159,14 +160,14 @@ class World:
         q.recover()
         assert q.check() == []
         q.stats()
-        if self.operation not in ("close", "put behind the dead"):  # no room, or the end, for everybody
+        if self.operation not in ("close", "put behind the dead"):  # no room, or the end, for all
             assert len(book.put) == 2, "the others put"
         if self.operation != "put":  # what is put behind an unfinished block waits for it
             assert book.settled, "the others get"
         return book
 
     def meanwhile_creating(self) -> None:
-        """Create, or open, what another is in the middle of creating."""
+        """Create, or open, a queue that another participant is in the middle of creating."""
         try:
             other = Queue.create(NEW, capacity=64 * GRANULES)
         except Exists:
@@ -176,7 +177,7 @@ class World:
             assert other.get_bytes(timeout=0) == b"new"
 
     def settle(self, *books: Book) -> None:
-        """Let all go on to the end: each message was settled once, and all of the ring can be used."""
+        """Let all finish; each message was settled once, and all of the ring is usable."""
         if self._slow is not None:
             _core.go_on("put_claimed")
             self._slow.join(WAIT_S)
@@ -190,7 +191,7 @@ class World:
             stats = newcomer.stats()
             assert (stats.taken, stats.writing, stats.fenced_blocks, stats.returned) == (0, 0, 0, 0)
             if self.operation != "close":
-                assert fill(newcomer, b"") == GRANULES - 1, "all of the ring is free"
+                assert fill(newcomer, b"") == GRANULES - 1, "a part of the ring is not free"
                 assert drain(newcomer) == [b""] * (GRANULES - 1)
             assert newcomer.check() == []
         if self.operation == "create":
@@ -201,7 +202,7 @@ class World:
 
 @contextlib.contextmanager
 def standing(q: Queue, operation: str, point: str) -> Iterator[Callable[[], Book]]:
-    """Let a thread stand at the point meanwhile; call what this yields to let it end, for its book."""
+    """Let a thread stand at the point; call the result for its end and book."""
     books: list[Book] = []
     faults: list[BaseException] = []
 

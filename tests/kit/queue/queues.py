@@ -1,4 +1,4 @@
-"""What tests do with a queue again and again."""
+"""Common steps of tests on a queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast import Closed, Empty, Full, Queue, _core
 
 
 def drain(q: Queue) -> list[bytes]:
-    """Everything that can be had without waiting, settled."""
+    """Get and settle everything that is available without waiting."""
     found: list[bytes] = []
     with contextlib.suppress(Empty, Closed):
         while True:
@@ -18,7 +18,7 @@ def drain(q: Queue) -> list[bytes]:
 
 
 def fill(q: Queue, data: bytes) -> int:
-    """Puts until there is no room; tells how often."""
+    """Put until the queue is full; return how often."""
     count = 0
     with contextlib.suppress(Full):
         while True:
@@ -28,13 +28,13 @@ def fill(q: Queue, data: bytes) -> int:
 
 
 def echo(there: Queue, back: Queue) -> None:
-    """Everything that comes, backwards; for `multiprocessing`, whose targets must be importable."""
+    """Return each message reversed; for `multiprocessing`, whose targets must be importable."""
     for message in there:
         back.put(bytes(message)[::-1])
 
 
 def aged(first_position: int, granules: int, participants: int = 4) -> Queue:
-    """A queue named "aged" that is old from the start: its positions begin there."""
+    """Create a queue named "aged" whose positions start at `first_position`."""
     _core.create_queue(
         os.environ["HOLDFAST_RUNTIME_DIR"],
         "aged",

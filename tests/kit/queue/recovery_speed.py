@@ -1,9 +1,11 @@
-"""How soon survivors go on after a SIGKILL: from the kernel's release of the dead one's lock to their return.
+"""Measure how soon survivors continue after a SIGKILL.
+
+The time is from the kernel's release of the dead participant's lock to the survivor's return.
 
     python -m tests.kit.queue.recovery_speed --rounds 200
 
-The goal is 1 ms on an idle machine; a blocked process asks the kernel every 0.5 ms whether the one in its way
-lives. The test compares it with how soon a plain program notices the same death, which asks as often.
+The goal is 1 ms on an idle machine; a blocked process asks the kernel every 0.5 ms whether the participant in
+its way lives. The test compares it with a plain program that polls as often for the same death.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ ASKS_S = 0.0005
 
 
 def writes(q: Queue) -> None:
-    """Claims a block, writes it, and stops before it commits."""
+    """Claim a block, write it, and stop before the commit."""
     _core.arm("put_checksum", "stop")
     q.put(b"never")
 
@@ -51,7 +53,7 @@ def puts(q: Queue) -> None:
     q.put(b"", timeout=10)
 
 
-# What is in the way, what the victim does, what the survivor waits for.
+# By name: what the victim does, and what the survivor waits for.
 SCENES: dict[str, tuple[Callable[[Queue], None], Callable[[Queue], None]]] = {
     "get behind a dead writer": (writes, gets),
     "get what a dead reader held": (reads, gets),
@@ -74,7 +76,7 @@ def fork(directory: str, act: Callable[[Queue], None], told: int) -> int:
 
 
 def waiting(directory: Path, bell: str) -> bool:
-    """Somebody listens to that bell."""
+    """Return whether a participant waits on that bell."""
     with (directory / "holdfast.queue.q").open("rb") as file:
         file.seek(BELLS[bell])
         return bool(file.read(1)[0] & 1)
@@ -87,10 +89,10 @@ def locked(fd: int, slot: int) -> bool:
 
 
 def once(name: str, pause_s: float = 0.0) -> tuple[float, float]:
-    """Seconds from the kill, and from the release of the lock as seen here, to the survivor's return."""
+    """Return seconds to the survivor's return: from the kill, from the lock's release."""
     dies, waits = SCENES[name]
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-speed.") as directory:
-        once_only = waits is puts  # else the space comes free only when somebody gets the message again
+        once_only = waits is puts  # otherwise the space is free only after a redelivery
         q = Queue.create(
             "q", capacity=1024, directory=directory, delivery="at-most-once" if once_only else "at-least-once"
         )
@@ -130,7 +132,7 @@ def measure(rounds: int) -> dict[str, list[tuple[float, float]]]:
 
 
 def compare(rounds: int) -> dict[str, tuple[float, float]]:
-    """Medians in seconds from the kill, by scene: to the survivor's return, and to the notice of it here."""
+    """Return medians in seconds from the kill: to the survivor's return, to the notice here."""
     found = {}
     for name in SCENES:
         pairs = [once(name, ASKS_S) for _ in range(rounds)]
@@ -141,9 +143,9 @@ def compare(rounds: int) -> dict[str, tuple[float, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="How soon survivors go on after a SIGKILL.")
+    parser = argparse.ArgumentParser(description="Measure how soon survivors continue after a SIGKILL.")
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--compare", action="store_true", help="with a plain program; JSON")
+    parser.add_argument("--compare", action="store_true", help="compare with a plain program; print JSON")
     options = parser.parse_args()
     if options.compare:
         print(json.dumps(compare(options.rounds)))

@@ -1,4 +1,4 @@
-"""A queue's file as its bytes, for tests that look at or damage what the library would never touch.
+"""The bytes of a queue's file, for tests that read or damage them.
 
 The offsets are those of native/holdfast/shm/segment_header.hpp and queue/layout.hpp.
 """
@@ -18,7 +18,7 @@ def segment(name: str) -> Path:
 
 
 def waiting(name: str, bell: str) -> bool:
-    """Somebody listens to that bell, or has since it was last rung."""
+    """Return whether a participant has waited on that bell since it was last rung."""
     with segment(name).open("rb") as file:
         file.seek(BELLS[bell])
         return bool(file.read(1)[0] & 1)
@@ -40,14 +40,14 @@ def patch(name: str, offset: int, value: bytes) -> None:
 
 
 def patch_header(name: str, offset: int, value: bytes) -> None:
-    """As another version of the library would have written it: with a sum that is right."""
+    """Write a header field with a valid checksum, as another version would."""
     patch(name, offset, value)
     header = segment(name).read_bytes()[:4096]
     patch(name, SUM, crc32c(header[NAME:SUM], crc32c(header[:BOOT_ID])).to_bytes(4, "little"))
 
 
 def write_mark(name: str, granules: int, position: int, length: int, deliveries: int) -> None:
-    """The mark that a block at that position would have had, of any lap. For up to 24 participants."""
+    """Write the mark of a block at that position; for at most 24 participants."""
     shift = granules.bit_length() - 1
     mark = (position >> shift) << (12 + shift) | (length - 1) << 13 | 1 << 12 | deliveries
     descriptors = 8192

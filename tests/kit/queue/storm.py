@@ -1,14 +1,14 @@
-"""Kill storms: many processes on one queue, killed and stopped at random, and every message accounted for.
+"""Kill storms: many processes on one queue, killed and stopped at random.
 
 A storm runs in a process of its own (`storm.py PLAN`), which forks the workers, so that thousands of deaths
-fit into seconds, and which judges what they left. Three files tell what happened; each record is one `write`
-to a file opened for appending, so a killed process leaves whole records or none:
+fit into seconds. Then it accounts for every message. Three files record what happened. Each record is one
+`write` to a file opened for appending, so a killed process leaves whole records only:
 
     put       a producer writes what it put after `put` returned
-    got       a consumer writes what it got, and how often that had been delivered before, before it settles
+    got       a consumer writes what it got, and how often it was delivered before, before it settles
     buried    the same for the dead-letter queue
 
-Messages name themselves: size and content follow from the producer's number and the message's.
+Size and content of a message follow from the producer's number and the message's.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from holdfast.memory.queue import Checksum, Delivery
 from tests.kit import module_command
 
 STUCK_S = 20.0
-"""No message moves for so long: the storm has found a hang."""
+"""If no message moves for this time, the storm has found a hang."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a storm is made of. The same plan and seed give the same workers; what the kernel does differs."""
+    """The settings of a storm. Plan and seed decide the workers, not the kernel's schedule."""
 
     name: str = "plain"
     kills: int = 500
     seconds: float = 1e9
-    """The storm ends at `kills` or after so many seconds, whichever is first."""
+    """The storm ends at `kills` or after this time, whichever is first."""
     seed: int = 0
     capacity: int = 4096
     delivery: Delivery = "at-least-once"
@@ -60,15 +60,15 @@ class Plan:
     give_back: float = 0.02
     """How often a consumer gives a message back."""
     poison: int = 0
-    """Every so many messages one that no consumer ever settles."""
+    """One message in this many is never settled by any consumer; 0: none."""
     armed: float = 0.5
-    """How many of the workers get a named point at which they kill or stop themselves."""
+    """The share of workers with a named point at which they kill or stop themselves."""
     armed_stops: float = 0.2
-    """How many of those stop, and do not die."""
+    """The share of those that stop, and do not die."""
     stops: float = 0.25
     """SIGSTOPs for each SIGKILL."""
     pause_ms: float = 2.0
-    """Between two blows, on average."""
+    """The average time between two signals."""
 
 
 PLANS = (
@@ -94,7 +94,7 @@ PLANS = (
 
 @dataclass
 class Account:
-    """What a storm did, and what is wrong with it."""
+    """The counts of a storm, and its faults."""
 
     plan: str
     seed: int
@@ -122,7 +122,7 @@ class Account:
         return f"{self.plan} (seed {self.seed}): {told}; {self.seconds:.1f} s, {rate:.0f} kills/s"
 
 
-# -- messages that name themselves --------------------------------------------------------------------
+# -- messages whose content follows from their numbers -------------------------------------------------
 
 ID = struct.Struct("<II")
 TABLE = random.Random(20).randbytes(1 << 19)
@@ -135,7 +135,7 @@ POINTS = {
 
 
 def content(plan: Plan, producer: int, number: int) -> bytes:
-    """Most messages are small, some are large, so that blocks of all lengths meet the end of the ring."""
+    """Return a payload; blocks of all lengths meet the end of the ring."""
     mixed = (producer * 2654435761 + number * 2246822519) >> 5
     size = 8 + mixed % (113 if mixed & 3 else plan.size_max - 7)
     start = mixed & 0xFFFF
@@ -147,7 +147,7 @@ def is_poison(plan: Plan, number: int) -> bool:
 
 
 def die_with_parent() -> None:
-    """Whoever forked us was killed: nobody is left to kill or to continue us."""
+    """Die with the parent, which alone kills and continues us."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
@@ -160,7 +160,7 @@ RUNNING, NO_MORE_PUTS, DRAIN = 0, 1, 2
 
 
 class Worker:
-    """What a forked process needs. It opens the queue itself: an attachment does not survive a fork."""
+    """A forked process. It opens the queue itself: an attachment does not survive a fork."""
 
     def __init__(self, plan: Plan, directory: str, phase: mmap.mmap, me: int, seed: int) -> None:
         self.plan, self.phase, self.me, self.random = plan, phase, me, random.Random(seed)
@@ -249,14 +249,14 @@ class Worker:
 
 
 class Storm:
-    """Forks the workers, strikes at random, lets the living finish, and counts."""
+    """Forks the workers, kills and stops some, lets the living finish, and counts."""
 
     def __init__(self, plan: Plan, directory: str) -> None:
         self.plan, self.directory, self.random = plan, directory, random.Random(plan.seed)
         self.account = Account(plan.name, plan.seed)
         self.phase = mmap.mmap(-1, 4096)
-        self.roles: dict[int, str] = {}  # pid -> what it does
-        self.stopped: dict[int, float] = {}  # pid -> when it may go on
+        self.roles: dict[int, str] = {}  # pid -> its work
+        self.stopped: dict[int, float] = {}  # pid -> when it may continue
         self.killed: set[int] = set()  # by us, and not yet waited for
         self.next_worker = 1
         self.progress = (0, time.monotonic())
@@ -278,7 +278,7 @@ class Storm:
             participants=plan.producers + plan.consumers + 4,
         ).detach()
         gc.collect()
-        gc.freeze()  # what the children share stays shared
+        gc.freeze()  # pages that the children share stay shared
         try:
             for role in ["produce"] * plan.producers + ["consume"] * plan.consumers:
                 self.fork(role)
@@ -314,7 +314,7 @@ class Storm:
         self.account.workers += 1
 
     def blow(self) -> None:
-        """One stroke against one worker, and what time brings."""
+        """Kill or stop one worker, and continue those whose pause is over."""
         time.sleep(self.random.expovariate(1000.0 / self.plan.pause_ms))
         self.reap(replace_dead=True)
         pid = self.random.choice([*self.roles])
@@ -360,15 +360,15 @@ class Storm:
             raise RuntimeError(f"nothing moves: {_core.inspect(self.directory, 'q', 0, 64)}")
 
     def look(self) -> None:
-        """From outside, while it rages."""
+        """Check the queue from outside, during the storm."""
         seen = _core.inspect(self.directory, "q", blocks_max=64)
         faults = [*seen["faults"], *[each for each in seen["queue"]["list"] if each.get("fault")]]
         if seen["queue"]["fault"] is not None:
             faults.append(seen["queue"]["fault"])
-        self.account.faults += [f"seen while it raged: {fault}" for fault in faults]
+        self.account.faults += [f"seen during the storm: {fault}" for fault in faults]
 
     def finish(self) -> None:
-        """The calm: producers end, consumers drain. Whoever is still to stop at a point is sent on."""
+        """Let producers end and consumers drain; continue workers that stopped at a point."""
         for phase in (NO_MORE_PUTS, DRAIN):
             self.phase[0] = phase
             limit = time.monotonic() + STUCK_S
@@ -389,7 +389,7 @@ class Storm:
 
 
 def judge(storm: Storm) -> None:
-    """Drains what is left, reads the three files, and says what is wrong."""
+    """Drain the rest, read the three files, and record the faults."""
     plan, account = storm.plan, storm.account
     fault = account.faults.append
     errors = Path(storm.directory, "errors").read_text()
@@ -456,7 +456,7 @@ def judge_deliveries(storm: Storm, put: dict[int, int], buried: set[tuple[int, i
 
 
 def judge_soundness(storm: Storm) -> None:
-    """Nothing is wrong with the queue, and all of it can be used."""
+    """Check that the queue is sound and that all of it is usable."""
     plan, account = storm.plan, storm.account
     with Queue.open("q", directory=storm.directory) as q:
         q.recover()
@@ -481,7 +481,7 @@ def judge_soundness(storm: Storm) -> None:
 
 
 def run(plan: Plan) -> Account:
-    """One storm, in a process of its own."""
+    """Run a storm in a process of its own."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="holdfast-storm.") as directory:
         done = subprocess.run(
             [*module_command(__file__), json.dumps(asdict(plan)), directory],

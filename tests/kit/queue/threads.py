@@ -25,7 +25,7 @@ POISON = b"poison"
 
 
 class Account:
-    """What was put and what was settled, by all threads."""
+    """The messages that all threads put and settled."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ def consume(q: Queue, form: int, account: Account) -> None:
 
 
 def look(q: Queue, stop: threading.Event) -> None:
-    """All that only looks, and recovery, which finds nobody dead."""
+    """Make all calls that only read, and recovery, which finds no dead participant."""
     while not stop.is_set():
         q.stats()
         recovered = q.recover()
@@ -95,7 +95,7 @@ def look(q: Queue, stop: threading.Event) -> None:
 
 
 def spin() -> None:
-    """Threads that look at a queue without the GIL, while another puts and gets."""
+    """Let threads look at a queue without the GIL, while another puts and gets."""
     stop = threading.Event()
 
     def look_for_messages() -> None:
@@ -118,7 +118,7 @@ def spin() -> None:
 
 
 def run(number: int) -> None:
-    """Make every call of a queue at once, and draw up the account."""
+    """Make every call of a queue at once, and check the account."""
     account, stop = Account(), threading.Event()
     failures: list[BaseException] = []
 
