@@ -11,10 +11,12 @@ import pytest
 
 from holdfast import HoldfastError, Misuse, _core
 from holdfast._core import Dispatch, Frame, Log, TopicView, TopicViewReader, WireReader, crc32c
+from holdfast.broker import StageReceipt
 from holdfast.client import Client
 from holdfast.ids import NUMBER_MAX
 from holdfast.local.account import Account
 from holdfast.protocol import pulsar_pb2 as pb
+from holdfast.protocol.sizes import COMMIT_PARTS_MAX
 from holdfast.server.flight.link import FRAME_BYTES_MAX, HEAD, Ask, frame, frame_size
 from tests.kit.ledger.entry_bytes import decode_frame, decode_publish, ledger
 from tests.kit.server.pulsar_recorder import frame_of
@@ -429,3 +431,10 @@ def test_numbers_that_no_command_carries_are_named(number: int) -> None:
             client.advance("t", "s", number, 0)
         with pytest.raises(Misuse, match=f"reset_number is {number}"):
             client.advance("t", "s", 0, number)
+
+
+def test_a_commit_of_too_many_parts_is_misuse() -> None:
+    """A part is one topic of one stage. The client refuses before it connects."""
+    receipt = StageReceipt(bytes(16), tuple((topic, 1, 1) for topic in range(COMMIT_PARTS_MAX + 1)))
+    with Client("holdfast://127.0.0.1:1") as client, pytest.raises(Misuse, match="a commit of 20001 parts"):
+        client.sink_commit("k", 1, [receipt])
