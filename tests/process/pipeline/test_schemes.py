@@ -24,7 +24,7 @@ def test_addresses_that_are_none() -> None:
     for url in ("ftp://localhost", "localhost:8080", "http://", "holdfast://", ""):
         with pytest.raises(BadConfiguration, match=r"HTTP address, such as .*or its binary one, such as"):
             RemotePlace(url)
-    with pytest.raises(BadConfiguration, match="no broker's address"):
+    with pytest.raises(BadConfiguration, match="not a broker's address"):
         RemotePlace("holdfast://localhost:port")
 
 

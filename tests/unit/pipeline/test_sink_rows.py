@@ -201,7 +201,7 @@ def test_strings_that_are_no_text() -> None:
     [
         ({}, "the sink needs option service.url, such as holdfast://127.0.0.1:6650"),
         ({"service.url": "ftp://localhost"}, "the sink needs the broker's binary address"),
-        ({"service.url": "holdfast://"}, "no broker's address"),
+        ({"service.url": "holdfast://"}, "not a broker's address"),
         ({**URL, "path": "data"}, "a directory admits one. Start `holdfast serve --data DIR`"),
         ({**URL, "topci": "x"}, r"no option 'topci'; did you mean topic.*service.url"),
         ({**URL, "startingOffsets": "latest"}, "it is one of the source's"),
