@@ -1,7 +1,7 @@
 """Names of topics, subscriptions and producers: allowed characters, and full names.
 
-Events are judged by these rules when they are applied. So the rules are ranges of code points, written here:
-`str.isprintable` and `\\w` follow the Unicode tables of the Python version, and members could disagree (I49).
+Events are checked by these rules when they are applied, so all members must agree (I49). The rules are ranges
+of code points: `str.isprintable` and `\\w` follow the Unicode tables of the Python version.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import NamedTuple
 from holdfast.errors import Misuse, Unsupported
 
 NAME_BYTES_MAX = 1024
-"""The longest name. Names stand in events and snapshots again and again."""
+"""The longest name. Events and snapshots repeat names often."""
 
 _NEVER = "\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 """Control characters, line separators, marks that turn the direction of text, and halves of surrogates."""
 
 _NAME = re.compile(f"[^{_NEVER}]+")
 _PART = re.compile(f"[^\x00-,/;<>-@\\[-\\^`{{-~{_NEVER}]+")
-"""What Pulsar allows in a tenant or a namespace (letters, digits and `_.=:-`), and whatever is not ASCII."""
+"""The characters of a tenant or namespace: those of Pulsar (letters, digits, `_.=:-`), and non-ASCII ones."""
 
 FULL_NAME_BYTES_MAX = len("persistent://") + NAME_BYTES_MAX + 1 + NAME_BYTES_MAX
-"""The longest full name of a topic: a namespace and a name of its own."""
+"""The longest full name of a topic: its namespace and its own name."""
 
 SHOWN_LENGTH_MAX = 200
-"""Characters of a name that an error repeats."""
+"""The most characters of a name that an error repeats."""
 
 
 class TopicName(NamedTuple):
@@ -47,60 +47,60 @@ class TopicName(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> TopicName:
-        """From `topic`, `tenant/namespace/topic` or the full form.
+        """Parse `topic`, `tenant/namespace/topic` or the full form.
 
         Raises:
-            Misuse: it is no topic's name.
-            Unsupported: a kind of topic that this broker does not have.
+            Misuse: the text is not the name of a topic.
+            Unsupported: the topic is not persistent.
         """
         require_is_text(name, "a topic")
         domain, colon, path = name.rpartition("://")
         if colon and domain != "persistent":
-            raise Unsupported(f"{shown(name)}: there are persistent topics only")
+            raise Unsupported(f"{shown(name)} is not a persistent topic; the broker has no others")
         parts = path.split("/", 2)
         if len(parts) == 1 and not colon:
             parts = ["public", "default", path]
         if len(parts) != 3 or not _PART.fullmatch(parts[0]) or not _PART.fullmatch(parts[1]):
             raise Misuse(
-                f"{shown(name)} is not a topic's name; it looks like orders, or tenant/namespace/orders"
+                f"{shown(name)} is not the name of a topic; write orders, or tenant/namespace/orders"
             )
         checked_name(parts[2], "a topic")
         return cls(*parts)
 
 
 def tenant_name(name: str) -> str:
-    """A tenant's name as it is.
+    """Return the name of a tenant unchanged.
 
     Raises:
-        Misuse: it is none.
+        Misuse: the text is not the name of a tenant.
     """
     require_is_text(name, "a tenant")
     require_length(name, "a tenant")
     if not _PART.fullmatch(name):
         raise Misuse(f"{shown(name)} cannot name a tenant: use letters, digits and . = : - _")
-    return checked_name(name, "a tenant")
+    return name
 
 
 def namespace_name(name: str) -> str:
-    """A namespace's name, `tenant/namespace`, as it is.
+    """Return the name of a namespace, `tenant/namespace`, unchanged.
 
     Example:
         >>> namespace_name("shop/eu")
         'shop/eu'
 
     Raises:
-        Misuse: it is none.
+        Misuse: the text is not the name of a namespace.
     """
     require_is_text(name, "a namespace")
     require_length(name, "a namespace")
     parts = name.split("/")
     if len(parts) != 2 or not all(_PART.fullmatch(part) for part in parts):
-        raise Misuse(f"{shown(name)} cannot name a namespace; it looks like tenant/namespace")
-    return checked_name(name, "a namespace")
+        raise Misuse(f"{shown(name)} cannot name a namespace; write tenant/namespace")
+    return name
 
 
 def namespace_of(topic: str) -> str:
-    """The namespace of a topic's full name.
+    """Return the namespace of a topic's full name.
 
     Example:
         >>> namespace_of("persistent://shop/eu/orders")
@@ -110,23 +110,23 @@ def namespace_of(topic: str) -> str:
 
 
 def topic_name(name: str) -> str:
-    """The full name of a topic.
+    """Return the full name of a topic.
 
     Example:
         >>> topic_name("orders")
         'persistent://public/default/orders'
 
     Raises:
-        Misuse: it is no topic's name.
+        Misuse: the text is not the name of a topic.
     """
     return str(TopicName.parse(name))
 
 
 def checked_name(name: str, of: str) -> str:
-    """A name as it is.
+    """Return a name unchanged.
 
     Raises:
-        Misuse: it is empty, too long, or has control characters in it.
+        Misuse: the name is empty, too long, or has control characters in it.
     """
     require_is_text(name, of)
     require_length(name, of)
@@ -136,29 +136,29 @@ def checked_name(name: str, of: str) -> str:
 
 
 def require_is_text(name: object, of: str) -> None:
-    """Refuse a name that is no text.
+    """Refuse a name that is not text.
 
     Raises:
-        Misuse: it is of another type.
+        Misuse: the name is of another type.
     """
     if not isinstance(name, str):
         raise Misuse(f"{name!r} cannot name {of}: a name is text (str)")
 
 
 def require_length(name: str, of: str, most: int = NAME_BYTES_MAX) -> None:
-    """Judge the length first: a refused name then costs the same, whatever its length.
+    """Refuse a name that is too long, before the rules that cost time by length.
 
     Raises:
-        Misuse: it is too long.
+        Misuse: the name is too long.
     """
     if len(name) > most or (not name.isascii() and len(name.encode(errors="surrogatepass")) > most):
         raise Misuse(
-            f"a name of {len(name)} characters for {of}, {shown(name)}; at most {most} bytes are possible"
+            f"{shown(name)} cannot name {of}: {len(name)} characters, at most {most} bytes are possible"
         )
 
 
 def shown(name: str) -> str:
-    """A name as errors repeat it: in quotes, the beginning of a long one.
+    """Return a name as errors repeat it: in quotes, a long one shortened.
 
     Example:
         >>> shown("orders")
