@@ -1,7 +1,12 @@
-"""Benchmarks: what a user of holdfast gets, beside what the usual alternatives and the machine itself give.
+"""Benchmarks of holdfast beside the usual alternatives and the machine itself.
 
-`holdfast bench queue` is the entry (`queue.main`). The parts, in reading order: `links` (what every
-transport must offer), `peers` and `ours` (the transports), `worker` (the two measured processes), `rounds`
-(who is measured when), `recovery` and `attached` (two questions only holdfast has to answer), `report`
-(table, JSON, goals). How the figures are made, and figures: `docs/reference/benchmarks.md`.
+`holdfast bench queue` runs `queue.main`; `broker`, `server` and `pipeline` likewise. The parts of the queue's
+benchmark, in reading order:
+
+- `links` has the interface of a transport, `peers` and `ours` have the transports.
+- `worker` has the two measured processes, `rounds` the order of measurements.
+- `recovery` and `attached` measure what only holdfast has.
+- `queue_figures` has tables and goals.
+
+`docs/reference/benchmarks.md` has the method and the figures.
 """

@@ -1,4 +1,7 @@
-"""Does an operation get dearer when more processes are attached? One puts and gets, the others sleep."""
+"""Measure the cost of a put and a get against the number of attached processes.
+
+One process puts and gets; the others are attached and sleep.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ PAIRS = 4000  # puts and gets of one sample
 
 
 def keep_attached(control: Connection, names: dict[int, str]) -> None:
-    """In a process of its own: one forked child per other participant, attached to each queue that wants it.
+    """Fork one child per other participant, attached to each queue that wants it.
 
-    Forked, because a hundred fresh interpreters would take longer than the whole measurement. Nothing of
-    holdfast is open here, so there is nothing a child could inherit.
+    Runs in a process of its own. The children are forked, because a hundred new interpreters would take
+    longer than the measurement. No holdfast object is open here, so a child inherits none.
     """
     children = []
     release_read, release_write = os.pipe()

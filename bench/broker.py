@@ -30,26 +30,27 @@ SIZES = (100, 1 << 10)
 BACKLOGS = (10_000, 1_000_000, 10_000_000)
 HOLES = 1_000_000
 QUICK = 1000
-"""How much less of everything a first impression has."""
+"""The divisor of all amounts for `--quick`."""
 JOURNAL = 160 << 20
-"""Two snapshots' worth and more."""
+"""Bytes of journal per measurement: more than two snapshots need."""
 ROOM = 12 << 30
-"""What the largest backlogs and their copies take."""
+"""Bytes of disk that the largest backlogs and their copies need."""
 DISTRIBUTIONS = ("holdfast", "lmdb", "persist-queue", "pyroaring", "msgspec")
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="holdfast bench broker",
-        description="The embedded broker: publish, consume, acknowledge, beside a plain program that writes "
-        "the same bytes twice and syncs one copy in the same rounds; what an entry costs beside large "
-        "backlogs, holes, idle topics and subscriptions; how large backlogs open and are searched. Peers "
-        "that are not installed are named: pip install 'holdfast[bench]' brings them.",
+        description="Measure the embedded broker. It publishes, consumes and acknowledges beside a plain "
+        "program that writes the same bytes twice and syncs one copy in the same rounds. Further parts "
+        "measure the cost of an entry beside large backlogs, holes, idle topics and subscriptions, and how "
+        "large backlogs open and are searched. The report names peers that are not installed: pip install "
+        "'holdfast[bench]' installs them.",
     )
     add = made.add_argument
     add("--sizes", type=sizes_argument, default=list(SIZES), help="payload sizes (100,1k)")
     add("--batch", type=int, default=1000, help="messages per call (1000)")
-    add("--window", type=int, default=4, help="calls under way at once (4)")
+    add("--window", type=int, default=4, help="calls in flight (4)")
     add("--seconds", type=float, default=1.0, help="length of one measurement (1)")
     add("--rounds", type=int, default=7, help="measurements of every cell (7)")
     add("--singles", type=int, default=500, help="messages published one by one in each round (500)")
@@ -58,16 +59,20 @@ def parser() -> argparse.ArgumentParser:
         "--only",
         type=parts_argument(PARTS),
         default=set(PARTS),
-        help=f"what to measure, with commas between; of: {', '.join(PARTS)}",
+        help=f"parts to measure, separated by commas; of: {', '.join(PARTS)}",
     )
     add(
         "--where",
         type=Path,
         metavar="DIR",
-        help="the disk to measure: a directory on it (default: for temporary files)",
+        help="a directory on the disk to measure (default: that for temporary files)",
     )
-    add("--quick", action="store_true", help="a first impression in under a minute; not for judging")
-    add("--json", type=Path, metavar="FILE", help="write all samples there too")
+    add(
+        "--quick",
+        action="store_true",
+        help="a first impression in under a minute; too short for a comparison",
+    )
+    add("--json", type=Path, metavar="FILE", help="write all samples to FILE, too")
     return made
 
 
@@ -109,7 +114,7 @@ def run(options: argparse.Namespace, directory: Path, say: Callable[[str], None]
 
 
 def clear(directory: Path) -> None:
-    """The disk is for the next part."""
+    """Free the disk for the next part."""
     for each in directory.iterdir():
         shutil.rmtree(each, ignore_errors=True)
 
@@ -121,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     where = (options.where or Path(tempfile.gettempdir())).resolve()
     if not options.quick and room(where) < ROOM:
         raise SystemExit(
-            f"holdfast bench broker: {where} has less than {ROOM >> 30} GiB free; say --where DIR"
+            f"holdfast bench broker: {where} has less than {ROOM >> 30} GiB free; "
+            "name another disk with --where DIR"
         )
     try:
         return running.run(options, lambda directory: run(options, directory, running.say))

@@ -1,4 +1,4 @@
-"""The figures of one run of the broker's benchmark, and the goals that were set before it was written."""
+"""The figures of one run of the broker's benchmark, and its goals."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ PLAINS: dict[str, tuple[bool, bool]] = {
     PLAIN_BOTH: (True, False),
     PLAIN_IN_PLACE: (False, True),
 }
-"""With the arguments of `Plain`. The goal speaks of the first."""
+"""With the arguments of `Plain`. The goal is about the first."""
 SHARE = 0.7
-"""Of the plain program, at 1 KiB batched."""
+"""The goal for the share of the plain program's rate, at 1 KiB batched."""
 FLAT = 1.25
-"""CPU per entry beside a crowd, to CPU per entry alone: two runs of the same thing differ by a tenth here."""
+"""The goal for the ratio of CPU per entry beside a crowd to CPU per entry alone. Two equal runs differ by a
+tenth."""
 MEASURES = ("publish", "consume", "consume and ack", "ack with receipt", "both at once")
 COST_MEASURES = ("publish", "consume and ack")
 OPEN_S = 2.0
 HOLES_BYTES = 10_000_000
 BACKLOG_BYTES = 32 << 20
-"""What a broker may take for the largest backlog beyond what it takes for the smallest."""
+"""The goal for the memory of the largest backlog beyond that of the smallest."""
 
 
 @dataclass
 class Throughput:
-    """Everything of one payload size."""
+    """All samples of one payload size."""
 
     size: int
     samples: dict[tuple[str, str], list[Sample]] = field(default_factory=dict)
     """By contestant and measure."""
     singles: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """By contestant: µs until one message was durable, median and p99 of each round."""
+    """By contestant: µs until one message was durable, the median and p99 of each round."""
 
     def add(self, contestant: str, measure: str, sample: Sample) -> None:
         self.samples.setdefault((contestant, measure), []).append(sample)
@@ -50,17 +51,17 @@ class Throughput:
         return [each.rate for each in self.samples.get((contestant, measure), [])]
 
     def shares(self, contestant: str = PLAIN, measure: str = "publish") -> list[float]:
-        """Ours to theirs, round by round: what is compared was measured one after the other."""
+        """Return our rate over theirs, round by round, because a round measures both close together."""
         pairs = zip(self.rates(OURS, measure), self.rates(contestant, measure), strict=False)
         return [ours / theirs for ours, theirs in pairs]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What stands around the entries that are measured."""
+    """The crowd that stands around the measured entries."""
 
     crowd: str
-    """ "backlog", "holes", …; "" for nothing at all."""
+    """"backlog", "holes", …; "" for nothing else."""
     number: int
 
     @property
@@ -70,7 +71,7 @@ class Condition:
 
 @dataclass
 class Cost:
-    """What an entry costs under a condition."""
+    """The cost of an entry under a condition."""
 
     condition: Condition
     samples: dict[str, list[Sample]] = field(default_factory=dict)
@@ -84,16 +85,16 @@ class Cost:
 
 @dataclass(frozen=True)
 class Opening:
-    """How long it took to open a directory, and what that took."""
+    """The time, events and memory of opening a directory."""
 
     entries: int
     stop: str
     """ "clean" or "killed"."""
     seconds: Spread
     redone: int
-    """Events that had to be done again; the most of all rounds."""
+    """Events that were applied again; the most of all rounds."""
     memory_bytes: int
-    """Of the process's own, beyond what it had before; the most of all rounds."""
+    """Memory of the process beyond what it had before; the most of all rounds."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +104,14 @@ class Seek:
     entries: int
     by: str
     cold: bool
-    """Nothing of the files was in the page cache when it began."""
+    """True if none of the files was in the page cache."""
     p50_us: float
     p99_us: float
 
 
 @dataclass(frozen=True)
 class Holes:
-    """What single acknowledgements cost in memory."""
+    """The memory of single acknowledgements."""
 
     number: int
     pattern: str
@@ -119,7 +120,7 @@ class Holes:
 
 @dataclass
 class Report(figures.Report):
-    """Everything of one run."""
+    """All figures of one run."""
 
     throughput: list[Throughput] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
@@ -236,7 +237,7 @@ def _rate(rates: list[float], size: int) -> str:
 
 
 def rounds_line(found: Throughput) -> str | None:
-    """How the broker's own rounds looked, which the plain program repeats."""
+    """Return a line about the broker's own rounds, which the plain program repeats."""
     ours = [each for each in found.samples.get((OURS, "publish"), []) if each.rounds]
     if not ours:
         return None

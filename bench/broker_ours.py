@@ -1,4 +1,4 @@
-"""The broker itself, driven as its users drive it: embedded, `sync="group"`, every default."""
+"""The broker as users drive it: embedded, `sync="group"`, all defaults."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Answer = TypeVar("Answer")
 
 TOPIC = "bench"
 OTHER = "other"
-"""Where entries go that are not to count."""
+"""The topic of entries that do not count."""
 LIVE = "live"
 """The subscription whose consumer is measured."""
 
 
 def resident_bytes() -> int:
-    """What this process keeps in memory: its own pages, without those of files."""
+    """Return the memory of this process: its own pages, without those of files."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) << 10
@@ -39,7 +39,7 @@ def resident_bytes() -> int:
 
 
 class Ours:
-    """A broker in this process. Its loop runs only while something is asked of it."""
+    """A broker in this process. Its loop runs only during a call."""
 
     def __init__(self, setting: Setting, **options: Any) -> None:
         self.setting = setting
@@ -59,7 +59,7 @@ class Ours:
     # -- the hot loops ---------------------------------------------------------------------------------
 
     def publish(self, batches: int, topic: str = TOPIC) -> Sample:
-        """`window` callers, each `await p.publish(batch)` after the other: until all of it is durable."""
+        """Publish with `window` callers, each awaiting `publish(batch)`, until all messages are durable."""
         return self._run(self._published(batches, topic))
 
     async def _published(self, batches: int, topic: str = TOPIC) -> Sample:
@@ -79,7 +79,7 @@ class Ours:
         return with_snapshots(watch.sample(batches * len(self.data), rounds, journal), snapshots)
 
     def single(self, count: int) -> tuple[float, float]:
-        """`await p.send(data)`, one after the other: µs, median and p99."""
+        """Await `send(data)` one by one; return µs, median and p99."""
 
         async def work() -> list[int]:
             producer = await self._open_producer()
@@ -94,8 +94,10 @@ class Ours:
         return percentiles_us(self._run(work()))
 
     def consume(self, batches: int, acks: str) -> Sample:
-        """`await c.receive_many(batch)` and the payload of each message; then, as `acks` says, nothing more
-        ("none": a reader), `ack_many` ("each"), or the same with a receipt ("receipt")."""
+        """Receive batches, read each payload, and acknowledge as `acks` says.
+
+        "none": nothing (a reader). "each": `ack_many`. "receipt": `ack_many` with a receipt.
+        """
         return self._run(self._consumed(batches, acks))
 
     async def _consumed(self, batches: int, acks: str) -> Sample:
@@ -125,7 +127,7 @@ class Ours:
         return watch.sample(taken)
 
     def both(self, batches: int) -> Sample:
-        """Publishing, while a consumer on the same loop receives and acknowledges everything."""
+        """Publish while a consumer on the same loop receives and acknowledges all messages."""
 
         async def work() -> Sample:
             consumer = await self._open_consumer()
@@ -143,7 +145,7 @@ class Ours:
         self._run(self.broker.admin.create_subscription(TOPIC, name, start=start))  # type: ignore[arg-type]
 
     def clear(self) -> None:
-        """The backlog is dropped, and its files with it."""
+        """Drop the backlog and its files."""
 
         async def work() -> None:
             await self.broker.admin.clear(TOPIC, LIVE)
@@ -153,7 +155,7 @@ class Ours:
         self._run(work())
 
     def rest(self) -> None:
-        """Leaves nothing that the next contestant's syncs would have to write."""
+        """Sync, so that the next contestant's syncs have nothing of ours to write."""
         self._run(self.broker.admin.snapshot())
 
     def _counts(self) -> tuple[int, int, int]:
@@ -166,7 +168,7 @@ class Ours:
         return self._producers[topic]
 
     async def _open_consumer(self) -> Any:
-        """One that stays: what it was given and did not acknowledge is in its hands from then on."""
+        """Open a consumer that stays; it keeps the messages that it does not acknowledge."""
         if self._consumer is None:
             opening = self.broker.consumer(TOPIC, LIVE, type="shared", receiver_queue=4 * self.setting.batch)
             self._consumer = await opening.__aenter__()
@@ -184,19 +186,21 @@ class Ours:
     # -- scale -----------------------------------------------------------------------------------------
 
     def opened(self) -> tuple[float, int, int]:
-        """Seconds to open, events that were done again, bytes of memory that the broker took for it."""
+        """Return seconds to open, events applied again, and bytes of memory taken."""
         return self.open_s, self.broker.recovered.events, resident_bytes() - self.before_bytes
 
     def memory(self) -> int:
         return resident_bytes() - self.before_bytes
 
     def grow(self, messages: int) -> None:
-        """A backlog of so many more."""
+        """Add messages to the backlog."""
         self.publish(max(1, messages // len(self.data)))
 
     def hole(self, count: int) -> None:
-        """Acknowledges every second message of the next 2 × `count` by itself. The others stay open, in the
-        hands of the consumer."""
+        """Acknowledge every second message of the next 2 × `count` by itself.
+
+        The consumer keeps the others.
+        """
 
         async def work() -> None:
             consumer, seen = await self._open_consumer(), 0
@@ -208,7 +212,7 @@ class Ours:
         self._run(work())
 
     def hold(self, count: int) -> None:
-        """Takes so many messages and acknowledges none: they stay in the hands of the consumer."""
+        """Receive `count` messages and acknowledge none; the consumer keeps them."""
 
         async def work() -> None:
             consumer, seen = await self._open_consumer(), 0
@@ -218,7 +222,7 @@ class Ours:
         self._run(work())
 
     def topics(self, count: int) -> None:
-        """So many other topics, each with a subscription and a message that nobody takes."""
+        """Create `count` other topics, each with a subscription and an unread message."""
 
         async def one(number: int) -> None:
             name = f"idle-{number}"
@@ -233,7 +237,10 @@ class Ours:
         self._run(work())
 
     def subscriptions(self, count: int, attached: bool) -> None:
-        """So many other subscriptions of the topic. Attached: each with a consumer that has had its fill."""
+        """Create `count` other subscriptions of the topic.
+
+        With `attached`, each has a consumer whose receiver queue is full.
+        """
 
         async def one(number: int) -> None:
             name = f"idle-{number}"
@@ -248,9 +255,9 @@ class Ours:
         self._run(work())
 
     def seeks(self, count: int, by: str, cold: bool) -> tuple[float, float]:
-        """A reader goes to a random place, by "id" or "time", and reads one message: µs, median and p99.
+        """Move a reader to random positions, by "id" or "time", and read one message each.
 
-        What is where is looked up before: only the seek and the read are timed.
+        Return µs, median and p99. Targets are looked up before: only the seek and the read are timed.
         """
 
         async def work() -> list[int]:
@@ -277,7 +284,7 @@ class Ours:
         return percentiles_us(self._run(work()))
 
     def burden(self, journal_bytes: int) -> None:
-        """Publishes, to another topic, until about so much stands in the journal behind the last snapshot."""
+        """Publish to another topic until the journal has `journal_bytes` behind the last snapshot."""
         self._run(self.broker.admin.snapshot())
         before = self._counts()[1]
         while self._counts()[1] - before < journal_bytes:
@@ -285,7 +292,7 @@ class Ours:
 
 
 def drop_cache(directory: Path) -> None:
-    """The system forgets what it has of these files: the next one to open them reads the disk."""
+    """Drop these files from the page cache, so that the next open reads the disk."""
     for path in directory.rglob("*"):
         if path.is_file():
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

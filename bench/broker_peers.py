@@ -1,6 +1,6 @@
-"""The plain program that the broker is held against, and durable queues that Python users pick today.
+"""The plain program beside which the broker is measured, and durable queues for Python.
 
-Every contestant keeps what it confirmed through a power cut: a batch counts when the system has synced it.
+Every contestant keeps confirmed messages through a power cut: a batch counts when the system has synced it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from bench.broker_stations import Sample, Setting, Stopwatch, payloads, percentiles_us
 
 LEDGER_SYNC_BYTES = 64 << 20
-"""As often as the broker makes a snapshot, the plain program that syncs both copies syncs the second."""
+"""The plain program that syncs both copies syncs the second as often as the broker takes a snapshot."""
 READ_BYTES = 1 << 20
 
 
 class Plain:
-    """Writes the same bytes twice and syncs one copy. No checksums, no ids, no readers, no recovery.
+    """Writes the same bytes twice and syncs one copy, without checksums, ids or recovery.
 
-    With `sync_both` the second copy is synced, too, as often as the broker does it. With `in_place` the copy
-    that is synced is written over and over into a file that has its blocks already, as the broker's journal.
+    With `sync_both` the second copy is synced, too, as often as the broker does it. With `in_place` the
+    synced copy is written over and over into a file that has its blocks already, like the broker's journal.
     """
 
     def __init__(self, setting: Setting, sync_both: bool = False, in_place: bool = False) -> None:
@@ -34,7 +34,7 @@ class Plain:
         self.files: tuple[int, int] | None = None
 
     def rounds(self, messages: int, rounds: int, total_bytes: int) -> Sample:
-        """So many messages in so many rounds of together so many bytes, which the broker's rounds had."""
+        """Write `total_bytes` in as many rounds as the broker had; count `messages`."""
         each = max(1, total_bytes // max(1, rounds))
         buffer = os.urandom(min(each, 64 << 20))
         journal, ledger = self._fresh()
@@ -58,7 +58,7 @@ class Plain:
         return watch.sample(messages, rounds, rounds * len(buffer))
 
     def single(self, count: int) -> tuple[float, float]:
-        """µs until one message is written and synced: median and p99."""
+        """Write and sync messages one by one; return µs, median and p99."""
         journal, ledger = self._fresh()
         times = []
         for at in range(count):
@@ -71,7 +71,7 @@ class Plain:
         return percentiles_us(times)
 
     def consume(self, batches: int) -> Sample:
-        """Reads that many payloads back and makes a `bytes` of each."""
+        """Read the payloads of `batches` back, each as `bytes`."""
         _, ledger = self._fresh()
         whole = b"".join(self.data)
         for _ in range(batches):
@@ -85,7 +85,7 @@ class Plain:
         return watch.sample(messages)
 
     def rest(self) -> None:
-        """Leaves nothing that the next contestant's syncs would have to write."""
+        """Sync, so that the next contestant's syncs have nothing of ours to write."""
         for file in self.files or ():
             os.fdatasync(file)
 
@@ -110,7 +110,7 @@ def _write(file: int, data: bytes) -> None:
 
 
 class Peer:
-    """A queue that is driven batch by batch. `put` and `take` return when the disk has it."""
+    """A queue driven batch by batch. `put` and `take` return when the disk has it."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -121,7 +121,7 @@ class Peer:
         raise NotImplementedError
 
     def take(self, count: int) -> int:
-        """Get so many messages as bytes, remove them, and wait until that is durable: how many there were."""
+        """Get at most `count` messages as bytes, remove them durably, and return how many."""
         raise NotImplementedError
 
     def publish(self, batches: int) -> Sample:
@@ -163,10 +163,10 @@ class Peer:
 
 
 class Sqlite(Peer):
-    """sqlite3 as a queue, as it is usually written: WAL, synchronous=FULL, one transaction per batch.
+    """sqlite3 as a queue in the usual form: WAL, synchronous=FULL, one transaction per batch.
 
-    Comparable: it also writes everything twice (the log, then the table at a checkpoint) and syncs the log at
-    each commit.
+    It also writes everything twice (the log, then the table at a checkpoint) and syncs the log at each
+    commit.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -197,8 +197,10 @@ class Sqlite(Peer):
 
 
 class PersistQueue(Peer):
-    """persist-queue's SQLiteQueue, bytes as they are instead of pickled. It commits each message by itself,
-    so it has no batches to be compared."""
+    """persist-queue's SQLiteQueue, with bytes instead of pickled objects.
+
+    It commits each message by itself, so it has no batches to compare.
+    """
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -220,7 +222,7 @@ class PersistQueue(Peer):
 
 
 class Bytes:
-    """A serializer that has nothing to do."""
+    """A serializer that does nothing."""
 
     @staticmethod
     def dumps(value: bytes) -> bytes:
@@ -232,8 +234,11 @@ class Bytes:
 
 
 class Lmdb(Peer):
-    """LMDB with numbers as keys, appended in order, one synced transaction per batch; the fastest embedded
-    store that Python has for this. It writes everything once: a page that is committed stays where it is."""
+    """LMDB with numbers as keys, appended in order, one synced transaction per batch.
+
+    It is the fastest embedded store for Python. It writes everything once, because committed pages do not
+    move.
+    """
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -269,7 +274,7 @@ PEERS: dict[str, tuple[type[Peer], str | None, bool]] = {
 
 
 def missing(module: str | None) -> str | None:
-    """Why a peer cannot be measured here, or None."""
+    """Return why a peer cannot be measured here, or None."""
     if module is None or util.find_spec(module) is not None:
         return None
     return f"{module} is not installed: pip install 'holdfast[bench]'"

@@ -1,4 +1,4 @@
-"""Does it stay as it is when there is much of everything? An entry beside a crowd; large backlogs; holes."""
+"""Measure whether costs stay flat: an entry beside a crowd, large backlogs, holes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bench.figures import Spread
 from holdfast.ledger.acks import AckState
 
 SIZE = 100
-"""Bytes of a payload here: what an entry costs besides its bytes is what might grow."""
+"""Bytes of a payload. It is small, because the cost besides the bytes is what might grow."""
 ENTRIES = 500_000
-"""Of one measurement: enough for a snapshot in each, whose cost is part of it."""
+"""Entries of one measurement: enough for a snapshot in each, whose cost is part of it."""
 SEEKS = 200
 BURDEN = 48 << 20
-"""Bytes of journal behind the last snapshot when it is killed: three quarters of what there can be."""
+"""Bytes of journal behind the last snapshot at the kill: three quarters of the most."""
 
 CONDITIONS = (
     Condition("", 0),
@@ -38,15 +38,15 @@ CONDITIONS = (
 
 
 def scaled(conditions: tuple[Condition, ...], divisor: int) -> tuple[Condition, ...]:
-    """The same with less of everything, for a first impression."""
+    """Return the conditions with less of everything, for `--quick`."""
     return tuple(Condition(each.crowd, max(1, each.number // divisor)) for each in conditions)
 
 
 def prepare(station: Station, condition: Condition) -> None:
-    """Brings the crowd. The measured subscription comes last, except where it is its own crowd that is meant.
+    """Create the crowd, then the measured subscription.
 
-    Between holes there are as many entries in the consumer's hands; "entries in hand" has those alone, to
-    tell the two apart.
+    With holes, the consumer keeps as many entries as there are holes. "entries in hand" has only the kept
+    entries, to tell the two apart. In both cases the measured subscription is the crowd's own.
     """
     number = condition.number
     match condition.crowd:
@@ -75,7 +75,7 @@ def prepare(station: Station, condition: Condition) -> None:
 def measure_costs(
     plan: Plan, conditions: tuple[Condition, ...], entries: int, say: Callable[[str], None]
 ) -> list[Cost]:
-    """Each condition in a broker of its own. All are measured in each round, in random order."""
+    """Measure each condition in a broker of its own; each round in random order."""
     costs = {each: Cost(each) for each in conditions}
     stations: dict[Condition, Station] = {}
     batches = max(1, entries // plan.batch)
@@ -109,7 +109,7 @@ def measure_costs(
 def measure_backlogs(
     report: Report, plan: Plan, backlogs: tuple[int, ...], burden: int, say: Callable[[str], None]
 ) -> None:
-    """One topic that grows to each backlog in turn: seeks there, and how it opens after either end."""
+    """Grow one topic to each backlog in turn; measure seeks, and opening after either stop."""
     place = Setting(plan.directory / "backlog", SIZE, plan.batch, plan.window)
     here = 0
     for entries in backlogs:
@@ -131,7 +131,7 @@ def measure_backlogs(
 
 
 def warm_up(directory: Path) -> None:
-    """All of it into the page cache."""
+    """Read all files into the page cache."""
     for path in directory.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -140,7 +140,7 @@ def warm_up(directory: Path) -> None:
 
 
 def open_again(plan: Plan, place: Setting, entries: int, stop: str, burden: int) -> Opening:
-    """Opens it several times, each time by a new process, with nothing of its files in the page cache."""
+    """Open the directory several times, each in a new process with a cold page cache."""
     seconds: list[float] = []
     redone = memory = 0
     for _ in range(plan.rounds):
@@ -162,10 +162,10 @@ def open_again(plan: Plan, place: Setting, entries: int, stop: str, burden: int)
 
 
 class Acks:
-    """The acknowledgements of one subscription, and nothing else."""
+    """The acknowledgements of one subscription alone."""
 
     def scatter(self, count: int, among: int) -> int:
-        """So many single ones at random places: the bytes that they take."""
+        """Acknowledge `count` messages at random positions; return the bytes of memory taken."""
         places = random.Random(count).sample(range(1, among), count)
         before = resident_bytes()
         self.state = AckState()
@@ -178,7 +178,7 @@ class Acks:
 
 
 def measure_holes(plan: Plan, count: int, among: int, say: Callable[[str], None]) -> list[Holes]:
-    """Alone, at random places; and as a broker has them when it is opened again."""
+    """Measure the memory of holes, alone and in a broker that is opened again."""
     say(f"scale: {count:,} holes")
     with Station(plan.context, "holes", Acks) as station:
         found = [Holes(count, f"at random among {among:,}", station.call("scatter", count, among))]
@@ -196,5 +196,5 @@ def measure_holes(plan: Plan, count: int, among: int, say: Callable[[str], None]
 
 
 def room(directory: Path) -> int:
-    """Bytes free there."""
+    """Return the free bytes of a directory's disk."""
     return shutil.disk_usage(directory).free

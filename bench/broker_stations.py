@@ -1,7 +1,7 @@
-"""Who is measured: each contestant in a process of its own, which does one thing at a time when told.
+"""Contestants, each in a process of its own that does one thing at a time.
 
-A `Station` is the parent's end of such a process. What it measures is timed inside the process, on its own
-clock, and comes back as a `Sample`.
+A `Station` is the parent's end of such a process. The process times its work on its own clock and returns a
+`Sample`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Sample:
     cpu_s: float
     """Of the whole process, all threads."""
     rounds: int = 0
-    """How often something was synced on the way, where that is known."""
+    """Number of syncs, where known."""
     round_bytes: int = 0
-    """What was written in these rounds."""
+    """Bytes written in these rounds."""
     snapshots: int = 0
-    """How often the broker synced its ledgers and wrote down its state meanwhile."""
+    """Number of snapshots that the broker took meanwhile."""
 
     @property
     def rate(self) -> float:
@@ -52,19 +52,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a contestant is made for."""
+    """The settings of a contestant."""
 
     directory: Path
     size: int
     """Bytes of one payload."""
     batch: int
-    """Messages that are published, or taken, with one call."""
+    """Messages published, or received, with one call."""
     window: int
-    """Batches under way at once, where the contestant can do that."""
+    """Batches in flight at once, where the contestant can do that."""
 
 
 class Stopwatch:
-    """Wall and processor time of a `with` block."""
+    """Measure wall and processor time of a `with` block."""
 
     def __enter__(self) -> Stopwatch:
         self._cpu = time.process_time()
@@ -82,13 +82,13 @@ class Stopwatch:
 
 
 def payloads(size: int, count: int) -> list[bytes]:
-    """Distinct ones: nobody is to gain by noticing that all are the same."""
+    """Return distinct payloads, so that a contestant gains nothing from repetition."""
     generator = random.Random(size * 1_000_003 + count)
     return [generator.randbytes(size) for _ in range(count)]
 
 
 def percentiles_us(times_ns: list[int]) -> tuple[float, float]:
-    """The median and the 99th percentile."""
+    """Return the median and the 99th percentile, in µs."""
     ordered = sorted(times_ns)
     return ordered[len(ordered) // 2] / 1e3, ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] / 1e3
 
@@ -101,7 +101,10 @@ class Failure:
 
 
 def serve(control: Connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """In the process: make the contestant, then call what the parent names, until it says None or is gone."""
+    """Create the contestant, then call what the parent names, until it sends None.
+
+    Runs in the process. It ends, too, when the parent is gone.
+    """
     try:
         contestant = make(*arguments)
         control.send(None)
@@ -111,7 +114,7 @@ def serve(control: Connection, make: Callable[..., Any], arguments: tuple[Any, .
         contestant.close()
         control.send(None)
     except (EOFError, KeyboardInterrupt):
-        pass  # the parent is gone: so is the reason to go on
+        pass  # the parent is gone
     except BaseException:
         control.send(Failure(traceback.format_exc()))
 
@@ -143,12 +146,12 @@ class Station:
             self.kill()
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """What the method answers, in there."""
+        """Call a method of the contestant and return its result."""
         self.send(method, *arguments)
         return self._answer()
 
     def send(self, method: str, *arguments: Any) -> None:
-        """Without waiting: for a process that is going to be killed."""
+        """Call a method without waiting, in a process that will be killed."""
         self._control.send((method, arguments))
 
     def sample(self, method: str, *arguments: Any) -> Sample:
@@ -158,7 +161,7 @@ class Station:
         return found
 
     def close(self) -> None:
-        """Let it end by itself."""
+        """Let the contestant end by itself."""
         self._control.send(None)
         self._answer()
         self.process.join(60)

@@ -1,4 +1,4 @@
-"""Publish, consume, acknowledge: the broker, the plain program, and the peers, round after round."""
+"""Measure publish, consume and acknowledge: the broker, the plain program, the peers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bench.rounds import BenchError
 
 CALIBRATION_S = 0.2
 RECEIPTS_SHARE = 8
-"""Each receipt waits for a sync of its own, so that part is measured with so much less."""
+"""The divisor for acknowledgements with receipts, each of which waits for a sync of its own."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """The amount of a measurement."""
 
     context: SpawnContext
     directory: Path
@@ -31,14 +31,17 @@ class Plan:
     rounds: int
     seconds: float
     round_bytes: int
-    """A measurement of the broker writes at least so much to its journal: enough to make a snapshot due."""
+    """The least bytes that a measurement of the broker writes to its journal: enough to make a snapshot due.
+    """
     singles: int
     peers: bool
 
 
 def measure_throughput(report: Report, size: int, plan: Plan, say: Callable[[str], None]) -> Throughput:
-    """All contestants at one payload size. In each round all are measured, one after the other, in random
-    order; only the plain program follows the broker, whose rounds it repeats."""
+    """Measure all contestants at one payload size, in each round one after another.
+
+    The order is random, but the plain program follows the broker, whose rounds it repeats.
+    """
     found = Throughput(size)
     report.throughput.append(found)
     stations: dict[str, Station] = {}
@@ -54,7 +57,7 @@ def measure_throughput(report: Report, size: int, plan: Plan, say: Callable[[str
             return
         try:
             action(station)
-        except BenchError as error:  # this contestant is out of the race, the others go on
+        except BenchError as error:  # only this contestant is given up
             report.failed[name] = str(error)
             stations.pop(name).kill()
 
@@ -95,7 +98,7 @@ def measure_throughput(report: Report, size: int, plan: Plan, say: Callable[[str
 
 
 def warm_up(station: Station, plan: Plan, batches: dict[str, int]) -> None:
-    """How many batches fill about the time of a sample. The first ones are slow everywhere: not counted."""
+    """Return how many batches fill about the time of a sample, after slow first ones."""
     name = station.name
     if name in PLAINS:
         station.call("rounds", 1000, 64, 64 << 20)

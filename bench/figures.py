@@ -1,4 +1,4 @@
-"""The figures of every benchmark: samples, tables, goals, and a report as text and as JSON."""
+"""Figures of all benchmarks: samples, tables, goals, and a report as text and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OURS = "holdfast"
 
 @dataclass(frozen=True)
 class Spread:
-    """A median with the smallest and the largest of its samples."""
+    """A median with the smallest and the largest sample."""
 
     median: float
     low: float
@@ -31,7 +31,7 @@ class Goal:
 
 
 def number(value: float) -> str:
-    """Three digits and a unit: 1.05 M, 350 k, 42."""
+    """Return three digits and a unit: 1.05 M, 350 k, 42."""
     for limit, divisor, unit in ((1e6, 1e6, " M"), (1e3, 1e3, " k")):
         if value >= limit * 0.9995:
             return f"{_three_digits(value / divisor)}{unit}"
@@ -57,7 +57,7 @@ def size_name(size: int) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Left-aligned first column, right-aligned others."""
+    """Align the first column left and the others right."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     text = [
@@ -72,7 +72,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 @dataclass
 class Report:
-    """One run: the machine, the settings, the peers that are not there, and the figures of a subclass."""
+    """One run: machine, settings, absent peers; a subclass adds its figures."""
 
     machine: dict[str, Any]
     settings: dict[str, Any]
@@ -81,22 +81,22 @@ class Report:
 
     HEAD = "{cpu}, {cores} cores, Linux {kernel}, Python {python}, {file_system}; "
     ABOUT = ""
-    """How it was measured, with names of settings in braces."""
+    """A sentence on how it was measured, with names of settings in braces."""
 
     def tables(self) -> Iterator[Sequence[str]]:
-        """The tables of this run; lines that belong together."""
+        """Return the tables of this run, each as lines."""
         yield from ()
 
     def goals(self) -> Iterator[Goal]:
-        """The goals that this run can judge."""
+        """Return the goals that this run can judge."""
         yield from ()
 
     def figures(self) -> Mapping[str, Any]:
-        """Everything measured, with every sample."""
+        """Return all samples."""
         return {}
 
     def text(self) -> str:
-        """The whole report for a terminal."""
+        """Return the report for a terminal."""
         others = "others used {others_share:.0%} of the cores meanwhile"
         lines = [(self.HEAD + others).format(**self.machine), self.ABOUT.format(**self.settings)]
         lines += [f"absent: {name}: {reason}" for name, reason in self.absent.items()]
@@ -109,6 +109,6 @@ class Report:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as data."""
+        """Return the report as data."""
         told = {name: getattr(self, name) for name in ("machine", "settings", "absent", "failed")}
         return {**told, **self.figures(), "goals": [asdict(goal) for goal in self.goals()]}

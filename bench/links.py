@@ -1,9 +1,9 @@
-"""What a transport must offer to be measured: one direction between two processes, and its hot loops.
+"""The interface of a measured transport: one direction between two processes, and its hot loops.
 
-A `Transport` is made in the parent for one payload size and is sent to both workers; there, `sender()` and
-`receiver()` give the two ends. The throughput loops belong to the ends: each is the plain loop that a user of
-that transport would write, without a call between the loop and the transport. Every loop returns the last
-payload it received, so that the worker can check that what arrived is what was sent.
+The parent creates a `Transport` for one payload size and sends it to both workers. There, `sender()` and
+`receiver()` return the two ends. The throughput loops belong to the ends. Each is the plain loop that a user
+of that transport would write, without a call between loop and transport. Every loop returns the last payload,
+so that the worker can compare it with the one sent.
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ class Receiver(Protocol):
         """Receive `count` messages one by one, each as bytes; return the last."""
 
     def get_many(self, length: int, count: int, reading: str) -> list[bytes]:
-        """Receive `count` batches of `length` messages; return the last ones that came together."""
+        """Receive `count` batches of `length` messages; return those of the last call."""
 
     def prepare(self, spinning: bool) -> None:
-        """Round trips follow, with `spin` or with `wait`: the moment to set what can be set for that."""
+        """Set up for round trips with `spin` or with `wait`."""
 
     def spin(self) -> bytes:
-        """One message, polled for without ever sleeping."""
+        """Receive one message by polling, without sleep."""
 
     def wait(self) -> bytes:
-        """One message, through the call that blocks."""
+        """Receive one message with the call that blocks."""
 
     def close(self) -> None: ...
 
 
 class Transport(Protocol):
-    """Made in the parent, picklable, opened by the workers."""
+    """Created in the parent, sent to the workers by pickle, opened there."""
 
     def sender(self) -> Sender: ...
 
     def receiver(self) -> Receiver: ...
 
     def destroy(self) -> None:
-        """In the parent, after both workers are gone."""
+        """Clean up in the parent, after both workers ended."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a transport is made for."""
+    """The settings of a transport."""
 
     size: int  # bytes of one payload
-    capacity: int  # bytes of the ring, where the transport lets one choose
+    capacity: int  # bytes of the ring, where the transport lets the user choose
     context: SpawnContext
 
 
@@ -80,12 +80,12 @@ class Kind:
 
     name: str
     make: Callable[[Setting], Transport]
-    module: str | None = None  # what must be importable for it
-    batches: bool = True  # has a way to send many messages at once
+    module: str | None = None  # the module that it needs
+    batches: bool = True  # can send many messages with one call
     readings: tuple[str, ...] = ("copy",)
 
     def missing(self) -> str | None:
-        """Why it cannot be measured here, or None."""
+        """Return why it cannot be measured here, or None."""
         if self.module is None or importlib.util.find_spec(self.module) is not None:
             return None
         return f"{self.module} is not installed: pip install 'holdfast[bench]'"

@@ -1,4 +1,4 @@
-"""holdfast itself, written as its users write it: default checksum, at-least-once, every message settled."""
+"""holdfast as its users write it: default checksum, at-least-once, every message settled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.links import Kind, Receiver, Sender, Setting
 from holdfast import Queue
 
 SPIN_S = 1.0  # for round trips without sleep; by default a waiting call spins for some microseconds only
-VIEW_STRIDE = 4096  # a view is touched once per page, so that every page of the payload really arrived
+VIEW_STRIDE = 4096  # a view is read once per page, so that each page of the payload has arrived
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class HoldfastEnd:
             for _ in range(count - 1):
                 with q.get() as message:
                     total += sum(message.data[::VIEW_STRIDE])
-            count = 1  # the last one is copied, to be checked
+            count = 1  # the last one is copied for the check
         for _ in range(count):
             with q.get() as message:
                 data = bytes(message.data)

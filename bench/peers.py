@@ -1,7 +1,7 @@
-"""The transports that users pick today, each in its fastest natural form for bytes.
+"""The transports that users choose today, each in its fastest natural form for bytes.
 
-Where a peer has several forms, the faster one is taken: faster-fifo without pickling, pyzmq with one pickled
-list per batch rather than a multipart message, a Pipe with `send_bytes` for one message and one list for a
+Where a peer has several forms, the fastest is measured. faster-fifo runs without pickling. pyzmq sends one
+pickled list per batch, not a multipart message. A Pipe has `send_bytes` for one message and one list for a
 batch.
 """
 
@@ -27,7 +27,7 @@ class Calls:
     def calls(
         self,
     ) -> tuple[Callable[[Any], Any], Callable[[], Any], Callable[[Any], Any], Callable[[], Any]]:
-        """Put one, get one, put a list, get a list."""
+        """Return four calls: put one, get one, put a list, get a list."""
         raise NotImplementedError
 
     def put(self, data: bytes, count: int) -> None:
@@ -60,7 +60,7 @@ class Calls:
 
 
 class Both(Calls):
-    """A transport whose one object serves both ends, inherited by the workers."""
+    """A transport with one object for both ends, inherited by the workers."""
 
     def sender(self) -> Sender:
         return self  # type: ignore[return-value]
@@ -130,7 +130,7 @@ class Pipe(Both):
 
 
 class FasterFifo(MpQueue):
-    """faster_fifo.Queue, with bytes as they are instead of its default pickling."""
+    """faster_fifo.Queue, with bytes instead of its default pickling."""
 
     def __init__(self, setting: Setting) -> None:
         self.queue: Any = import_module("faster_fifo").Queue(setting.capacity, loads=bytes, dumps=bytes)
@@ -152,7 +152,10 @@ class FasterFifo(MpQueue):
 
 @dataclass(frozen=True)
 class Zmq:
-    """pyzmq PUSH/PULL over ipc; a batch is one pickled list (four to ten times faster than multipart)."""
+    """pyzmq PUSH/PULL over ipc; a batch is one pickled list.
+
+    That is four to ten times faster than multipart.
+    """
 
     directory: str
 
@@ -219,7 +222,7 @@ class Iceoryx2:
 
     @staticmethod
     def make(setting: Setting) -> Iceoryx2:
-        # As many samples as the ring would hold, up to what keeps its pool small.
+        # As many samples as the ring would hold, at most 1024, so that the pool stays small.
         depth = max(4, min(1024, setting.capacity // (setting.size + 64)))
         name = f"holdfast-bench-{os.getpid()}-{setting.size}-{os.urandom(4).hex()}"
         return Iceoryx2(name, setting.size, depth)

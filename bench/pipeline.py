@@ -1,7 +1,7 @@
-"""`holdfast bench pipeline`: the source beside a trivial one from memory, Parquet and text, on the same rows.
+"""`holdfast bench pipeline`: the source beside memory, Parquet and text, on the same rows.
 
-Every figure is a median over rounds in which all forms of the rows are read in turn. CPU time is told beside
-the clock: on a machine that others use, it is what can be compared.
+Every figure is a median over rounds in which all forms of the rows are read in turn. CPU time stands beside
+the clock, because on a shared machine only CPU time can be compared.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ FORMS = {**OURS, **OTHERS}
 
 @dataclass
 class Figures:
-    """What was measured with so many cores: by name, [seconds, CPU seconds] of each round."""
+    """Figures for a number of cores: by name, [seconds, CPU seconds] of each round."""
 
     cores: int
     counts: dict[int, int]
     taken: dict[str, list[list[float]]]
 
     def rates(self, size: int, form: str) -> Spread:
-        """Rows a second."""
+        """Return rows a second."""
         return Spread.of([self.counts[size] / each[0] for each in self.taken[f"{size} {form}"]])
 
     def cpu_us(self, size: int, form: str) -> float:
-        """CPU for a row: Spark's machine and its Python workers."""
+        """Return CPU per row, of Spark's JVM and its Python workers."""
         samples = [each[1] / self.counts[size] * 1e6 for each in self.taken[f"{size} {form}"]]
         return Spread.of(samples).median
 
@@ -60,7 +60,7 @@ def rates_table(figures: Figures, size: int) -> list[str]:
 
 
 def goals_of(found: list[Figures]) -> list[Goal]:
-    """Only what was measured can be judged. Both ways to write are told, not the better one."""
+    """Judge the goals that were measured, for both ways to write."""
     goals = []
     full = max(found, key=lambda each: each.cores)
     for size in full.counts:
@@ -76,7 +76,10 @@ def goals_of(found: list[Figures]) -> list[Goal]:
 
 
 def _archive_goals(full: Figures, size: int) -> list[Goal]:
-    """Reading to noop holds Spark's own transport too; what the source does itself is told beside it."""
+    """Judge the source's share of an archive's time.
+
+    Reading to noop includes Spark's own transport; the source's own work is reported beside it.
+    """
     written, whole = full.seconds(f"{size} parquet written"), full.seconds(f"{size} archive")
     if written is None or whole is None:
         return []
@@ -123,19 +126,23 @@ def _scale_goals(found: list[Figures], full: Figures) -> list[Goal]:
 def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(prog="holdfast bench pipeline", description=__doc__.splitlines()[0])
     out.add_argument("--sizes", default="100,256,1024", help="bytes of a message (default %(default)s)")
-    out.add_argument("--megabytes", type=int, default=128, help="of values, per size (default %(default)s)")
-    out.add_argument("--rounds", type=int, default=7, help="(default %(default)s)")
-    out.add_argument("--triggers", type=int, default=30, help="of a stream (default %(default)s)")
-    out.add_argument("--cores", default=f"1,{os.cpu_count() or 2}", help="(default %(default)s)")
-    out.add_argument("--memory", default="2g", help="of Spark's driver (default %(default)s)")
+    out.add_argument(
+        "--megabytes", type=int, default=128, help="megabytes of values per size (default %(default)s)"
+    )
+    out.add_argument("--rounds", type=int, default=7, help="measurements (default %(default)s)")
+    out.add_argument("--triggers", type=int, default=30, help="triggers of a stream (default %(default)s)")
+    out.add_argument(
+        "--cores", default=f"1,{os.cpu_count() or 2}", help="numbers of cores (default %(default)s)"
+    )
+    out.add_argument("--memory", default="2g", help="memory of Spark's driver (default %(default)s)")
     out.add_argument("--where", type=Path, help="a directory for the data (default: the temporary one)")
-    out.add_argument("--quick", action="store_true", help="one round over little: to see that it runs")
-    out.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    out.add_argument("--quick", action="store_true", help="one round over few rows, to see that it runs")
+    out.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE, too")
     return out
 
 
 def measure(options: argparse.Namespace, folder: Path, cores: int, full: bool) -> Figures:
-    """In a process of its own: a session cannot change its cores."""
+    """Measure in a process of its own, because a session cannot change its cores."""
     sizes = [int(each) for each in options.sizes.split(",")]
     counts = {size: max(10_000, options.megabytes * 1_000_000 // size // 10_000 * 10_000) for size in sizes}
     job: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""One Spark session with so many cores, and what is measured in it. `bench.pipeline` starts it."""
+"""The measurements in one Spark session. `bench.pipeline` starts it for each number of cores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noop(frame: DataFrame) -> None:
 
 
 class Worker:
-    """What is measured; every figure is a list of samples, one per round."""
+    """The measurements; every figure is a list of samples, one per round."""
 
     def __init__(self, spark: SparkSession, job: dict[str, Any]) -> None:
         self._spark = spark
@@ -43,12 +43,12 @@ class Worker:
         self.figures.setdefault(name, []).append(taken)
 
     def reads(self, size: int, count: int) -> None:
-        """Every form of the rows, in turn, each round in another order."""
+        """Read every form of the rows in turn, each round in another order."""
         world = World(self._folder, size, count)
         world.make(self._spark, self._job["cores"])
         cases = {f"{size} {form}": world.frame(self._spark, form) for form in FORMS}
         for frame in cases.values():
-            noop(frame)  # the first one pays for classes, workers and caches
+            noop(frame)  # the first read loads classes, workers and caches
         for _ in range(self._job["rounds"]):
             for name in self._random.sample(list(cases), len(cases)):
                 self._timed(name, lambda chosen=name: noop(cases[chosen]))
@@ -56,7 +56,7 @@ class Worker:
             self.archive(world, cases[f"{size} batches"])
 
     def archive(self, world: World, frame: DataFrame) -> None:
-        """Into Parquet, plainly and by `archive`; and the source's own work, without Spark."""
+        """Write Parquet plainly and by `archive`; time the source's own work without Spark."""
         for number in range(max(2, self._job["rounds"] // 2)):
             plain, whole = (str(world.folder / f"{name}-{number}") for name in ("plain", "archive"))
             self._timed(f"{world.size} parquet written", lambda to=plain: frame.write.parquet(to))
@@ -70,7 +70,7 @@ class Worker:
             self.figures.setdefault(f"{world.size} own", []).append(own)
 
     def scale(self, count: int) -> None:
-        """The same rows in one ledger and in hundreds; half of them, and all."""
+        """Read the same rows from one ledger and from hundreds; half of them, and all."""
         folder = self._folder / "scale"
         frames, many = {}, min(300, count // 100)
         cases = {"one ledger": (count, 1), "300 ledgers": (count, many), "half": (count // 2, 1)}
@@ -96,7 +96,7 @@ class Worker:
                 self._timed(f"scale {name}", lambda chosen=name: noop(frames[chosen]))
 
     def triggers(self, size: int) -> None:
-        """Milliseconds per trigger of a stream, ours and Spark's own."""
+        """Measure the time per trigger of a stream, ours and Spark's own."""
         spark, batches = self._spark, self._job["triggers"]
         world_data = self._folder / "stream"
         with (

@@ -1,4 +1,4 @@
-"""What the pipeline's benchmark reads: the same rows as a topic, as Arrow in memory, as Parquet, as text."""
+"""The rows that the pipeline's benchmark reads: topics, Arrow in memory, Parquet, text."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 TRIGGER_ROWS = 1000
 _BATCHES: dict[str, list[pa.RecordBatch]] = {}
-"""What a Python worker has in memory: Spark uses workers again, so it is loaded once."""
+"""The rows in memory of a Python worker. Spark uses workers again, so they are loaded once."""
 
 
 class MemoryReader(DataSourceReader):
-    """Yields batches that are in memory already: as little as a source in Python can do."""
+    """Yields batches from memory: the least that a source in Python can do."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class MemoryReader(DataSourceReader):
 
 
 class MemoryStream(DataSourceStreamReader):
-    """A batch of rows per trigger, the same one again and again: as little as a stream in Python can do."""
+    """Yields the same batch for each trigger: the least work of a stream in Python."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"at": 0}
@@ -65,7 +65,7 @@ class MemoryStream(DataSourceStreamReader):
 
 
 class MemorySource(DataSource):
-    """The same record batches as ours, from memory: the bar to be measured against."""
+    """The same record batches as ours, from memory: the baseline."""
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return MemoryStream()
@@ -82,7 +82,10 @@ class MemorySource(DataSource):
 
 
 def unique(size: int, count: int) -> list[bytes]:
-    """Texts of `size` bytes, no two alike: Parquet's dictionary makes 6 MB of 250 where 1,000 repeat."""
+    """Return distinct texts of `size` bytes.
+
+    With 1,000 repeated texts, Parquet's dictionary shrinks 250 MB to 6 MB.
+    """
     text = os.urandom(-(-size // 2) * count).hex().encode()
     step = 2 * -(-size // 2)
     return [text[at : at + size] for at in range(0, step * count, step)]
@@ -99,7 +102,7 @@ class World:
         self.folder.mkdir(parents=True)
 
     def make(self, spark: SparkSession, cores: int) -> None:
-        """All forms of the same rows. `alone`: an entry each; `batches`: a hundred in an entry."""
+        """Write all forms of the rows. `alone`: an entry each; `batches`: 100 per entry."""
         with (
             Broker.open(self.data, sync="os") as broker,
             broker.producer("alone", name="rig", batch=1) as alone,
@@ -126,13 +129,13 @@ class World:
         rows.write.text(str(self.folder / "text"))
 
     def decode(self) -> int:
-        """All rows of the batches, decoded on one core and dropped: what the source does itself."""
+        """Decode all rows on one core and drop them: the source's own work."""
         topic = FilePlace(self.data).open("persistent://public/default/batches")
         ranged = Decoding(topic, *topic.plan(), Wish(list(COLUMNS)))
         return sum(batch.num_rows for batch in ranged.batches())
 
     def frame(self, spark: SparkSession, form: str) -> DataFrame:
-        """The rows in one of their forms."""
+        """Return the rows in one of their forms."""
         if form == "memory":
             return spark.read.format(MemorySource.name()).load(str(self.folder / "memory"))
         if form == "parquet":
@@ -143,7 +146,7 @@ class World:
 
 
 def cpu_seconds() -> float:
-    """What this process and all below it have used so far: Spark's machine and its Python workers."""
+    """Return the CPU seconds of this process and its descendants (Spark's JVM, Python workers)."""
     tick = os.sysconf("SC_CLK_TCK")
     found: dict[int, tuple[int, float]] = {}
     for entry in Path("/proc").iterdir():

@@ -1,4 +1,4 @@
-"""`holdfast bench queue`: one interleaved run over holdfast and the usual ways between two processes."""
+"""`holdfast bench queue`: one interleaved run over holdfast and the usual transports."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def parser() -> argparse.ArgumentParser:
     names = ", ".join([kind.name for kind in KINDS] + list(EXTRAS))
     made = argparse.ArgumentParser(
         prog="holdfast bench queue",
-        description="Throughput and round trips between two processes, holdfast beside the usual ways; what "
-        "the machine itself can do; recovery after SIGKILL; cost with many attached. Peers that are not "
-        "installed are named: pip install 'holdfast[bench]' brings them.",
+        description="Measure throughput and round trips between two processes, holdfast beside the usual "
+        "transports. Further parts measure the limits of the machine itself, recovery after SIGKILL, and the "
+        "cost with many attached processes. The report names peers that are not installed: pip install "
+        "'holdfast[bench]' installs them.",
     )
     add = made.add_argument
     add("--sizes", type=sizes_argument, default=list(SIZES), help="payload sizes (64,1k,64k,1M)")
@@ -45,13 +46,17 @@ def parser() -> argparse.ArgumentParser:
     add("--capacity", type=size_argument, default=CAPACITY, help="bytes of the ring (16M)")
     add("--kills", type=int, default=100, help="writers killed to time recovery (100)")
     add("--only", help=f"what to measure, by parts of names with commas between; of: {names}")
-    add("--quick", action="store_true", help="a first impression in under a minute; not for judging")
-    add("--json", type=Path, metavar="FILE", help="write all samples there too")
+    add(
+        "--quick",
+        action="store_true",
+        help="a first impression in under a minute; too short for a comparison",
+    )
+    add("--json", type=Path, metavar="FILE", help="write all samples to FILE, too")
     return made
 
 
 class References:
-    """Samples of the machine's own limits, taken between the rounds of each size."""
+    """Measure the machine's own limits, between the rounds of each size."""
 
     def __init__(self, capacity: int, seconds: float) -> None:
         self.capacity = capacity
@@ -79,7 +84,7 @@ class References:
 
 
 def chosen(only: str | None) -> tuple[list[Kind], set[str]]:
-    """The transports and the extra parts that `--only` names; everything without it."""
+    """Return the transports and the extra parts that `--only` names; by default all."""
     if only is None:
         return list(KINDS), set(EXTRAS)
     wanted = [part.strip().lower() for part in only.split(",") if part.strip()]
@@ -87,7 +92,7 @@ def chosen(only: str | None) -> tuple[list[Kind], set[str]]:
     extras = {extra for extra in EXTRAS if any(part in extra for part in wanted)}
     for part in wanted:
         if not any(part in name.lower() for name in [*EXTRAS, *(kind.name for kind in KINDS)]):
-            raise SystemExit(f"holdfast bench queue: --only {part}: nothing has that in its name; see --help")
+            raise SystemExit(f"holdfast bench queue: --only {part}: no part has that in its name; see --help")
     return kinds, extras
 
 

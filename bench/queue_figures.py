@@ -1,4 +1,4 @@
-"""The figures of the queue's benchmark, and the goals set before it was written."""
+"""The figures of one run of the queue's benchmark, and its goals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUND_TRIPS = ("spinning", "blocking", "asleep")
 READING_NAMES = {"copy": "", "iterate": ", iterated", "view": ", view"}
 SMALL = 64
 LARGE = 1 << 20
-FLAT = 1.15  # medians of one and the same operation differ by a tenth between two runs on a shared machine
+FLAT = 1.15  # medians of the same operation differ by a tenth between two runs on a shared machine
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Attached:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How long a get that a killed writer blocked went on to wait."""
+    """The time that a get waited for a killed writer."""
 
     kills: int
     us: Spread  # from the moment at which the kernel released the writer's lock
@@ -47,7 +47,7 @@ class Recovery:
 
 @dataclass
 class Report(figures.Report):
-    """Everything of one run."""
+    """All figures of one run."""
 
     results: list[Results] = field(default_factory=list)
     pingpong_us: Spread | None = None
@@ -118,19 +118,19 @@ class Report(figures.Report):
 
 
 def rate_of(results: Results, measure: str, reading: str = "copy") -> float | None:
-    """Our median in a throughput column."""
+    """Return our median in a throughput column."""
     values = results.rates.get((OURS, reading, measure))
     return statistics.median(values) if values else None
 
 
 def trip_of(results: Results, measure: str) -> float | None:
-    """Our median round trip, µs."""
+    """Return our median round trip, in µs."""
     values = results.trips.get((OURS, "copy", measure))
     return statistics.median(p50 for p50, _ in values) if values else None
 
 
 def best_peer(results: Results, measure: str) -> tuple[str, float] | None:
-    """The fastest other transport in a throughput column."""
+    """Return the fastest other transport in a throughput column."""
     rates = {
         key[0]: statistics.median(values)
         for key, values in results.rates.items()
@@ -140,7 +140,7 @@ def best_peer(results: Results, measure: str) -> tuple[str, float] | None:
 
 
 def best_peer_trip(results: Results, measure: str) -> tuple[str, float] | None:
-    """The other transport with the lowest median round trip."""
+    """Return the other transport with the lowest median round trip."""
     trips = {
         key[0]: statistics.median(p50 for p50, _ in values)
         for key, values in results.trips.items()

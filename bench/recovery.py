@@ -1,11 +1,11 @@
-"""How long does a reader wait for a writer that was killed in the middle of a put?
+"""Measure how long a reader waits for a writer that was killed during a put.
 
-Three processes besides this one: a nursery that forks the victims, a victim that stops right after it has
-claimed its block, and a survivor that blocks in `get` behind that block (a message follows it). This process
-kills the victim and sleeps on its pidfd; the survivor says when its `get` returned.
+Besides this process there are three. A nursery forks the victims. A victim stops right after it has claimed
+its block. A survivor blocks in `get` behind that block, which a message follows. This process kills the
+victim and sleeps on its pidfd; the survivor reports when its `get` returned.
 
-The kernel drops a dying process's locks, then reports its end: the pidfd is some 25 µs late. Polling the lock
-would be exact, but on two cores it keeps the victim from dying, or its end from being noticed.
+The kernel drops the locks of a dying process, then reports its end: the pidfd is some 25 µs late. Polling the
+lock would be exact, but on two cores it delays the victim's death, or the notice of its end.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from bench.queue_figures import Recovery
 from bench.worker import READY
 from holdfast import Queue, _core
 
-SETTLE_S = 0.005  # for the survivor to run out of spinning and to sleep
+SETTLE_S = 0.005  # until the survivor stops spinning and sleeps
 LIMIT_S = 10.0
 
 
 def victim(name: str) -> None:
-    """Claims a block and stops there: neither committed nor given up."""
+    """Claim a block and stop, without commit."""
     queue = Queue.open(name)
     _core.arm("put_claimed", "stop", 1)
     queue.put(b"never finished")
 
 
 def nursery(control: Connection, name: str, core: int | None) -> None:
-    """Forks a victim per order and answers with its pid when it has stopped. Holds nothing open itself."""
+    """Fork a victim per order and send its pid when it has stopped.
+
+    This process opens no queue itself.
+    """
     if core is not None:
         os.sched_setaffinity(0, {core})
     control.send(READY)
@@ -52,7 +55,7 @@ def nursery(control: Connection, name: str, core: int | None) -> None:
 
 
 def survivor(control: Connection, name: str, core: int | None) -> None:
-    """Answers with the time at which each blocked get returned."""
+    """Send the time at which each blocked get returned."""
     if core is not None:
         os.sched_setaffinity(0, {core})
     queue = Queue.open(name)
@@ -67,7 +70,10 @@ def survivor(control: Connection, name: str, core: int | None) -> None:
 
 
 def kill_and_watch(pid: int) -> tuple[int, int]:
-    """When kill() was called, and when the kernel reported the end, ns. By then it has dropped the lock."""
+    """Kill the victim; return the times of kill() and of the reported end, in ns.
+
+    The kernel has dropped the lock by then.
+    """
     watch = os.pidfd_open(pid)
     try:
         poller = select.poll()
@@ -90,8 +96,8 @@ def answer(control: Connection) -> object:
 
 def measure_recovery(context: SpawnContext, kills: int) -> Recovery:
     name = f"bench-recovery-{os.getpid()}"
-    # The victim must not die on the survivor's core: it would occupy it to the end, and the survivor find
-    # all done when it comes back.
+    # The victim must not die on the survivor's core. It would occupy the core until its end, and the survivor
+    # would find all work done.
     cores: list[int | None] = [*sorted(os.sched_getaffinity(0))[:2]]
     if len(cores) < 2:
         cores = [None, None]
@@ -127,7 +133,7 @@ def measure_recovery(context: SpawnContext, kills: int) -> Recovery:
             returned, data = result
             if data != behind:
                 raise RuntimeError("the survivor got another message than the one put behind the dead writer")
-            # A survivor that is faster than the report of the end waited for nothing but our clock.
+            # The survivor may be faster than the report of the end; then it waited 0 µs.
             released_us.append(max(0, returned - released) / 1e3)
             killed_us.append((returned - killed) / 1e3)
     finally:

@@ -1,4 +1,4 @@
-"""Who is measured when: pairs of workers, the cases of a payload size, the interleaved rounds over them."""
+"""The order of measurements: pairs of workers, cases of a payload size, interleaved rounds."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from types import TracebackType
 from bench.links import Kind, Setting
 from bench.worker import READY, Failure, Get, Order, Ping, Pong, Put, serve
 
-ANSWER_LIMIT_S = 60.0  # a loop of a fraction of a second that takes this long hangs
+ANSWER_LIMIT_S = 60.0  # a loop lasts a fraction of a second, so this is a hang
 CALIBRATION_S = 0.02
 SIZE_LIMIT_S = (
-    75.0  # on a busy machine the partners wait for a core more than for each other; see `measure_size`
+    75.0  # on a busy machine the workers wait for a core more than for each other; see `measure_size`
 )
-SLEEP_BEFORE_PING_S = 0.002  # long enough that every transport's receiver has gone to sleep
-BATCH_BYTES = 1 << 20  # batches of large messages are cut to about this
-VIEW_FROM_SIZE = 1 << 16  # below it, a view saves nothing worth a row
+SLEEP_BEFORE_PING_S = 0.002  # long enough for the receiver of every transport to sleep
+BATCH_BYTES = 1 << 20  # batches of large messages are cut to about this many bytes
+VIEW_FROM_SIZE = 1 << 16  # for smaller payloads a view saves too little for a row
 
 
 class BenchError(Exception):
-    """A worker failed or hung; the text says which and how."""
+    """A worker failed or hung; the text names the worker and the cause."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One cell of the table: a row, a column, and what has to be run for it."""
+    """One cell of the table: its row, its column, and its measurement."""
 
     kind: Kind
     measure: str  # "single", "batch 256", "spinning", "blocking", "asleep"
@@ -45,7 +45,10 @@ class Case:
 
 @dataclass
 class Results:
-    """All samples of one payload size. Throughput in messages/s; round trips in µs, as (p50, p99)."""
+    """All samples of one payload size.
+
+    Throughput is in messages/s, round trips are in µs, as (p50, p99).
+    """
 
     size: int
     rounds: int = 0
@@ -55,7 +58,7 @@ class Results:
 
 
 def batch_lengths(size: int, batches: Iterable[int]) -> list[int]:
-    """The batch sizes to measure at this payload size, without repetitions."""
+    """Return the batch sizes to measure at this payload size, without repetitions."""
     return sorted({min(batch, max(4, BATCH_BYTES // size)) for batch in batches})
 
 
@@ -73,7 +76,7 @@ def cases_of(kind: Kind, size: int, batches: Iterable[int]) -> list[Case]:
 
 
 class Pair:
-    """Two worker processes of one transport, pinned to two cores where there are two."""
+    """Two worker processes of one transport, pinned to two cores if there are two."""
 
     def __init__(self, kind: Kind, setting: Setting) -> None:
         self.name = kind.name
@@ -133,17 +136,17 @@ class Pair:
             raise BenchError(f"{self.name}: a worker answered {answer!r} instead of being ready")
 
     def _run(self, first: Order, second: Order) -> tuple[object, object]:
-        """`second` runs in the second process and is ready before `first` starts in the first one."""
+        """Start `second` in the second process; when it is ready, start `first`."""
         self.controls[1].send(second)
         self._expect_ready(self.controls[1])
         self.controls[0].send(first)
         self._expect_ready(self.controls[0])
-        # The receiver is asked first: when it fails the sender may never end.
+        # Wait for the receiver first: when it fails, the sender may never end.
         second_answer = self._answer(self.controls[1])
         return self._answer(self.controls[0]), second_answer
 
     def elapsed_s(self, case: Case, count: int) -> float:
-        """Seconds from before the first put to after the last get."""
+        """Return the seconds from before the first put to after the last get."""
         start, end = self._run(Put(count, case.length), Get(count, case.length, case.reading))
         assert isinstance(start, int)
         assert isinstance(end, int)
@@ -158,7 +161,7 @@ class Pair:
         return p50 / 1e3, p99 / 1e3
 
     def calibrate(self, case: Case, seconds: float) -> int:
-        """How many repetitions fill about `seconds`; also the warm-up."""
+        """Return how many repetitions fill about `seconds`; warm up on the way."""
         if case.round_trip:
             self.round_trip_us(case, 2)
             start = time.monotonic()
@@ -180,10 +183,10 @@ def measure_size(
     seconds: float,
     each_round: Callable[[int], None],
 ) -> Results:
-    """All cases of all transports at one payload size.
+    """Measure all cases of all transports at one payload size.
 
-    In each round every column is measured for all transports, in random order, before the next column: what
-    is compared was measured close together. No further round is begun after `SIZE_LIMIT_S`.
+    In each round every column is measured for all transports, in random order, before the next column. So
+    figures that are compared were measured close together. No round starts after `SIZE_LIMIT_S`.
     """
     results = Results(setting.size)
     limit = time.monotonic() + SIZE_LIMIT_S
@@ -205,7 +208,7 @@ def measure_size(
             return
         try:
             action(pair)
-        except BenchError as error:  # this transport is out of the race, the others go on
+        except BenchError as error:  # only this transport is given up
             results.failed[case.kind.name] = str(error)
             pair.__exit__(None, None, None)
             del pairs[case.kind.name]

@@ -1,4 +1,4 @@
-"""How every benchmark runs: its arguments, the machine, the disturbance by others, and its output."""
+"""The frame of all benchmarks: arguments, the machine, the load of other processes, output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 
 
 def size_argument(text: str) -> int:
-    """64, 1k, 64KiB, 1M."""
+    """Parse 64, 1k, 64KiB, 1M."""
     digits = text.strip().rstrip("bBiIkKmM")
     unit = text.strip()[len(digits) :].lower()
     if not digits.isdecimal() or unit not in UNITS or int(digits) == 0:
@@ -47,12 +47,12 @@ def counts_argument(text: str) -> list[int]:
 
 
 def parts_argument(parts: Sequence[str]) -> Callable[[str], set[str]]:
-    """The type of `--only`."""
+    """Return the type of `--only`."""
 
     def parse(text: str) -> set[str]:
         wanted = {part.strip() for part in text.split(",") if part.strip()}
         for part in sorted(wanted - set(parts)):
-            raise argparse.ArgumentTypeError(f"{part}: there is no such part; see --help")
+            raise argparse.ArgumentTypeError(f"{part!r} is not a part; see --help")
         return wanted
 
     return parse
@@ -93,7 +93,7 @@ class Disturbance:
 
     @staticmethod
     def _now() -> tuple[float, float, float]:
-        """Read ticks of all cores, ticks in which they worked, and our own."""
+        """Return ticks of all cores, busy ticks, and our own."""
         line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
         ticks = [float(word) for word in line.split()[1:9]]
         own = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
@@ -105,7 +105,7 @@ class Disturbance:
 
 
 def file_system(directory: Path) -> str:
-    """Its type: a benchmark of durable things on memory would say nothing."""
+    """Return the type of a directory's file system: a report on memory would mislead."""
     best, kind = "", "unknown file system"
     for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
         _, place, name, *_ = line.split()
@@ -116,14 +116,14 @@ def file_system(directory: Path) -> str:
 
 
 def say(text: str) -> None:
-    """Tell of progress: in place in a terminal, else a line."""
+    """Show progress: in place in a terminal, else as a line."""
     terminal = sys.stderr.isatty()
     print(f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
 
 def run(options: argparse.Namespace, work: Callable[[Path], Report]) -> int:
     """Measure in a directory of its own, print the report, and write `--json`."""
-    # Let a plain kill clean up too: processes, queues and files go in `finally` clauses.
+    # A plain kill must clean up, too: `finally` clauses remove processes, queues and files.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     started, disturbance = time.monotonic(), Disturbance()
     where = (getattr(options, "where", None) or Path(tempfile.gettempdir())).resolve()

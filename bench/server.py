@@ -1,4 +1,4 @@
-"""`holdfast bench server`: the server on the network, beside other durable ones in the same run."""
+"""`holdfast bench server`: the server on the network, beside other durable servers."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ CONTESTANTS: tuple[Any, ...] = (Ours, RedisAlways, RedisEverysec, Nats, RabbitCl
 PARTS = ("idle", "frames", "client", "latency", "peers")
 CONSUMED = 300_000
 PEERS_CONSUMED = 20_000
-"""They take longer for each, and are measured as finely with fewer."""
+"""Peers take longer per message, so fewer give the same precision."""
 SYNC_BYTES = 4096
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="holdfast bench server",
-        description="`holdfast serve` with the official Pulsar client and with a load generator of "
-        "pre-encoded frames (Python, plain sockets), beside Redis Streams, NATS JetStream and RabbitMQ with "
-        "the same generator in the same run: rates, the server's CPU per message, latencies, start, idle "
-        "memory. What a confirmation of each means is told. Peers that are not installed are named: "
-        "Debian's packages are redis-server, nats-server, rabbitmq-server.",
+        description="Measure `holdfast serve` with the official Pulsar client and with a load generator of "
+        "pre-encoded frames (Python, plain sockets). Redis Streams, NATS JetStream and RabbitMQ run under "
+        "the same generator in the same run. The report has rates, the server's CPU per message, latencies, "
+        "start, idle memory, and the meaning of each server's confirmation. It names peers that are not "
+        "installed: Debian's packages are redis-server, nats-server, rabbitmq-server.",
     )
     add = made.add_argument
     add("--sizes", type=sizes_argument, default=[100, 1024], help="payload sizes (100,1k)")
@@ -49,16 +49,16 @@ def parser() -> argparse.ArgumentParser:
         "--only",
         type=parts_argument(PARTS),
         default=set(PARTS),
-        help=f"what to measure, with commas between; of: {', '.join(PARTS)}",
+        help=f"parts to measure, separated by commas; of: {', '.join(PARTS)}",
     )
-    add("--where", type=Path, metavar="DIR", help="the disk to measure: a directory on it")
-    add("--quick", action="store_true", help="a first impression; not for judging")
-    add("--json", type=Path, metavar="FILE", help="write all samples there too")
+    add("--where", type=Path, metavar="DIR", help="a directory on the disk to measure")
+    add("--quick", action="store_true", help="a first impression; too short for a comparison")
+    add("--json", type=Path, metavar="FILE", help="write all samples to FILE, too")
     return made
 
 
 class Run:
-    """One run: servers one after another, so that nobody's idle threads are in another's way."""
+    """One run: servers one after another, so that idle threads do not disturb another server."""
 
     def __init__(
         self, options: argparse.Namespace, parts: set[str], directory: Path, say: Callable[[str], None]
@@ -95,7 +95,7 @@ class Run:
                 if kind.name not in report.failed:
                     self.say(f"round {turn + 1} of {self.options.rounds}: {kind.name}")
                     self.contestant(kind)
-        order = [each.name for each in chosen]  # not that of the first round
+        order = [each.name for each in chosen]  # not the order of the first round
         report.idle = {name: report.idle[name] for name in order if name in report.idle}
         report.latencies = {name: report.latencies[name] for name in order if name in report.latencies}
         report.samples = dict(
@@ -116,7 +116,7 @@ class Run:
                 self.measure(server, start_s, used.user_s + used.system_s)
             finally:
                 server.close()
-        except (BenchError, OSError) as error:  # this one is out of the race, the others go on
+        except (BenchError, OSError) as error:  # only this contestant is given up
             self.report.failed[kind.name] = str(error)[:500]
         finally:
             ServerProcess.end_all()
@@ -170,7 +170,7 @@ class Run:
             client.close()
 
     def syncs(self) -> tuple[float, float]:
-        """One fdatasync of 4 KiB that are overwritten, a thousand a second: what the disk itself takes."""
+        """Time fdatasync of 4 KiB overwritten, 1,000 a second: the limit of the disk."""
         file = os.open(self.directory / "syncs", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             wanted = int(RATE * self.options.seconds)

@@ -1,6 +1,6 @@
 """The official client, in a process of its own: `python -m bench.server_client URL`.
 
-Each line of its standard input is an order, `[work, topic, size, batched, seconds]`; the answer is one line:
+Each line of its standard input is an order, `[work, topic, size, batched, seconds]`. The answer is one line,
 `[messages, seconds, processor time of this process]`.
 """
 
@@ -27,7 +27,7 @@ def client_of(url: str) -> Any:
 
 
 def publish(client: Any, topic: str, size: int, batched: bool, seconds: float) -> int:
-    """With a callback for each, as a program that must know does."""
+    """Publish with a callback per message, as a program that needs confirmations does."""
     producer = client.create_producer(
         topic,
         batching_enabled=batched,
@@ -60,7 +60,7 @@ def publish(client: Any, topic: str, size: int, batched: bool, seconds: float) -
 
 
 def consume(client: Any, topic: str, size: int, batched: bool, seconds: float) -> int:
-    """Shared, each acknowledged by itself, until nothing more comes."""
+    """Consume as Shared, acknowledging each message, until no more arrive."""
     import pulsar
 
     consumer = client.subscribe(
@@ -111,7 +111,7 @@ class Official:
     def order(
         self, work: str, topic: str, size: int, batched: bool, seconds: float
     ) -> tuple[int, float, float]:
-        """Messages, seconds, seconds of the client's processor time."""
+        """Run an order; return messages, seconds, and the client's processor time."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None

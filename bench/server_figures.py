@@ -1,4 +1,4 @@
-"""The figures of one run of the server's benchmark, and the goals that were set before it was written."""
+"""The figures of one run of the server's benchmark, and its goals."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ PUBLISH_US, CONSUME_US = 1.5, 2.0
 START_S, IDLE_BYTES, IDLE_SHARE = 1.0, 80_000_000, 0.01
 SYNC_TIMES = 3.0
 RATE = 1000.0
-"""Messages a second, where latencies are measured."""
+"""Messages a second for latencies."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One measurement. What the server used is told apart: its own code, and the system's on its behalf."""
+    """One measurement. Processor time of the server is split into user and system."""
 
     messages: int
     seconds: float
     user_s: float
     system_s: float
     client_s: float = 0.0
-    """Processor time of the official client, where that was the generator."""
+    """Processor time of the official client, if it was the generator."""
 
     @property
     def rate(self) -> float:
@@ -45,11 +45,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Key:
-    """What a sample is of."""
+    """The contestant, generator, measure and size of a sample."""
 
     contestant: str
     generator: str
-    """ "frames": pre-encoded ones; "client": the official client."""
+    """"frames": pre-encoded frames; "client": the official client."""
     measure: str
     """ "publish", "publish batched", "consume"."""
     size: int
@@ -57,20 +57,20 @@ class Key:
 
 @dataclass(frozen=True)
 class Idle:
-    """A server that has nothing to do."""
+    """A server without clients."""
 
     start_s: float
     """From its start to the first confirmed publish."""
     start_cpu_s: float
-    """Processor time until then: what it would take on a machine that has nothing else to do."""
+    """Processor time until then: the start time on an otherwise idle machine."""
     resident_bytes: int
     busy: float
-    """Share of one core, while nobody asks anything of it."""
+    """Share of one core without requests."""
 
 
 @dataclass
 class Report(figures.Report):
-    """Everything of one run."""
+    """All figures of one run."""
 
     durability: dict[str, str] = field(default_factory=dict)
     samples: dict[Key, list[Sample]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Report(figures.Report):
     """µs of one fdatasync at the same pace on the same disk, median and p99 of each round."""
 
     plain: list[tuple[float, float]] = field(default_factory=list)
-    """The same of a program that receives, writes, syncs and answers, and nothing else."""
+    """The same for a program that only receives, writes, syncs and answers."""
 
     def add(self, key: Key, sample: Sample) -> None:
         self.samples.setdefault(key, []).append(sample)
@@ -134,7 +134,7 @@ class Report(figures.Report):
 
 
 def rates_table(report: Report, size: int) -> list[str]:
-    """Per contestant and generator: messages a second, and µs of the server's CPU (own + system) for each."""
+    """Return a table: messages a second, and the server's CPU per message (user + system)."""
     rows = []
     pairs = dict.fromkeys((key.contestant, key.generator) for key in report.samples if key.size == size)
     for contestant, generator in pairs:
@@ -212,7 +212,7 @@ def _idle(report: Report) -> Iterator[Goal]:
 
 
 def _limit(report: Report) -> Iterator[Goal]:
-    """Who is the limit: whoever was busy. The frames show that the server can do more."""
+    """Say which side was busy, and so the limit. Frames show the server's limit."""
     key = Key(OURS, "client", "publish batched", 1024)
     samples = report.samples.get(key)
     frames = report.median(Key(OURS, "frames", "publish batched", 1024), "rate")

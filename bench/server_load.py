@@ -1,7 +1,7 @@
-"""The load generator: plain sockets and frames that were encoded beforehand, for every contestant the same.
+"""The load generator: plain sockets and pre-encoded frames, the same for each contestant.
 
-It is written in Python. What it does per message is little (a slice of a buffer out, a step over a frame in),
-so it keeps servers busier than the usual clients do; its own processor time is not the server's.
+It is written in Python. Its work per message is small: a slice of a buffer out, a step over a frame in. So it
+keeps servers busier than usual clients do. Its own processor time is not the server's.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Protocol
 from bench.rounds import BenchError
 
 CHUNK = 500
-"""Messages that leave with one call."""
+"""Messages sent with one call."""
 DEPTH = 4
-"""Chunks that wait for their answers at once."""
+"""Chunks in flight."""
 READ = 1 << 18
 SILENT_S = 20.0
 
 
 class Counter(Protocol):
-    """Finds answers in what was read."""
+    """Finds answers in the bytes that were read."""
 
     def __call__(self, data: bytes) -> int:
-        """How many ended in this piece; a half one is kept for the next."""
+        """Return how many answers ended in this piece; keep an incomplete one for the next."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a generator did."""
+    """The result of a generator."""
 
     messages: int
     seconds: float
@@ -52,9 +52,9 @@ def read(wire: socket.socket) -> bytes:
 def flood(
     wire: socket.socket, chunk: bytes, messages: int, counter: Counter, seconds: float, per: int = 1
 ) -> Load:
-    """Send a chunk of so many messages again and again for some time, at most `DEPTH` without their answers.
+    """Send a chunk of messages repeatedly, with at most `DEPTH` chunks in flight.
 
-    `per`: how many messages one answer is for.
+    `per`: messages per answer.
     """
     sent = answered = 0
     begin = time.perf_counter()
@@ -71,7 +71,10 @@ def flood(
 
 
 def paced(wire: socket.socket, frame: bytes, counter: Counter, rate: float, seconds: float) -> list[int]:
-    """One message each 1/rate s, answered or not the last one: ns from when each was due to its answer."""
+    """Send a message each 1/rate s; return ns from due time to answer.
+
+    A message is sent even if the one before has no answer yet.
+    """
     wanted = int(rate * seconds)
     times: list[int] = []
     begin = time.perf_counter_ns()
@@ -119,8 +122,11 @@ def drain(
     take: Callable[[bytes], tuple[int, bytes]],
     more: Callable[[int], bytes] | None = None,
 ) -> Load:
-    """Consume so many messages. `ask` is said first; `take` finds messages and says how many, with what
-    acknowledges them; `more` says what asks for further ones after so many."""
+    """Consume `count` messages.
+
+    `ask` is sent first. `take` finds messages and returns how many, with the bytes that acknowledge them.
+    `more` returns the bytes that ask for further messages.
+    """
     taken = 0
     begin = time.perf_counter()
     wire.sendall(ask)

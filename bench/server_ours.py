@@ -1,4 +1,4 @@
-"""`holdfast serve` under the load generator: frames of the Pulsar protocol that were encoded beforehand."""
+"""`holdfast serve` under the load generator: pre-encoded frames of the Pulsar protocol."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from holdfast._core import encode_messages
 from holdfast.protocol import pulsar_pb2 as pb
 
 BATCH = 100
-"""Messages of one entry, where they are batched."""
+"""Messages of a batched entry."""
 PERMITS = 4 * CHUNK
 _FIELDS = {number: field.name for number, field in pb.BaseCommand.DESCRIPTOR.fields_by_number.items()}
 Type = pb.BaseCommand
 
 
 def frame(kind: int, entry: bytes = b"", **fields: Any) -> bytes:
-    """A command, and the entry behind it."""
+    """Return a frame: a command, and the entry behind it."""
     given: dict[str, Any] = {"type": kind, _FIELDS[kind]: fields}
     body = pb.BaseCommand(**given).SerializeToString()
     return struct.pack(">II", 4 + len(body) + len(entry), len(body)) + body + entry
 
 
 class Frames:
-    """Steps from frame to frame; keeps them if `keep`, else only counts them."""
+    """Splits frames; keeps them if `keep`, else only counts them."""
 
     def __init__(self, keep: bool = False) -> None:
         self._rest = b""
@@ -96,7 +96,7 @@ class Ours:
             raise BenchError(answer.error.message)
 
     def open(self) -> str:
-        """A producer on a topic of its own."""
+        """Open a producer on a topic of its own."""
         topic = f"persistent://public/default/bench-{next(self._topics)}"
         self.wire.close()
         self.wire = self.connect()
@@ -118,7 +118,7 @@ class Ours:
         )
 
     def first(self) -> None:
-        """One message, confirmed."""
+        """Publish one message and wait for its confirmation."""
         self.open()
         self.publish(100, 0.0, False)
 
@@ -136,7 +136,7 @@ class Ours:
         return paced(self.wire, self.sends(size, False, 1), Frames(), rate, seconds)
 
     def prepare(self, size: int, count: int) -> None:
-        """So many messages, unbatched, for `consume`; with the frames that acknowledge each."""
+        """Publish unbatched messages for `consume`, with frames that acknowledge each."""
         topic = self.open()
         self._subscription: dict[str, Any] = {
             "topic": topic,
@@ -161,7 +161,7 @@ class Ours:
             self._acks.append(frame(Type.ACK, consumer_id=1, ack_type=0, message_id=[where]))
 
     def consume(self) -> Load:
-        """Everything that was prepared, Shared, each acknowledged by a command of its own."""
+        """Consume all prepared messages as Shared, each acknowledged by a command of its own."""
         frames, acks = Frames(), iter(self._acks)
         ask = frame(Type.FLOW, consumer_id=1, messagePermits=PERMITS)
         owed = 0
@@ -181,14 +181,14 @@ class Ours:
         load = drain(self.wire, len(self._acks), ask, take, more)
         self.wire.sendall(
             frame(Type.PING)
-        )  # behind the last acknowledgement: its answer says that all were read
+        )  # sent behind the last acknowledgement: its answer shows that the server read all of them
         while not frames(read(self.wire)):
             pass
         self._nothing_left()
         return load
 
     def _nothing_left(self) -> None:
-        """What was acknowledged must not come again, or the measurement was of something else."""
+        """Check that no acknowledged message is delivered again; else the measurement is not valid."""
         self._ask(Type.CLOSE_CONSUMER, consumer_id=1)
         self._ask(Type.SUBSCRIBE, **self._subscription)
         self.wire.sendall(frame(Type.FLOW, consumer_id=1, messagePermits=1) + frame(Type.PING))
@@ -196,7 +196,7 @@ class Ours:
         while not frames(read(self.wire)):
             pass
         if frames.kept and command_of(frames.kept[0]).type == Type.MESSAGE:
-            raise BenchError("acknowledged messages came again")
+            raise BenchError("acknowledged messages were delivered again")
 
     def close(self) -> None:
         self.wire.close()

@@ -1,7 +1,7 @@
 """Redis Streams and NATS JetStream under the same load generator, with their own protocols.
 
-What they do is what a durable queue needs: an entry that is confirmed, and a consumer group or a durable
-consumer whose messages are acknowledged one by one.
+They do what a durable queue needs. Entries are confirmed, and a consumer group or durable consumer
+acknowledges messages one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.server_process import ServerProcess, found, free_port
 
 
 def texts(size: int, count: int) -> list[bytes]:
-    """Payloads that have no byte which a protocol's text could be taken for."""
+    """Return payloads without bytes that a protocol's text could match."""
     return [each.hex().encode()[:size] for each in payloads(size, count)]
 
 
@@ -27,7 +27,7 @@ def texts(size: int, count: int) -> list[bytes]:
 
 
 def resp(*words: bytes) -> bytes:
-    """A command."""
+    """Return a Redis command."""
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
 
 
@@ -71,7 +71,7 @@ class Redis:
     def first(self) -> None:
         while True:
             self.wire.sendall(resp(b"XADD", b"first", b"*", b"d", b"x"))
-            if read(self.wire).startswith(b"$"):  # else it is still loading
+            if read(self.wire).startswith(b"$"):  # else Redis is still loading
                 return
 
     def _open(self) -> bytes:
@@ -133,7 +133,7 @@ class Redis:
             heard = heard[-8:] + read(self.wire)
         pending = self._ask(b"XPENDING", self._stream, b"g")
         if not pending.startswith(b"*4\r\n:0\r\n"):
-            raise BenchError(f"not everything was acknowledged: {pending[:80]!r}")
+            raise BenchError(f"messages were not acknowledged: {pending[:80]!r}")
         return load
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class RedisEverysec(Redis):
 
 
 class Nats:
-    """NATS JetStream on files: publishes with their acknowledgement, a push consumer with explicit ones."""
+    """NATS JetStream on files: acknowledged publishes, a push consumer with explicit acknowledgements."""
 
     name = "NATS JetStream, file"
     durability = "page cache: synced every two minutes"
@@ -257,7 +257,7 @@ class Nats:
                 },
             },
         )
-        ask = b"SUB deliver.%b 2\r\n" % self._stream.encode()  # nothing is pushed before somebody listens
+        ask = b"SUB deliver.%b 2\r\n" % self._stream.encode()  # nothing is pushed before a client listens
         head = re.compile(rb"MSG \S+ 2 (\$JS\.ACK\.\S+) \d+\r\n")
         rest = b""
 

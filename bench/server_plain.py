@@ -1,7 +1,7 @@
-"""The least that a durable server can do: receive, overwrite 4 KiB of a file, sync it, answer.
+"""The least that a durable server does: receive, overwrite 4 KiB, sync, answer.
 
-No protocol, one client, nothing that anybody could read again. Whatever it takes beyond one fdatasync is the
-price of sockets, and of two processes that wake each other up.
+It has no protocol, one client, and no data that can be read again. Its time beyond one fdatasync is the cost
+of sockets, and of two processes that wake each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE_BYTES = 16 << 20
 
 
 def latencies(directory: Path, rate: float, seconds: float) -> list[int]:
-    """ns from when each message was due to its answer."""
+    """Return ns from when each message was due to its answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         command = [sys.executable, "-m", "bench.server_plain", str(directory / "plain")]
         server = subprocess.Popen([*command, str(listener.fileno())], pass_fds=[listener.fileno()])
@@ -36,12 +36,12 @@ def latencies(directory: Path, rate: float, seconds: float) -> list[int]:
 
 
 def answers(data: bytes) -> int:
-    """A byte each."""
+    """Count answers: one byte each."""
     return len(data)
 
 
 def serve(path: str, listener: socket.socket) -> None:
-    """One client, until it goes."""
+    """Serve one client until it disconnects."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.pwrite(file, bytes(FILE_BYTES), 0)
     os.fsync(file)

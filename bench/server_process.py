@@ -1,4 +1,4 @@
-"""A server under measurement: its process, what it has used so far, how it ends."""
+"""The process of a measured server: start, processor time, memory, end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ END_S = 20.0
 
 @dataclass(frozen=True)
 class Used:
-    """Processor time of a process and all that it has started, in seconds."""
+    """Processor time of a process and its descendants, in seconds."""
 
     user_s: float
     system_s: float
@@ -33,10 +33,10 @@ class Used:
 
 
 class ServerProcess:
-    """A server and whatever it starts."""
+    """A server and its child processes."""
 
     running: ClassVar[list[ServerProcess]] = []
-    """All that have been started and not ended."""
+    """All servers that were started and not ended."""
 
     def __init__(
         self, command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None
@@ -52,7 +52,7 @@ class ServerProcess:
                 stderr=log,
                 cwd=directory,
                 env={**os.environ, **(environment or {})},
-                start_new_session=True,  # so that all of it can be ended, and nothing else
+                start_new_session=True,  # so that the whole group can be ended, and nothing else
             )
         self.running.append(self)
 
@@ -72,7 +72,7 @@ class ServerProcess:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def pids(self) -> list[int]:
-        """Its own, and those of its children and theirs."""
+        """Return the process and its descendants."""
         parents: dict[int, int] = {}
         for each in Path("/proc").iterdir():
             if each.name.isdecimal():
@@ -85,7 +85,7 @@ class ServerProcess:
         return found
 
     def wait_for(self, port: int) -> socket.socket:
-        """A connection, as soon as there can be one."""
+        """Connect as soon as the server listens."""
         while True:
             try:
                 made = socket.create_connection(("127.0.0.1", port), 10.0)
@@ -121,5 +121,5 @@ def free_port() -> int:
 
 
 def found(program: str) -> str | None:
-    """Where a program of the system is: some stand where only an administrator looks."""
+    """Return the path of a program, also from folders of an administrator's PATH."""
     return shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/lib/rabbitmq/bin")

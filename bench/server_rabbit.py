@@ -1,4 +1,4 @@
-"""RabbitMQ under the same load generator: AMQP 0-9-1, as much of it as that needs."""
+"""RabbitMQ under the same load generator, with the needed part of AMQP 0-9-1."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def short(text: str) -> bytes:
 
 
 class Frames:
-    """Steps from frame to frame: (kind, payload)."""
+    """Splits frames into (kind, payload)."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -54,7 +54,7 @@ class Frames:
 
 
 class Confirms:
-    """Counts confirmations, of which one may stand for many."""
+    """Counts confirmations; one may confirm many messages."""
 
     def __init__(self) -> None:
         self._frames = Frames()
@@ -79,7 +79,7 @@ class Rabbit:
 
     program = "rabbitmq-server"
     arguments = b""
-    """Of the queue, as AMQP has tables."""
+    """Arguments of the queue, as an AMQP table."""
 
     def __init__(self, directory: Path) -> None:
         self.port, dist, self._mapper = free_port(), free_port(), free_port()
@@ -88,7 +88,7 @@ class Rabbit:
             f"listeners.tcp.default = 127.0.0.1:{self.port}\nloopback_users = none\nlog.console = true\n"
         )
         (directory / "enabled_plugins").write_text("[].\n")
-        # The one in /usr/sbin becomes another user, to whom our directory does not belong.
+        # The program in /usr/sbin changes to another user, which does not own our directory.
         program = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
         self.server = ServerProcess(
             [str(program if program.exists() else found(self.program))],
@@ -150,7 +150,7 @@ class Rabbit:
             self._unread += self._frames(read(self.wire))
 
     def _ask(self, name: tuple[int, int], arguments: bytes) -> bytes:
-        """The answer's number is the request's, and one more."""
+        """Send a request and return its answer, whose number is the request's plus one."""
         self.wire.sendall(method(1, name, arguments))
         return self._expect((name[0], name[1] + 1))
 
@@ -225,7 +225,7 @@ class Rabbit:
     def close(self) -> None:
         self.wire.close()
         self.server.end()
-        with contextlib.suppress(OSError):  # Erlang's port mapper is a daemon: it goes by request only
+        with contextlib.suppress(OSError):  # Erlang's port mapper is a daemon: it ends only by request
             subprocess.run(
                 ["epmd", "-kill"],
                 env={**os.environ, "ERL_EPMD_PORT": str(self._mapper)},

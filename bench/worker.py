@@ -1,6 +1,6 @@
-"""The two measured processes: each runs one hot loop per order and answers with readings of its clock.
+"""The two measured processes: each runs one hot loop per order and returns times.
 
-Both clocks are CLOCK_MONOTONIC, which all processes of a machine share: a throughput run lasts from just
+Both clocks are CLOCK_MONOTONIC, which all processes of a machine share. A throughput run lasts from just
 before the first put in one process until just after the last get in the other.
 """
 
@@ -22,7 +22,7 @@ READY = "ready"
 
 @dataclass(frozen=True)
 class Put:
-    """Send `count` messages, or batches of `length` if that is not 0. Answers the time of the start, ns."""
+    """Send `count` messages, or batches of `length` unless 0. Returns the start, in ns."""
 
     count: int
     length: int
@@ -30,7 +30,7 @@ class Put:
 
 @dataclass(frozen=True)
 class Get:
-    """Receive what `Put` sends. Answers the time of the end, ns."""
+    """Receive what `Put` sends. Returns the end, in ns."""
 
     count: int
     length: int
@@ -39,7 +39,7 @@ class Get:
 
 @dataclass(frozen=True)
 class Ping:
-    """`count` round trips, each after a pause. Answers their median and their 99th percentile, ns."""
+    """Make `count` round trips, each after a pause. Returns median and p99, in ns."""
 
     count: int
     spinning: bool
@@ -69,7 +69,7 @@ def payload(size: int) -> bytes:
 
 
 def distinct_payloads(size: int, length: int) -> list[bytes]:
-    """A batch in which no object repeats: pickle would send it only once."""
+    """Return a batch of distinct payloads: pickle would send a repeated object only once."""
     generator = random.Random(length)
     return [generator.randbytes(size) for _ in range(length)]
 
@@ -164,6 +164,6 @@ def serve(control: Connection, core: int | None, outward: Transport, inward: Tra
         worker.outward.close()
         worker.inward.close()
     except EOFError:
-        pass  # the parent is gone: so is the reason to go on
+        pass  # the parent is gone
     except BaseException:
         control.send(Failure(traceback.format_exc()))

@@ -1,4 +1,4 @@
-"""Messages from other processes inside an event loop, beside whatever else it does.
+"""Receive messages from other processes inside an event loop, beside its other tasks.
 
 python examples/asyncio_consumer.py
 """
@@ -15,7 +15,7 @@ READINGS = 20
 
 
 def sensor(name: str, number: int) -> None:
-    """Another process, which knows nothing of asyncio."""
+    """Put readings, from another process without asyncio."""
     with Queue.open(name) as queue:
         for reading in range(READINGS):
             queue.put(f"sensor {number}: {20 + reading / 10:.1f} °C".encode())
@@ -24,7 +24,7 @@ def sensor(name: str, number: int) -> None:
 
 async def consume(queue: Queue) -> int:
     count = 0
-    async for message in queue:  # until the queue is closed; settled when the next one is asked for
+    async for message in queue:  # until the queue is closed; the next step settles the message
         count += 1
         if count % 10 == 0:
             print(f"{count:3}  {bytes(message.data).decode()}")
@@ -32,7 +32,7 @@ async def consume(queue: Queue) -> int:
 
 
 async def heartbeat() -> int:
-    """The loop goes on while nothing comes."""
+    """Count how often the loop ran while the consumers waited."""
     beats = 0
     try:
         while True:

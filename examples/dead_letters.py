@@ -1,4 +1,4 @@
-"""A message that kills whoever reads it. After three deliveries it is put aside, and the others go on.
+"""Move a message that kills its consumer to a dead-letter queue, after three deliveries.
 
 python examples/dead_letters.py
 """
@@ -10,7 +10,7 @@ from holdfast import Closed, Queue
 
 
 def consume(name: str) -> None:
-    """A consumer with a bug: one message in particular ends it."""
+    """Consume with a bug: one message kills the process."""
     queue = Queue.open(name)
     while True:
         try:
@@ -22,7 +22,7 @@ def consume(name: str) -> None:
 
 
 def run_consumer(name: str) -> int:
-    """One consumer in a process of its own; says how it ended."""
+    """Run a consumer in a process of its own; return its exit code."""
     pid = os.fork()
     if pid == 0:
         try:

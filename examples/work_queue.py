@@ -1,4 +1,4 @@
-"""Work for several processes, and its results. One worker dies with a task in its hands; nothing is missing.
+"""Share work among processes and gather the results. One worker dies; no result is missing.
 
 python examples/work_queue.py
 """
@@ -15,9 +15,9 @@ WORKERS = 3
 
 
 def work(tasks_name: str, results_name: str, dies_at: int | None) -> None:
-    """Counts the divisors of each number until the tasks are closed."""
+    """Count the divisors of each number until the queue of tasks is closed."""
     with Queue.open(tasks_name) as tasks, Queue.open(results_name) as results:
-        for message in tasks:  # a task is settled when the next one is asked for
+        for message in tasks:  # the next step settles the task
             number = int(bytes(message.data))
             if number == dies_at and not message.redelivered:
                 os.kill(os.getpid(), signal.SIGKILL)  # as the kernel would, out of memory
@@ -36,12 +36,12 @@ def main() -> None:
         for worker in workers:
             worker.start()
         tasks.put_many([str(number).encode() for number in range(1, TASKS + 1)])
-        tasks.close()  # whoever finds it empty from now on is done
+        tasks.close()  # a worker that finds the queue empty from now on ends
         answers: dict[int, int] = {}
         while len(answers) < TASKS:
             number, divisors, redelivered = json.loads(results.get_bytes(timeout=30.0))
             if number in answers:
-                continue  # a worker that dies between result and settlement leaves the task to another
+                continue  # a worker died after its result and before it settled the task
             answers[number] = divisors
             if redelivered:
                 print(f"task {number} was delivered again: its first worker died")

@@ -10,23 +10,23 @@ from typing import Any
 from holdfast.errors import Misuse
 
 LONGEST_S = 1e9
-"""A wait without end, where seconds are added to a clock."""
+"""The wait that stands for one without end, where seconds are added to a clock."""
 
 
 def checked_timeout(seconds: Any) -> float | None:
-    """Return the seconds of a timeout; None if it has no end.
+    """Return the seconds of a timeout; None for a wait without end.
 
     Example:
         >>> checked_timeout(1), checked_timeout(None), checked_timeout(10**400)
         (1.0, None, None)
 
     Raises:
-        TypeError: it is of another type, as `holdfast.Queue.get` has it.
-        Misuse: it is below 0, or not a number.
+        TypeError: `seconds` is of another type.
+        Misuse: `seconds` is below 0, or not a number.
     """
     if seconds is None:
         return None
-    if type(seconds) is float and 0 <= seconds < math.inf:  # as usual: each message comes by here
+    if type(seconds) is float and 0 <= seconds < math.inf:  # the usual case first: each message calls this
         return seconds
     try:
         refused = math.isnan(seconds) or seconds < 0
@@ -41,7 +41,7 @@ def checked_timeout(seconds: Any) -> float | None:
 
 
 def checked_patience(seconds: Any) -> float:
-    """Return the seconds of a timeout that is added to a clock; 31 years if it has no end.
+    """Return a timeout as seconds to add to a clock; 31 years for None.
 
     Raises:
         TypeError, Misuse: as `checked_timeout`.
@@ -51,14 +51,14 @@ def checked_patience(seconds: Any) -> float:
 
 
 def checked_whole(name: str, value: Any, words: str = "") -> int:
-    """Return a whole number, also of a type that counts as one.
+    """Return a whole number as int; `words` says more of it in the error.
 
     Example:
         >>> checked_whole("capacity", 1 << 20)
         1048576
 
     Raises:
-        Misuse: it is of another type.
+        Misuse: `value` is of another type.
     """
     try:
         if not isinstance(value, bool):
@@ -69,20 +69,20 @@ def checked_whole(name: str, value: Any, words: str = "") -> int:
 
 
 def require_seconds(name: str, value: Any, least: float, most: float) -> None:
-    """Refuse what is not a number of seconds in this range.
+    """Refuse a value that is not a number of seconds in this range.
 
     Raises:
-        Misuse: it is of another type, or out of its range.
+        Misuse: `value` is of another type, or out of range.
     """
     if not isinstance(value, int | float) or not least <= value <= most:
         raise Misuse(f"{name} must be {least:g} to {most:.0f} seconds, not {value!r}")
 
 
 def require_text(name: str, value: Any) -> None:
-    """Refuse what is not text, or cannot be written in UTF-8.
+    """Refuse a value that is not text, or cannot be written in UTF-8.
 
     Raises:
-        Misuse: it is of another type, or has half of a surrogate pair in it.
+        Misuse: `value` is of another type, or has half of a surrogate pair in it.
     """
     if not isinstance(value, str):
         raise Misuse(f"{name} must be text (str), not {value!r}")
@@ -94,7 +94,7 @@ def checked_path(name: str, value: Any) -> str:
     """Return a path as text.
 
     Raises:
-        Misuse: it is not a path.
+        Misuse: `value` is not a path.
     """
     try:
         path = os.fspath(value)

@@ -15,84 +15,97 @@ import queue
 
 
 class HoldfastError(Exception):
-    """Everything that holdfast raises on purpose."""
+    """The base of every error that holdfast raises on purpose."""
 
     pid: int | None = None
-    """The process in the way, where there is one: it holds what this call waits for."""
+    """The process that holds what this call waits for; None if no process does."""
 
     done: int = 0
     """For `put_many`: how many messages were put before this error."""
 
 
 class Timeout(HoldfastError, TimeoutError):
-    """A waiting call found no room or no message in its time; the text names who is in the way."""
+    """The time of a waiting call ran out.
+
+    A put found no room, or a get found no message. The text names the process that the call waited for.
+    """
 
 
 class Full(HoldfastError, queue.Full):
-    """`timeout=0` and no room."""
+    """A put with `timeout=0` found no room."""
 
 
 class Empty(HoldfastError, queue.Empty):
-    """`timeout=0` and no message."""
+    """A get with `timeout=0` found no message."""
 
 
 class Closed(HoldfastError):
-    """The stream has ended: nothing more can be put, or all was delivered and settled."""
+    """The queue, client or group is closed.
+
+    A put stored nothing. For a get of a queue, every message was delivered and settled.
+    """
 
 
 class PeerDied(HoldfastError):
-    """The process that was to answer is gone."""
+    """The process that was to answer has died."""
 
 
 class Corrupt(HoldfastError):
-    """Bytes that no participant can have written.
+    """Bytes were found that no participant can have written.
 
-    In a message: it is set aside, the next call goes on. In a control word: the queue must be made anew.
+    A damaged message is set aside, and the next call goes on. After damage to a control word the queue must
+    be created again.
     """
 
 
 class LayoutMismatch(HoldfastError):
-    """The segment was made by another version of the library, or with other parameters than asked for."""
+    """The segment is from another version of the library, or has other parameters."""
 
 
 class Misuse(HoldfastError):
-    """The caller's mistake: a message too large, use after detach or fork, a wrong argument."""
+    """The call is wrong: a bad argument, a large message, use after detach or fork."""
 
 
 class Exists(HoldfastError, FileExistsError):
-    """A segment, topic or subscription of that name is there already."""
+    """A segment, topic or subscription of that name exists already."""
 
 
 class NotFound(HoldfastError, FileNotFoundError):
-    """There is no segment, topic, subscription or message of that name."""
+    """A segment, topic, subscription or message of that name does not exist."""
 
 
 class DataLoss(NotFound):
-    """What was to be read is gone: trimmed, or with its topic. Option failOnDataLoss=false reads on."""
+    """Entries to read were trimmed, or deleted with their topic.
+
+    With the option `failOnDataLoss=false` the source reads on behind them.
+    """
 
 
 class NoSpace(HoldfastError, OSError):
-    """The file system cannot hold the segment; nothing was made."""
+    """The file system cannot hold the segment; nothing was created."""
 
 
 class Denied(HoldfastError, PermissionError):
-    """Permissions, ownership, or a link where a file should be; a role that may not do this."""
+    """Access was denied, by a file's permissions or owner, or by a role's grants.
+
+    A link in the place of a file is denied, too.
+    """
 
 
 class AuthenticationFailed(Denied):
-    """Who asks did not prove who they are. The text can be told to anybody: there is no secret in it."""
+    """The client did not prove its identity. The text holds no secret."""
 
 
 class TooManyConnections(HoldfastError):
-    """The server has as many connections, in all or from this address, as its configuration allows."""
+    """The server has its largest number of connections, in all or from this address."""
 
 
 class LimitReached(HoldfastError):
-    """The server's configuration allows no more of this: the text names the setting and the limit."""
+    """A limit of the server's settings is reached; the text names setting and limit."""
 
 
 class BadConfiguration(HoldfastError, ValueError):
-    """A setting that cannot be: the text names its key, where it stands, and what would be right."""
+    """A setting is not valid; the text names its key, its source and valid values."""
 
 
 class Locked(HoldfastError):
@@ -100,42 +113,51 @@ class Locked(HoldfastError):
 
 
 class Stale(HoldfastError):
-    """The segment is from before the last boot, and nothing vouches for its bytes."""
+    """The segment is from before the last boot, so its bytes may be incomplete."""
 
 
 class TooManyParticipants(HoldfastError):
-    """Every slot of the segment is held by a living process."""
+    """A living process holds each slot of the segment."""
 
 
 class Unsupported(HoldfastError):
-    """This file system or kernel cannot give what is needed."""
+    """The file system, kernel or broker does not have a feature that the call needs."""
 
 
 class NoQuorum(HoldfastError):
-    """There is no majority to order the event: wait for a quorate view, then submit it again."""
+    """The view has no majority to order events; submit again in a quorate view."""
 
 
 class CursorModifying(HoldfastError):
-    """A read was refused because its cursor is being reset; a change, because another came before it."""
+    """The cursor is being reset, or another change of the cursor came first.
+
+    A read is refused while the cursor is being reset. A change is refused after another change.
+    """
 
     number: int | None = None
     """For a refused change: the cursor's reset number now."""
 
 
 class Outdated(HoldfastError):
-    """An acknowledgement from before a reset: it changes nothing; the reset decided what comes again."""
+    """The acknowledgement is from before a reset and changes nothing.
+
+    The reset decided which entries are delivered again.
+    """
 
 
 class Busy(HoldfastError):
-    """Somebody is attached who does not share: detach it, wait for it, or force."""
+    """An attached producer or consumer does not share: close it, wait, or force."""
 
 
 class Fenced(HoldfastError):
-    """A newer producer has taken over, or this one's session has ended: open it again if it should go on."""
+    """A newer producer has taken over, or the producer's session has ended.
+
+    To go on, open the producer again.
+    """
 
 
 class Terminated(HoldfastError):
-    """The topic was terminated: what it holds can be read, nothing more can be published."""
+    """The topic was terminated: its entries can be read, but nothing can be published."""
 
 
 __all__ = [

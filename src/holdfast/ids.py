@@ -7,24 +7,26 @@ from typing import NamedTuple
 from holdfast.errors import HoldfastError, Misuse
 
 NUMBER_MAX = (1 << 63) - 1
-"""The largest id, position or number of anything: programs that read them have 64 bits with a sign."""
+"""The largest id, position or counter: programs that read them have 64 bits with a sign."""
 
 
 def require_left(number: int, what: str) -> None:
-    """Check that a counter has a number left to give. Events ask before they change anything.
+    """Check that a counter has numbers left. Events check before they change anything.
 
     Example:
         >>> require_left(1, "ids of topics")
 
     Raises:
-        HoldfastError: it has not.
+        HoldfastError: the counter is used up.
     """
     if number > NUMBER_MAX:
-        raise HoldfastError(f"this broker has used up its 63 bits of {what}; go on in a new directory")
+        raise HoldfastError(
+            f"the broker has used up its 63 bits of {what}; start a broker in a new data directory"
+        )
 
 
 class MessageId(NamedTuple):
-    """Where a message stands. Along a topic ids rise; tuples compare as ids do.
+    """The id of a message. Ids rise along a topic, and compare as tuples.
 
     Example:
         >>> MessageId(3, 5) < MessageId(3, 6) < MessageId(4, 0)
@@ -38,7 +40,7 @@ class MessageId(NamedTuple):
     ledger: int
     entry: int
     batch: int = -1
-    """The message's place in its batch; −1 for an entry that is one message, or for a batch as a whole."""
+    """The index of the message in its batch; −1 for a single message, or for a whole batch."""
 
     def __str__(self) -> str:
         whole = f"{self.ledger}:{self.entry}"
@@ -46,10 +48,10 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> MessageId:
-        """From what `str` made of it; `earliest` and `latest` are known, too.
+        """Parse the text that `str` returns, or `earliest`, or `latest`.
 
         Raises:
-            Misuse: it is none.
+            Misuse: the text is not a message id.
         """
         if text in _NAMED:
             return _NAMED[text]
@@ -66,12 +68,12 @@ def _short(text: str) -> str:
 
 
 DIGITS_MAX = 40
-"""Zeros before a number are harmless, and Python refuses to read thousands of digits."""
+"""The most digits of a number, leading zeros included. Python refuses to read thousands."""
 
 EARLIEST = MessageId(-1, -1)
-"""Before everything that is kept."""
+"""The position before the first entry that is kept."""
 
 LATEST = MessageId(NUMBER_MAX, NUMBER_MAX)
-"""Behind everything that was published."""
+"""The position behind the last entry."""
 
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}

@@ -420,7 +420,7 @@ def test_what_cannot_be_replayed(spark: SparkSession, tmp_path: Path) -> None:
     for wrong, words in (
         ({"id": "a/b"}, "cannot name a replay"),
         ({"id": "x", "rate": 0.0}, "more than 0"),
-        ({"id": "x", "to": "a/b"}, "not a topic's name"),
+        ({"id": "x", "to": "a/b"}, "not the name of a topic"),
         ({"id": "x", "to": "a*b*c"}, "more than one star"),
         ({"id": "x", "since": datetime(2026, 11, 15)}, "no time zone"),
     ):

@@ -220,8 +220,8 @@ def test_the_subscription_catches_up(spark: SparkSession, server: Served, data: 
     [
         ("select 1 as value", {}, "column value is int; a message has string or binary there"),
         ("select 'x' as key", {}, "the sink needs a column value, string or binary; the columns are: key"),
-        ("select 'x' as value", {"topic": "a/b"}, "'a/b' is not a topic's name; it looks like orders"),
-        ("select 'x' as value, 'a/b' as topic", {"topic": None}, "column topic: 'a/b' is not a topic's name"),
+        ("select 'x' as value", {"topic": "a/b"}, "'a/b' is not the name of a topic; write orders"),
+        ("select 'x' as value, 'a/b' as topic", {"topic": None}, "column topic: 'a/b' is not the name of a topic"),
         (
             "select 'x' as value",
             {"service.url": None},

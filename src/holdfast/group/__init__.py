@@ -1,7 +1,7 @@
 """The one order of events: its interface, and the group of a single broker.
 
-Promises upward: one order of events, the same on all members; views in that order; the word that a majority
-holds what was delivered. Needs from below: nothing for `local`, a seed for `tests.kit.sim`.
+Promises upward: one order of events, the same on all members; views in that order; notice when a majority
+holds the delivered events. Needs from below: nothing for `local`, a seed for `tests.kit.sim`.
 """
 
 from holdfast.group.interface import (

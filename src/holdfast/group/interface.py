@@ -1,4 +1,4 @@
-"""What a broker needs of a group: one order of events, views in it, and the word that a majority has it.
+"""The interface of a group: an order of events, views, and what a majority holds.
 
 Example:
     >>> import asyncio
@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 EVENT_SIZE_MAX = 64 << 20
-"""The largest event, in bytes. An engine whose carrier takes less cuts events up by itself."""
+"""The largest event, in bytes. An engine whose transport takes less splits events."""
 
 WINDOW_BYTES = 4 << 20
-"""How much a member may have under way, to anybody, before `drain` waits."""
+"""The most bytes that a member may have in flight to any other member before `drain` waits."""
 
 
 class Position(NamedTuple):
-    """Where an event stands in the one order. Tuples compare as positions do.
+    """The position of an event in the one order. Positions compare as tuples.
 
     Example:
         >>> Position(3, 9) < Position(4, 0) < Position(4, 1)
@@ -37,7 +37,7 @@ class Position(NamedTuple):
     """
 
     view: int
-    index: int  # type: ignore[assignment]  # in the place of tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index
     """1 for the first event of the view; 0 is the view itself."""
 
     def __str__(self) -> str:
@@ -45,11 +45,11 @@ class Position(NamedTuple):
 
 
 BEGINNING = Position(0, 0)
-"""Before everything."""
+"""The position before the first view."""
 
 
 class Member(NamedTuple):
-    """One life of a node in the group. A node that comes back is another member.
+    """One life of a node in the group. After a restart it is another member.
 
     Example:
         >>> print(Member(node=2, incarnation=7))
@@ -57,9 +57,9 @@ class Member(NamedTuple):
     """
 
     node: int
-    """Carries the vote."""
+    """The node, which has the vote."""
     incarnation: int
-    """Never used twice by its node."""
+    """The number of this life; a node never uses one twice."""
 
     def __str__(self) -> str:
         return f"{self.node}.{self.incarnation}"
@@ -67,10 +67,11 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """Who is in the group from here on. Equal, field by field, on all its members.
+    """The members of the group from a position on, the same on each member.
 
-    `joined` and `left` are against the last quorate view, whoever looks. A member that stands in `joined` of
-    a quorate view is at its cut: its state must be that of this position before it applies what follows.
+    `joined` and `left` are the changes since the last quorate view, the same for all members. A quorate view
+    that has a member in `joined` is the cut of that member. Before the member applies later events, its state
+    must be that of the cut's position.
 
     Example:
         >>> a, b = Member(1, 1), Member(2, 1)
@@ -80,7 +81,7 @@ class View:
     """
 
     id: int
-    """Rises along every member's history; no two views share one, not even in different parts of a split."""
+    """Rises along the history of each member. Two views never share an id, even in parts of a split."""
     members: tuple[Member, ...]
     """In ascending order."""
     joined: tuple[Member, ...]
@@ -97,56 +98,62 @@ class View:
 
 
 class Listener:
-    """What a group calls, on the loop, one call at a time, never from inside `mcast`. Override what you need.
+    """The receiver of a group's events. The methods do nothing; override those that you need.
 
-    A listener that raises has failed to apply what the others applied: it is told `on_lost`, and its member
-    is out of the group.
+    The group calls them on the loop, one at a time, never from inside `mcast`. A listener that raises has
+    failed to apply what the other members applied. The group then calls `on_lost`, and the member is out.
     """
 
     def on_deliver(self, pos: Position, member: Member, event: bytes) -> None:
-        """The next event of the one order, from `member`. Only in quorate views."""
+        """Receive the next event of the one order, from `member`. Called only in quorate views."""
 
     def on_view(self, view: View) -> None:
-        """The membership changed: after all events of the view before, before all events of this one."""
+        """Receive a change of members: after the last view's events, before those of this view."""
 
     def on_stable(self, pos: Position) -> None:
-        """A majority of the configured votes holds everything up to `pos`. Rises up to what was delivered."""
+        """Learn that a majority of the configured votes holds all events up to `pos`.
+
+        `pos` rises, and is at most the position of the last delivered event.
+        """
 
     def on_lost(self, reason: str) -> None:
-        """This member is no longer in the group. The last call. To come back, start a new group."""
+        """Learn that this member is out of the group. To rejoin, start a new group.
+
+        This is the last call to the listener.
+        """
 
 
 @dataclass(frozen=True)
 class GroupStats:
-    """A look at one member's group."""
+    """Positions and bytes of a group, as one member sees them."""
 
     member: Member
     view: View | None
     delivered: Position
     held: Position
-    """Up to where this member has said that it holds everything."""
+    """The position up to which this member has confirmed that it holds all events."""
     stable: Position
     in_flight_bytes: int
-    """Own events that some member of the view is not known to have taken; `drain` waits for these."""
+    """Own events that the slowest member of the view has not confirmed; `drain` waits for these."""
     waiting_bytes: int
-    """Events that were received and not yet handed to the listener."""
+    """Events that were received and not yet delivered to the listener."""
 
 
 class Group(ABC):
-    """A member's end of a group. One object is one life: after `leave` or `on_lost` make another.
+    """A member's end of a group. After `leave` or `on_lost` create another.
 
-    With `explicit_holds`, an event counts as held only when the listener's owner says so with `hold`: after
-    its sync, and, at its cut, after it has the state. Else taking the call is holding.
+    With `explicit_holds`, an event counts as held only after a call of `hold`. The member calls it after its
+    sync, and at its cut when it has the state. Without `explicit_holds`, a delivered event is held.
     """
 
     @property
     @abstractmethod
     def member(self) -> Member:
-        """Who this end is."""
+        """The member of this end."""
 
     @abstractmethod
     async def start(self, listener: Listener) -> None:
-        """Join. Returns after the first `on_view`, which need not be quorate.
+        """Join the group. Return after the first `on_view`, which need not be quorate.
 
         Raises:
             Misuse: this group was started before.
@@ -155,17 +162,17 @@ class Group(ABC):
 
     @abstractmethod
     async def leave(self) -> None:
-        """Wait for the delivery of what this member submitted, then go. Nothing is called after the return.
+        """Wait until this member's events are delivered, then leave the group.
 
-        A second call does nothing; so does one after `on_lost`.
+        The listener is not called after the return. A second call does nothing; so does one after `on_lost`.
         """
 
     @abstractmethod
     def mcast(self, event: bytes) -> None:
-        """Submit an event. It is delivered to every member, this one included, once, in the one order.
+        """Submit an event, to be delivered once to each member, in the one order.
 
-        If this member is lost first, the event may be delivered to all, to some that are lost with it, or to
-        none.
+        This member gets it, too. If this member is lost first, the event may reach all members, only members
+        that are lost with this one, or no member.
 
         Raises:
             NoQuorum: the view is not quorate; nothing was submitted.
@@ -175,7 +182,7 @@ class Group(ABC):
 
     @abstractmethod
     async def drain(self) -> None:
-        """Wait until less than the window of this member's events is under way to the slowest member.
+        """Wait until the slowest member has all but a window of this member's events.
 
         Raises:
             Closed: the member was lost while waiting.
@@ -183,14 +190,14 @@ class Group(ABC):
 
     @abstractmethod
     def hold(self, pos: Position) -> None:
-        """Say that this member holds everything up to `pos`: what was delivered, and the state of its cut.
+        """Confirm that this member holds its cut's state and the events up to `pos`.
 
-        In a view that is not quorate it says nothing: there is nothing to hold.
+        In a view that is not quorate it has no effect.
 
         Raises:
-            Misuse: beyond what was delivered, or this group holds by itself.
+            Misuse: `pos` was not delivered yet, or the group was created without `explicit_holds`.
         """
 
     @abstractmethod
     def stats(self) -> GroupStats:
-        """What this member knows."""
+        """Return positions and bytes as this member knows them."""

@@ -1,4 +1,4 @@
-"""The engine of a broker that is alone: an order, a view of one, and stable is what it holds itself."""
+"""The group of a single broker: events are stable once its one member holds them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from holdfast.group.member import BaseGroup
 
 
 class LocalGroup(BaseGroup):
-    """A group of one. Events come back in the same turn of the loop, in one go, and never inside `mcast`.
+    """A group of one member. Events of one turn of the loop are delivered together.
 
-    `view_id` is the id of its only view; a broker that keeps positions passes one above the last it knows, so
-    that positions rise over its restarts.
+    `view_id` is the id of its only view. A broker that stores positions passes one above the last id, so that
+    positions rise across restarts.
 
     Example:
         >>> import asyncio
@@ -70,7 +70,7 @@ class LocalGroup(BaseGroup):
             await asyncio.shield(self._turn)
 
     def _take_turn(self, turn: asyncio.Future[None]) -> None:
-        """Deliver what was submitted before this turn; what its events submit comes in the next one."""
+        """Deliver the events submitted before this turn. Events submitted meanwhile wait for the next."""
         try:
             for _ in range(len(self._waiting)):
                 event = self._waiting.popleft()

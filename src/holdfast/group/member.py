@@ -1,4 +1,4 @@
-"""What every engine's end of a group has in common: its life, its positions, and the order of its calls."""
+"""The base of all groups: a member's life, its positions, the order of calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.group.interface import (
 
 
 class BaseGroup(Group):
-    """An engine calls `_deliver`, `_install`, `_tell_stable` and `_lose`; this class keeps the contract."""
+    """The base of all groups: an engine calls `_deliver`, `_install`, `_tell_stable` and `_lose`."""
 
     def __init__(self, member: Member, explicit_holds: bool) -> None:
         self._member = member
@@ -35,31 +35,33 @@ class BaseGroup(Group):
 
     def _begin(self, listener: Listener) -> None:
         if self._listener is not None:
-            raise Misuse(f"the group of member {self._member} was started before; make a new one")
+            raise Misuse(f"the group of member {self._member} was started before; create a new group")
         self._listener = listener
 
     def _require_ready(self, event: bytes) -> None:
-        """Raise unless an event may be submitted now."""
+        """Raise an error unless an event may be submitted now."""
         if self._ended is not None:
             raise Closed(f"member {self._member} is out of the group: {self._ended}")
         if self._listener is None:
-            raise Misuse("start the group before you submit events")
+            raise Misuse(
+                f"the group of member {self._member} is not started; start it before you submit events"
+            )
         if len(event) > EVENT_SIZE_MAX:
-            raise Misuse(f"an event of {len(event)} bytes; the largest is {EVENT_SIZE_MAX}")
+            raise Misuse(f"an event has {len(event)} bytes; at most {EVENT_SIZE_MAX} are possible")
         if self._view is None or not self._view.quorate:
             raise NoQuorum(f"member {self._member} sees no majority; submit again after a quorate view")
 
     def hold(self, pos: Position) -> None:
         if not self._explicit_holds:
-            raise Misuse("this group holds what it delivers; make it with explicit_holds=True")
+            raise Misuse("this group holds events when it delivers them; create it with explicit_holds=True")
         if pos > self._delivered:
-            raise Misuse(f"{pos} was not delivered yet; the last was {self._delivered}")
+            raise Misuse(f"position {pos} was not delivered yet; hold at most {self._delivered}")
         if self._ended is None and pos > self._held and self._view is not None and self._view.quorate:
             self._held = pos
             self._holds_changed()
 
     def _deliver(self, member: Member, event: bytes) -> None:
-        """Hand the next event of the view to the listener."""
+        """Deliver the next event of the view to the listener."""
         assert self._view is not None
         pos = Position(self._view.id, self._delivered.index + 1)
         self._delivered = pos
@@ -73,7 +75,7 @@ class BaseGroup(Group):
         self._hold_by_itself()
 
     def _tell_stable(self, pos: Position) -> None:
-        """Tell of stability up to `pos`, but not of what this member has yet to see itself."""
+        """Notify the listener that events up to `pos` are stable; at most those delivered here."""
         pos = min(pos, self._delivered)
         if self._ended is None and pos > self._stable:
             self._stable = pos
@@ -89,7 +91,7 @@ class BaseGroup(Group):
     def _hold_by_itself(self) -> None:
         if self._ended is not None or self._view is None:
             return
-        if not self._explicit_holds and self._view.quorate:  # there is nothing to hold in a minority's view
+        if not self._explicit_holds and self._view.quorate:  # a minority's view has no events
             self._held = self._delivered
         self._holds_changed()
 
@@ -104,7 +106,7 @@ class BaseGroup(Group):
             raise
 
     def _holds_changed(self) -> None:
-        """An engine tells the others here."""
+        """Notify the other members; an engine overrides this."""
 
     def _end(self) -> None:
-        """An engine lets go of what it has here: the member is out."""
+        """Release what the engine has, because the member is out; an engine overrides this."""

@@ -77,7 +77,7 @@ def the_last_ids(path: Path) -> None:
 
     async def work(broker: Broker) -> None:
         await passes(broker, 3)
-        with pytest.raises(HoldfastError, match="63 bits of ids of sessions; go on in a new directory"):
+        with pytest.raises(HoldfastError, match="63 bits of ids of sessions; start a broker in a new data"):
             await broker.producer("orders").open()
         await broker.admin.create_topic("last")
         with pytest.raises(HoldfastError, match="63 bits of ids of topics"):

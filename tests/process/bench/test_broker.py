@@ -173,4 +173,4 @@ def test_shares_are_taken_round_by_round() -> None:
 def test_only_with_an_unknown_part_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         broker.main(["--quick", "--only", "carrier pigeon"])
-    assert "carrier pigeon: there is no such part" in capsys.readouterr().err
+    assert "'carrier pigeon' is not a part" in capsys.readouterr().err

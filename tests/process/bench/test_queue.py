@@ -158,5 +158,5 @@ def test_what_is_no_size_is_refused(text: str, capsys: pytest.CaptureFixture[str
 
 
 def test_only_with_an_unknown_name_says_so() -> None:
-    with pytest.raises(SystemExit, match="nothing has that in its name"):
+    with pytest.raises(SystemExit, match="no part has that in its name"):
         queue.main(["--only", "carrier pigeon"])

@@ -50,7 +50,7 @@ def test_quick_run(tmp_path: Path, runtime_directory: Path) -> None:
 def test_a_part_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         server.main(["--only", "disk"])
-    assert "disk: there is no such part" in capsys.readouterr().err
+    assert "'disk' is not a part" in capsys.readouterr().err
 
 
 def report() -> Report:

@@ -66,7 +66,7 @@ def test_the_core_finds_the_file_of_every_generation(tmp_path: Path, number: int
 def test_the_last_number_of_a_file(kind: FileKind) -> None:
     header = file_header(kind, NUMBER_MAX, INCARNATION)
     assert read_file_header(header) == (kind, 1, NUMBER_MAX, INCARNATION)
-    with pytest.raises(HoldfastError, match=r"63 bits of numbers of .* files; go on in a new directory"):
+    with pytest.raises(HoldfastError, match=r"63 bits of numbers of .* files; start a broker in a new data"):
         file_header(kind, NUMBER_MAX + 1, INCARNATION)
 
 

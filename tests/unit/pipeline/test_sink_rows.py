@@ -160,10 +160,10 @@ def test_columns_that_are_wrong(ddl: str, topic: str | None, words: str) -> None
 
 
 def test_rows_that_are_wrong() -> None:
-    with pytest.raises(Misuse, match="option topic: 'a/b' is not a topic's name"):
+    with pytest.raises(Misuse, match="option topic: 'a/b' is not the name of a topic"):
         Rows.of(schema("value string"), "a/b")
     rows = Rows.of(schema("value string, topic string"), None)
-    with pytest.raises(Misuse, match="column topic: 'a/b' is not a topic's name; it looks like orders"):
+    with pytest.raises(Misuse, match="column topic: 'a/b' is not the name of a topic; write orders"):
         rows.entries(batch(value=["x", "y"], topic=["orders", "a/b"]), "spark", 0)
     with pytest.raises(Misuse, match="column topic is NULL in a row"):
         rows.entries(batch(value=["x"], topic=pa.array([None], pa.string())), "spark", 0)
