@@ -454,7 +454,7 @@ ROWS = (
     ),
     Row(
         "limits",
-        "counts of deliveries, delays and back-offs wrap, or are no numbers",
+        "counts of deliveries, delays and back-offs wrap, or are not numbers",
         ("redeliveries-wrap", "due-wraps", "nothing-times-infinity"),
         NATIVE_LIMITS,
         ("native/tests/dispatch/test_dispatch.cpp",),

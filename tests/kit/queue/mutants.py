@@ -286,7 +286,7 @@ MUTANTS = (
     ),
     Mutant(
         "count-not-kept",
-        "one takes what came back without leaving its count for those who may recover the taker",
+        "a consumer takes a returned message without leaving its count for a recoverer",
         "queue/queue.hpp",
         "else if (keep_count(position, word);",
         "else if (MUTANT ? void() : keep_count(position, word);",
@@ -406,7 +406,7 @@ MUTANTS = (
     # Waiting.
     Mutant(
         "no-wake",
-        "a bell is rung without waking those who sleep",
+        "a bell is rung without waking the sleepers",
         "shm/bell.hpp",
         "            memory.wake(bell);\n",
         "",
@@ -414,7 +414,7 @@ MUTANTS = (
     ),
     Mutant(
         "put-silent",
-        "a put does not ring for those who wait for a message",
+        "a put does not ring for consumers that wait",
         "queue/queue.hpp",
         "ring(verdict == Verdict::ok ? words.data_bell : words.space_bell);",
         "if (verdict != Verdict::ok) ring(words.space_bell);",
@@ -422,7 +422,7 @@ MUTANTS = (
     ),
     Mutant(
         "close-silent",
-        "close does not ring for those who wait for a message",
+        "close does not ring for consumers that wait",
         "queue/queue.hpp",
         "                memory.at(QueuePoint::close_marked);\n                ring(words.data_bell);",
         "                memory.at(QueuePoint::close_marked);",
@@ -522,11 +522,13 @@ def judge_all(mutants: tuple[Mutant, ...] = MUTANTS, jobs: int = 2) -> list[Verd
 
 
 def table(verdicts: list[Verdict]) -> str:
-    lines = ["| mutant | what it breaks | configuration | caught by | states |", "|---|---|---|---|---|"]
+    lines = ["| mutant | fault | configuration | caught by | states |", "|---|---|---|---|---|"]
     for verdict in verdicts:
         mutant = verdict.mutant
         check = verdict.check or "NOT CAUGHT"
-        lines.append(f"| {mutant.name} | {mutant.breaks} | {mutant.program} | {check} | {verdict.states:,} |")
+        lines.append(
+            f"| `{mutant.name}` | {mutant.breaks} | {mutant.program} | {check} | {verdict.states:,} |"
+        )
     return "\n".join(lines)
 
 
