@@ -153,7 +153,7 @@ def private_key(path: Path) -> tuple[Any, str]:
         return key, "RS256"
     if isinstance(key, EllipticCurvePrivateKey) and isinstance(key.curve, SECP256R1):
         return key, "ES256"
-    raise Misuse(f"{path}: is neither an RSA key nor one of the curve P-256")
+    raise Misuse(f"{path}: is neither an RSA key nor a P-256 key")
 
 
 def make_secret(options: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
-"""What the process holds for its clients: one sum of bytes over all connections, and a limit for it.
+"""Limit the memory held for clients: one sum of bytes over all connections.
 
-Promises upward: the sum stays below `limits.held_bytes`. A request that would exceed it is refused; of what
-comes in or goes out slowly, the oldest holder is closed first: a client that keeps pace holds it briefly.
-Needs from below: holders that say how much they hold, and that let go when they are told to.
+Promises upward: the sum stays below `limits.held_bytes`. A request that would exceed it is refused. Of the
+holders with slow transfers, the oldest is closed first: a client that keeps pace holds bytes only briefly.
+Needs from below: holders that report their bytes, and that release them when they are closed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Budget:
         self.limit = limit
         self.held = 0
         self.refused = 0
-        """How often something was refused or closed, since the start."""
+        """Requests refused and holders closed, since the start."""
         self._sizes: dict[Hashable, int] = {}
-        """In the order in which they began to hold something."""
+        """Bytes by holder, the oldest holder first."""
         self._closers: dict[Hashable, Callable[[], object]] = {}
 
     def hold(self, holder: Hashable, size: int, close: Callable[[], object] | None = None) -> None:
-        """The holder has so much now. Above the limit, the oldest holders that can be closed are."""
+        """Set the bytes of a holder; above the limit, close the oldest that have `close`."""
         self.held += size - self._sizes.get(holder, 0)
         if size:
             self._sizes[holder] = size
@@ -53,18 +53,18 @@ class Budget:
             close()
 
     def require(self, size: int, what: str) -> None:
-        """Is there room for so much more?
+        """Check that `size` more bytes fit.
 
         Raises:
-            TooManyConnections: there is none now.
+            TooManyConnections: they exceed the limit now.
         """
         if self.held + size > self.limit:
             self.refused += 1
             raise TooManyConnections(
                 f"{self.held} bytes are held for clients, and {size} more for {what} exceed the limit of "
-                f"{self.limit}; try later (limits.held_bytes)"
+                f"{self.limit}; try later, or raise limits.held_bytes"
             )
 
     def of(self, holder: Hashable) -> int:
-        """What a holder has."""
+        """Return the bytes of a holder."""
         return self._sizes.get(holder, 0)

@@ -357,7 +357,7 @@ def options_of(of: type, config: Config) -> dict[str, Any]:
 
 
 def conflicts(config: Config) -> list[tuple[str, str]]:
-    """List values that cannot be, and those that do not fit together: (key, why)."""
+    """List invalid values, and values that contradict each other: (key, why)."""
     return [
         *_listen_conflicts(config),
         *_tls_conflicts(config),
@@ -371,7 +371,7 @@ def conflicts(config: Config) -> list[tuple[str, str]]:
 
 
 def _out_of_bounds(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield numbers below what is declared, or beyond what any counter reaches."""
+    """Yield numbers below their declared minimum, or above the maximum of all counters."""
     for section in ("listen", "limits", "ingest", "flight"):
         part = getattr(config, section)
         for each in fields(part):
@@ -386,8 +386,8 @@ def _out_of_bounds(config: Config) -> Iterator[tuple[str, str]]:
 
 def _listen_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     listen = config.listen
-    if not listen.host:  # which the system takes for every network that there is
-        yield "listen.host", "which address? 127.0.0.1 is this machine alone, 0.0.0.0 everybody"
+    if not listen.host:  # the system would listen on every network
+        yield "listen.host", "is empty; use 127.0.0.1 for this machine alone, 0.0.0.0 for all networks"
     taken: dict[int, str] = {}
     for name in ("port", "tls_port", "http_port", "https_port"):
         port = getattr(listen, name)
@@ -401,7 +401,10 @@ def _listen_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     seen: set[str] = set()
     for number, each in enumerate(config.advertised):
         if not each.name or each.name in seen:
-            yield f"advertised[{number}].name", "each needs a name of its own"
+            yield (
+                f"advertised[{number}].name",
+                f"{each.name!r} is empty or used twice; give each its own name",
+            )
         seen.add(each.name)
         if not each.url and not each.tls_url:
             yield f"advertised[{number}].name", f"{each.name!r} has neither url nor tls_url"
@@ -419,11 +422,14 @@ def _tls_conflicts(config: Config) -> Iterator[tuple[str, str]]:
     encrypted = config.listen.tls_port is not None or config.listen.https_port is not None
     if "tls" in config.authentication.methods:
         if tls.ca is None:
-            yield "authentication.methods", "tls needs tls.ca: who vouches for the clients?"
+            yield (
+                "authentication.methods",
+                "tls needs tls.ca, the authorities that sign clients' certificates",
+            )
         if not encrypted:
             yield "authentication.methods", "tls needs listen.tls_port or listen.https_port"
     if tls.client_certificates == "required" and tls.ca is None:
-        yield "tls.client_certificates", "required needs tls.ca: who vouches for the clients?"
+        yield "tls.client_certificates", "required needs tls.ca, the authorities that sign them"
 
 
 def _authentication_conflicts(authentication: Authentication) -> Iterator[tuple[str, str]]:
@@ -435,7 +441,10 @@ def _authentication_conflicts(authentication: Authentication) -> Iterator[tuple[
             "token needs a key: authentication.token.secret_file or authentication.token.public_key_file",
         )
     if len(keys) > 1:
-        yield f"authentication.token.{keys[1]}", f"there is authentication.token.{keys[0]} already"
+        yield (
+            f"authentication.token.{keys[1]}",
+            f"authentication.token.{keys[0]} is set, too; keep one of them",
+        )
     if "basic" in authentication.methods and authentication.basic.users_file is None:
         yield "authentication.methods", "basic needs authentication.basic.users_file"
     given = {"token": keys, "basic": ["users_file"] if authentication.basic.users_file else []}
@@ -445,11 +454,11 @@ def _authentication_conflicts(authentication: Authentication) -> Iterator[tuple[
             words = f"it has no effect: authentication.methods does not name {method}"
             yield f"authentication.{method}.{named[0]}", words
     if len(set(authentication.methods)) < len(authentication.methods):
-        yield "authentication.methods", "each method once"
+        yield "authentication.methods", "a method is listed twice; list each once"
     if not 0 <= token.leeway_s <= 3600:
         yield "authentication.token.leeway_s", "0 to 3600 seconds"
     if not token.role_claim:
-        yield "authentication.token.role_claim", "a claim has a name"
+        yield "authentication.token.role_claim", "is empty; name a claim of the tokens, such as sub"
 
 
 def _authorization_conflicts(authorization: Authorization) -> Iterator[tuple[str, str]]:
@@ -460,8 +469,8 @@ def _authorization_conflicts(authorization: Authorization) -> Iterator[tuple[str
         key = f"authorization.grants[{number}]"
         parts = grant.on.split("/", 2)
         if "://" in grant.on or not all(parts):
-            words = "it looks like tenant, tenant/namespace or tenant/namespace/topic"
-            yield f"{key}.on", f"{grant.on!r} names nothing; {words}"
+            words = "write tenant, tenant/namespace or tenant/namespace/topic"
+            yield f"{key}.on", f"{grant.on!r} is not a resource; {words}"
         if not grant.roles or not all(grant.roles):
             yield f"{key}.roles", "at least one role, each with a name"
         if not grant.allow:

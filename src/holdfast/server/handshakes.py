@@ -1,8 +1,8 @@
-"""TLS connections that count from their first packet on.
+"""Count TLS connections from their first packet on.
 
-The event loop tells a protocol of a TLS connection when the handshake is over. Whoever begins ten thousand
-handshakes and ends none would not be counted, and take every descriptor that the process has. So the listener
-is a plain one; who connects enters, and the handshake comes after that.
+The event loop tells a protocol of a TLS connection only after the handshake. A client with ten thousand
+unfinished handshakes would not be counted, and would take every descriptor of the process. So the listener
+is without TLS: a connection is counted first, and the handshake follows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ def after_handshake(
     leave: Callable[[str], None],
     within_s: float,
 ) -> Callable[[], asyncio.Protocol]:
-    """For a listener without TLS: makes connections of `factory` with it.
+    """Return a factory for a listener without TLS, whose connections do the handshake themselves.
 
-    Each holds a place (`enter`, with its address) until its handshake is over and its own protocol is told of
-    it; whoever finds none is closed without a word, since no words can be understood yet.
+    Each connection is counted (`enter`, with its address) until its handshake is over; then the protocol of
+    `factory` counts it. One above the limit is closed without an answer: before the handshake no client can
+    read one.
     """
     return lambda: _Handshake(factory, context, enter, leave, within_s)
 
@@ -50,7 +51,7 @@ class _Handshake(asyncio.Protocol):
         try:
             self._enter(address)
         except HoldfastError as error:
-            log.warning("a connection is refused", peer=address, why=error)
+            log.warning("connection refused", peer=address, why=error)
             transport.abort()
             return
         transport.pause_reading()
@@ -64,7 +65,7 @@ class _Handshake(asyncio.Protocol):
                 transport, early, self._context, server_side=True, ssl_handshake_timeout=self._within_s
             )
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
-            log.debug("no handshake", peer=address, why=error)
+            log.debug("TLS handshake failed", peer=address, why=error)
             transport.abort()
         finally:
             self._leave(address)
@@ -73,7 +74,7 @@ class _Handshake(asyncio.Protocol):
 
 
 class _Early(asyncio.Protocol):
-    """Takes what comes between the end of the handshake and the moment when the real protocol is there."""
+    """Collects the bytes between the end of the handshake and the real protocol."""
 
     def __init__(self) -> None:
         self.data = bytearray()

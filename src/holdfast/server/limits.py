@@ -25,7 +25,7 @@ def raise_descriptor_limit() -> int:
 
 
 class Admission:
-    """Counts connections, of both protocols together.
+    """Counts the connections of both protocols together, and refuses those above a limit.
 
     Example:
         >>> door = Admission(Limits(connections=1))
@@ -45,28 +45,30 @@ class Admission:
         """Since the start."""
 
     def enter(self, address: str) -> None:
-        """One more from this address; `leave` follows when it has gone.
+        """Count a connection from this address; `leave` follows at its end.
 
         Raises:
-            TooManyConnections: there is no place; it does not count.
+            TooManyConnections: a limit is reached; the connection is not counted.
         """
         limits = self._limits
         if self.count >= limits.connections:
             self.refused += 1
             raise TooManyConnections(
-                f"there are {self.count} connections, and no more are possible; try later"
+                f"the server has {self.count} connections, the most that limits.connections allows; close "
+                "some, try later, or raise the limit"
             )
         if self._addresses[address] >= limits.connections_per_address:
             self.refused += 1
             raise TooManyConnections(
-                f"there are {self._addresses[address]} connections from {address}, and no more are possible"
+                f"the server has {self._addresses[address]} connections from {address}, the most that "
+                "limits.connections_per_address allows; close some, try later, or raise the limit"
             )
         self.count += 1
         self._addresses[address] += 1
 
     def leave(self, address: str) -> None:
-        """One that had entered has gone."""
+        """Uncount a connection from this address."""
         self.count -= 1
         self._addresses[address] -= 1
         if not self._addresses[address]:
-            del self._addresses[address]  # a server lives long and hears from many
+            del self._addresses[address]  # or the table would grow with every address ever seen

@@ -47,7 +47,9 @@ class Listening:
                 continue
             if at:
                 if options.tls is None:
-                    raise Misuse(f"a port for {self.SCHEMES[1]} and no certificate; give both or none")
+                    raise Misuse(
+                        f"port {port} for {self.SCHEMES[1]} has no certificate; give options.tls, too"
+                    )
                 factory = after_handshake(make, options.tls, options.enter, options.leave, handshake_s)
             listener = await asyncio.get_running_loop().create_server(
                 factory, options.host, port, backlog=options.backlog
@@ -55,7 +57,7 @@ class Listening:
             self._listeners.append(listener)
             found[at] = int(listener.sockets[0].getsockname()[1])
         if found == [None, None]:
-            raise Misuse(f"a server of {self.SCHEMES[0]} without a port; give it one, with TLS or without")
+            raise Misuse(f"the server of {self.SCHEMES[0]} has no port; give one, with TLS or without")
         return found
 
     def _unlisten(self) -> None:

@@ -21,7 +21,7 @@ WAITING_MAX = 10_000
 """Lines that wait to be written."""
 
 FLUSH_S = 1.0
-"""How long the end of the process waits for the last lines."""
+"""Time for the last lines to be written at the end of the process."""
 
 _SECRETS = (
     (re.compile(r"\beyJ[\w-]{5,}\.[\w-]*\.?[\w-]*"), "***"),  # a token, wherever it stands
@@ -32,7 +32,7 @@ _SECRETS = (
 
 
 def masked(text: str) -> str:
-    """The text without what looks like credentials.
+    """Mask credentials in a text.
 
     Example:
         >>> masked("refused: Bearer eyJhbGciOiJIUzI1NiJ9.e30.c2ln")
@@ -70,7 +70,7 @@ log = Log("holdfast.server")
 """The log of the server itself."""
 
 REASON_LENGTH_MAX = 500
-"""Characters of a reason: clients choose what stands in it."""
+"""Characters of a logged reason: a client can choose its text."""
 
 
 class Refusals:
@@ -93,7 +93,7 @@ class Refusals:
         self._unsaid = 0
 
     def say(self, text: str, why: object, **fields: Any) -> bool:
-        """One refusal; answers whether it was said."""
+        """Log a refusal, unless there were too many; return whether it was logged."""
         now = self._clock()
         self._left = min(self.BURST, self._left + (now - self._looked) * self.PER_S)
         self._looked = now
@@ -172,14 +172,14 @@ class _Shedding(logging.Handler):
                 self._stream.write(f"{line}\n")
                 if dropped:
                     record = logging.LogRecord(
-                        "holdfast.server", logging.WARNING, "", 0, "lines of the log were dropped", None, None
+                        "holdfast.server", logging.WARNING, "", 0, "log lines were dropped", None, None
                     )
                     record.fields = {"count": dropped}
                     self._stream.write(f"{self.format(record)}\n")
                 if self._lines.empty():
                     self._stream.flush()
             except (OSError, ValueError):
-                continue  # the stream has no reader any more: the server goes on
+                continue  # the stream was closed by its reader: the server continues
 
     def close(self) -> None:
         try:
@@ -196,7 +196,7 @@ Style: TypeAlias = Literal["text", "json"]
 
 @contextmanager
 def logging_to(stream: IO[str], level: Level = "info", style: Style = "text") -> Iterator[None]:
-    """Everything that `logging` is told goes to the stream, until the end."""
+    """Write all lines of `logging` to the stream, until the context ends."""
     handler = _Shedding(stream)
     handler.setFormatter(_Formatter(style == "json"))
     root = logging.getLogger()

@@ -1,13 +1,13 @@
-"""How slow a transfer may be before its connection is closed.
+"""Limit how slow a transfer may be before its connection is closed.
 
-A transfer that moves one byte now and then never ends. So a transfer has a time, and each stretch of bytes
-that it moves earns it more: a client that keeps the slowest allowed pace is never closed.
+A transfer that moves a byte now and then would never end. So each transfer has a time limit, and the bytes
+that it moves extend the limit. A client that keeps the slowest allowed pace is never closed.
 """
 
 from __future__ import annotations
 
 SLOWEST_BYTES_S = 16 << 10
-"""Bytes that earn a second more. Faster transfers are never closed."""
+"""Bytes that extend the limit by a second. Faster transfers are never closed."""
 
 
 class Pace:
@@ -34,7 +34,7 @@ class Pace:
         return self._since is not None
 
     def begin(self, now: float) -> None:
-        """The transfer begins, unless it is under way."""
+        """Start the transfer, unless it has started."""
         if self._since is None:
             self._since = now
 
@@ -42,21 +42,21 @@ class Pace:
         self._since = None
 
     def rest(self, seconds: float) -> None:
-        """The transfer was not looked at for so long: that time does not count."""
+        """Exclude a time in which the server did not look at the transfer."""
         if self._since is not None:
             self._since += seconds
 
     def since(self, now: float) -> float:
-        """How long it has been under way, in seconds."""
+        """Return the seconds since the transfer started."""
         return 0.0 if self._since is None else now - self._since
 
     def late(self, now: float, moved: int) -> bool:
-        """Is it too slow, having moved so many bytes?"""
+        """Return whether the transfer is too slow, given the bytes that it has moved."""
         return self.since(now) > self.within_s + moved / SLOWEST_BYTES_S
 
 
 class Appetite:
-    """How much is read of a client at once: less, if it takes long to carry out, so that others have a turn.
+    """Chooses how many bytes to read from a client: fewer while they take long.
 
     Example:
         >>> appetite = Appetite(most=256 << 10)
@@ -78,7 +78,7 @@ class Appetite:
         self.bytes = most
 
     def took(self, seconds: float) -> None:
-        """What was read last took so long."""
+        """Note how long the last bytes took to process."""
         if seconds > self.TURN_S:
             self.bytes = max(self.LEAST, self.bytes // 2)
         elif seconds < self.TURN_S / 4:

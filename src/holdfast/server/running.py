@@ -40,9 +40,9 @@ def run(settings: Settings, read: Callable[[], Settings], *, json_ready: bool = 
     """Serve until a signal; returns the exit status. `read` reads the settings anew.
 
     Raises:
-        BadConfiguration: a file that the settings name is not what it should be.
+        BadConfiguration: a file named in the settings cannot be read or is invalid.
         HoldfastError: the directory cannot be served.
-        OSError: a port cannot be had.
+        OSError: a port cannot be opened.
     """
     began = time.monotonic()
     logs = settings.config.log
@@ -109,7 +109,7 @@ class _Running:
     async def _start(
         self, parts: contextlib.AsyncExitStack, broker: Broker, access: Access
     ) -> dict[str, tuple[str, int]]:
-        """Open the ports; `parts` closes them, the last first. Answers scheme and port of each."""
+        """Open the ports, which `parts` closes, the last first; return scheme and port of each."""
         config, grace_s = self._config, self._config.limits.shutdown_s
         quota = Quota(broker, config.limits)
         quota.start()
@@ -162,7 +162,7 @@ class _Running:
     # -- what it says ----------------------------------------------------------------------------------
 
     def _ready(self, urls: dict[str, tuple[str, int]]) -> None:
-        """One line on the standard output, and a word to the service manager."""
+        """Print the ready line, and notify the service manager."""
         host = bracketed(self._config.listen.host)
         shown = {name: f"{scheme}://{host}:{port}" for name, (scheme, port) in urls.items()}
         seconds = round(time.monotonic() - self._began, 3)
@@ -180,19 +180,23 @@ class _Running:
         config, files = settings.config, self._files
         if not is_loopback(config.listen.host):
             if not config.authentication.methods:
-                log.warning("everybody who reaches this address is let in", host=config.listen.host)
+                log.warning("clients need no authentication on this address", host=config.listen.host)
             elif config.listen.port is not None or config.listen.http_port is not None:
                 log.warning("credentials cross the network unencrypted", host=config.listen.host)
         if config.authentication.methods and not config.authorization.enabled:
-            log.warning("everybody who is let in may do everything", key="authorization.enabled")
+            log.warning("every authenticated client may do everything", key="authorization.enabled")
         if files < config.limits.connections + 1024:
-            log.warning("few open files are allowed", limit=files, connections=config.limits.connections)
+            log.warning(
+                "the limit of open files is below limits.connections + 1024; raise it (ulimit -n)",
+                limit=files,
+                connections=config.limits.connections,
+            )
         if config.authorization.grants and not config.authorization.enabled:
             log.warning("grants have no effect", key="authorization.enabled")
         for key, path in _credential_files(settings):
             with contextlib.suppress(OSError):
                 if path.stat().st_mode & 0o007:
-                    log.warning("everybody on this machine can read a secret", key=key, file=path)
+                    log.warning("every user of this machine can read a secret", key=key, file=path)
 
     # -- what it hears ---------------------------------------------------------------------------------
 
@@ -214,7 +218,7 @@ class _Running:
             fresh = self._read()
             self._access.use(fresh.config)
         except BadConfiguration as error:
-            log.error("the settings were not read anew", why=error)
+            log.error("the settings were not reloaded", why=error)
             return
         used = ("tls", "authentication", "authorization")
         others = [
@@ -224,20 +228,20 @@ class _Running:
             and getattr(fresh.config, field.name) != getattr(self._config, field.name)
         ]
         if self._flight is not None and self._config.listen.https_port is not None:
-            # It holds the certificate of its start; its readers retry.
+            # The Flight process still has its first certificate; its readers retry.
             again = self._flight.stop(for_good=False)
             self._renewing = asyncio.get_running_loop().create_task(again, name="flight-renew")
-        log.info("read anew: certificates, keys, users, grants")
+        log.info("reloaded: certificates, keys, users, grants")
         self._warn(fresh)
         if others:
-            log.warning("other settings changed, and need a restart", sections=", ".join(others))
+            log.warning("other settings changed; restart to apply them", sections=", ".join(others))
 
     async def _watch(self, broker: Broker) -> None:
-        """End the server when the broker cannot go on: its disk needs attention."""
+        """Stop the server when its broker has failed: its disk needs attention."""
         while broker.failure is None:
             await asyncio.sleep(1.0)
-        log.error("the broker cannot go on", why=broker.failure)
-        self._reason = "the broker cannot go on"
+        log.error("the broker has failed", why=broker.failure)
+        self._reason = "the broker has failed"
         self._stop.set()
 
 
@@ -286,7 +290,7 @@ def _credential_files(settings: Settings) -> list[tuple[str, Path]]:
 
 
 def _notify(state: str) -> None:
-    """Tell systemd, if it wants to know."""
+    """Notify systemd, if it asked for notices."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

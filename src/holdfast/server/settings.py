@@ -1,6 +1,6 @@
 """Read settings: a flag wins over a variable, a variable over the TOML file.
 
-All faults are told at once, each with its place: file and line, variable or flag.
+One error lists all faults, each with its place: file and line, variable or flag.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Settings:
 
 
 def leaves(of: type = Config, prefix: str = "") -> dict[str, Leaf]:
-    """All settings by their keys. Lists of tables are one each."""
+    """Return all settings by their keys. A list of tables is one setting."""
     found: dict[str, Leaf] = {}
     hints = get_type_hints(of)
     for field in dataclasses.fields(of):
@@ -83,10 +83,10 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Sequence[tuple[str, str, str]] = (),
 ) -> Settings:
-    """The settings of a file, the environment, and flags: each (its name, key, text).
+    """Read the settings of a file, the environment, and flags: each (its name, key, text).
 
     Raises:
-        BadConfiguration: something in them cannot be; the text has one line for each.
+        BadConfiguration: settings are invalid; the text has one line for each.
     """
     reading = _Reading()
     if file is not None:
@@ -97,7 +97,7 @@ def load(
 
 
 def _of_a_service(name: str, text: str) -> bool:
-    """Not ours: a service called holdfast-http makes $HOLDFAST_HTTP_PORT, with an address in it."""
+    """Return whether Kubernetes or Docker set the variable: $HOLDFAST_HTTP_PORT with an address in it."""
     found = _OF_SERVICES.fullmatch(name)
     return found is not None and (found[1] != "PORT" or "://" in text)
 
@@ -163,7 +163,7 @@ class _Reading:
                 self.problems.append(f"{flag}: {key}: {self._unknown(key, text)}")
             elif _plain(leaf.kind) is Secret:
                 self.problems.append(
-                    f"{flag}: {key}: a secret on the command line can be read by everybody on this machine; "
+                    f"{flag}: {key}: every user of this machine can read a secret on the command line; "
                     f"put it into a file, or into ${leaf.variable}"
                 )
             else:
@@ -200,7 +200,7 @@ class _Reading:
         return Settings(config, self.origins, file)
 
     def _origin(self, key: str) -> str | None:
-        """Where a value came from; inside a list of tables, the very line."""
+        """Return the origin of a value; inside a list of tables, its own line."""
         if "[" not in key or self.file is None:
             return self.origins.get(key)
         path, text = self.file
@@ -224,7 +224,7 @@ class _Reading:
 
 
 def _walk(table: Mapping[str, Any], known: Mapping[str, Leaf], way: Way = ()) -> Iterator[tuple[Way, Any]]:
-    """Every key with its value; tables are gone into unless a leaf is one."""
+    """Yield every key with its value; enter tables that are not a setting themselves."""
     for name, value in table.items():
         here = (*way, name)
         key = ".".join(map(str, here))
@@ -243,7 +243,7 @@ def _key(way: Way) -> str:
 def _locate(text: str, ways: set[Way]) -> dict[Way, int]:
     """Find the line of each key.
 
-    The parser does not tell lines. So it gets one statement at a time: a line, and more if a value needs it.
+    The parser reports no lines. So it gets one statement at a time: a line, and more if a value needs them.
     """
     places = _Places()
     begin, statement = 1, ""
@@ -262,17 +262,17 @@ def _locate(text: str, ways: set[Way]) -> dict[Way, int]:
 
 
 class _Places:
-    """Where each key stands, from the statements of a file in their order."""
+    """Finds the line of each key, from the statements of a file in their order."""
 
     def __init__(self) -> None:
         self.lines: dict[Way, int] = {}
         self.table: Way = ()
-        """That which was opened last."""
+        """The table that was opened last."""
         self._lengths: dict[Way, int] = {}
         """Of lists of tables."""
 
     def enter(self, head: Any, line: int) -> None:
-        """A statement `[a.b]` or `[[a.b]]`, as the parser understands it by itself."""
+        """Note a statement `[a.b]` or `[[a.b]]`, as the parser reads it alone."""
         way: Way = ()
         while head:
             ((name, head),) = head.items()
@@ -281,13 +281,13 @@ class _Places:
             if isinstance(head, list):
                 self._lengths[way] = self._lengths.get(way, 0) + 1
                 head = head[0]
-            if way in self._lengths:  # what follows is in the last of them
+            if way in self._lengths:  # the next keys are in the last of these tables
                 way = (*way, self._lengths[way] - 1)
                 self.lines.setdefault(way, line)
         self.table = way
 
     def note(self, way: Way, value: Any, line: int) -> None:
-        """A value, and all that is in it."""
+        """Note a value, and all values in it."""
         parts: Iterable[tuple[str | int, Any]] = ()
         if isinstance(value, dict):
             parts = value.items()
@@ -322,7 +322,7 @@ class _Wrong(Exception):
 
 
 def _plain(kind: Any) -> Any:
-    """Without "or None"."""
+    """Return the type without "or None"."""
     if get_origin(kind) in (types.UnionType, Union):
         return next(each for each in get_args(kind) if each is not types.NoneType)
     return kind
@@ -333,7 +333,7 @@ def _is_port(key: str) -> bool:
 
 
 def _from_toml(kind: Any, value: Any, key: str, base: Path) -> Any:
-    """The value of a file: typed already; sizes, spans and ports may be texts."""
+    """Check a value of the file; sizes, times and ports may be texts."""
     plain = _plain(kind)
     if get_origin(plain) is tuple:
         return _list_from_toml(get_args(plain)[0], value, key, base)
@@ -387,7 +387,7 @@ def _each(kind: Any, value: Any, key: str, number: int, base: Path) -> Any:
 
 
 def _from_text(kind: Any, text: str, key: str, base: Path | None = None) -> Any:
-    """The value of a variable or a flag, or of a text in the file."""
+    """Parse the value of a variable or a flag, or a text of the file."""
     plain = _plain(kind)
     if get_origin(plain) is tuple:
         part = get_args(plain)[0]
@@ -398,7 +398,7 @@ def _from_text(kind: Any, text: str, key: str, base: Path | None = None) -> Any:
         if text not in get_args(plain):
             near = difflib.get_close_matches(text, get_args(plain), n=1, cutoff=0.6)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise _Wrong(f"{text!r} is none of {', '.join(get_args(plain))}{hint}")
+            raise _Wrong(f"{text!r} is not one of {', '.join(get_args(plain))}{hint}")
         return text
     if plain is bool:
         if text.lower() not in _TRUTH:
@@ -416,7 +416,7 @@ def _from_text(kind: Any, text: str, key: str, base: Path | None = None) -> Any:
 
 
 DIGITS_MAX = 400
-"""More than a number of Python's that can be counted to; thousands it does not read at all."""
+"""Python's largest float has 309 digits, and Python refuses to read thousands."""
 
 
 def _number_from_text(plain: type, text: str, key: str) -> int | float | None:
@@ -442,7 +442,7 @@ def _number_from_text(plain: type, text: str, key: str) -> int | float | None:
 
 def _finite(number: float) -> float:
     if not math.isfinite(number):
-        raise _Wrong(f"{number} is not a number that can be counted to")
+        raise _Wrong(f"{number} is not a finite number")
     return number
 
 
@@ -452,7 +452,7 @@ def _number_words(plain: type, key: str) -> str:
     if key.endswith("_bytes"):
         return "a size such as 65536, 64k, 64M or 1G"
     if key.endswith("_s"):
-        return "a span of time such as 30, 30s, 15m, 2h or 7d"
+        return "a time such as 30, 30s, 15m, 2h or 7d"
     return "a whole number" if plain is int else "a number"
 
 
@@ -493,7 +493,7 @@ def _table_lines(table: Any, prefix: str, remark: Callable[[str], str]) -> list[
 
 
 def toml_value(value: Any) -> str:
-    """A value as it stands in a file."""
+    """Write a value as in a TOML file."""
     if value is None:
         return '"off"'
     if isinstance(value, bool):

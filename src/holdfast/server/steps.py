@@ -1,8 +1,8 @@
-"""Long answers in small steps: other tasks have the loop after each.
+"""Compute long answers in small steps: other tasks have the loop after each.
 
-A step is counted in items, not timed, so that a test can say how much is done at once. An item is about
-10 µs of work: a consumer or a producer that is shown, or ten acknowledged ranges. However many answers are
-put together at the same time, one of them takes a step in a turn of the loop.
+A step is counted in items, not timed, so that a test can bound its work. An item is about 10 µs of work: a
+consumer or producer in an answer, or ten acknowledged ranges. In each turn of the loop only one answer takes
+a step, however many are computed at the same time.
 """
 
 from __future__ import annotations

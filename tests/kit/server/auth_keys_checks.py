@@ -28,6 +28,6 @@ def a_public_key_is_no_secret(encoding: Encoding, tmp_path: Path) -> None:
             key.private_bytes(encoding, PrivateFormat.PKCS8, NoEncryption()),
         ):
             file.write_bytes(data)
-            words = "is a key with two halves, not a secret; say public_key_file"
+            words = "is a public or private key, not a secret; use public_key_file"
             with pytest.raises(BadConfiguration, match=words):
                 Authenticator(Authentication(methods=("token",), token=Tokens(secret_file=file)))

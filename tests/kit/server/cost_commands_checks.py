@@ -137,7 +137,7 @@ def a_command_that_is_too_large_costs_its_connection(kind: int, fields: dict[str
         raw.tell(kind, request_id=1, **fields)
         ((answer, error),) = raw.closed()
         assert (answer, error.error) == (Type.ERROR, pb.NotAllowedError)
-        assert "are possible" in error.message
+        assert "are allowed" in error.message
 
 
 def what_a_sink_sends_is_judged_in_small_steps() -> None:

@@ -338,7 +338,7 @@ def test_what_a_role_may_do(tmp_path: Path) -> None:
             eve.progress("allowed", "s", create=True)
         assert eve.sink_commit("k", 9, []), "her own"
         for forbidden in (nobody.stage, lambda: nobody.sink_commit("k", 9, [])):
-            with pytest.raises(Denied, match="nothing to stage"):
+            with pytest.raises(Denied, match="may not stage entries"):
                 forbidden()
         with pytest.raises(Misuse):
             eve.sink_commit("", 1, [])

@@ -172,7 +172,7 @@ def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
                 break
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert "error   server: the broker cannot go on" in errors
+    assert "error   server: the broker has failed" in errors
     assert "Traceback" not in errors
 
 
@@ -225,7 +225,7 @@ def settled(server: Served) -> str:
 
 def test_warnings_of_what_nobody_may_have_meant(tmp_path: Path) -> None:
     with served(tmp_path / "data", "--host", "0.0.0.0") as server:
-        assert "everybody who reaches this address is let in host=0.0.0.0" in settled(server)
+        assert "clients need no authentication on this address host=0.0.0.0" in settled(server)
     secret = tmp_path / "secret"
     secret.write_text("x" * 40)
     secret.chmod(0o644)
@@ -235,9 +235,9 @@ def test_warnings_of_what_nobody_may_have_meant(tmp_path: Path) -> None:
     }
     with served(tmp_path / "data", "--host", "0.0.0.0", environment=variables) as server:
         logs = settled(server)
-        assert "everybody on this machine can read a secret key=authentication.token.secret_file" in logs
+        assert "every user of this machine can read a secret key=authentication.token.secret_file" in logs
         assert "credentials cross the network unencrypted" in logs
-        assert "everybody who is let in may do everything" in logs
+        assert "every authenticated client may do everything" in logs
         assert "x" * 40 not in logs
     config = tmp_path / "holdfast.toml"
     grants = "[[authorization.grants]]\nroles = ['a']\non = 'public'\nallow = ['admin']\n"
@@ -246,7 +246,7 @@ def test_warnings_of_what_nobody_may_have_meant(tmp_path: Path) -> None:
     with served(tmp_path / "data", "--config", str(config)) as server:
         logs = settled(server)
         assert (
-            f"everybody on this machine can read a secret key=authentication.token.secret file={config}"
+            f"every user of this machine can read a secret key=authentication.token.secret file={config}"
             in logs
         )
         assert "grants have no effect" in logs
@@ -302,20 +302,20 @@ def test_users_keys_and_grants_are_read_anew(tmp_path: Path) -> None:
         assert admitted(server, "basic", b"anna:one")
         write_users(users, {"anna": Hash.of("two", log_n=4)})
         assert admitted(server, "basic", b"anna:one")
-        hang_up("read anew")
+        hang_up("reloaded: certificates")
         assert not admitted(server, "basic", b"anna:one")
         assert admitted(server, "basic", b"anna:two")
         users.write_text("nonsense\n")
-        hang_up("the settings were not read anew")
+        hang_up("the settings were not reloaded")
         assert admitted(server, "basic", b"anna:two")  # as before
         config.write_text("[listen]\nprot = 1\n")
-        hang_up("the settings were not read anew")
+        hang_up("the settings were not reloaded")
         configure()
         assert admitted(server, "token", jwt.encode({"sub": "a"}, secret).encode())
         write_users(users, {})
         secret = secret[::-1]
         configure("[limits]\nconnections = 5\n")
-        hang_up("need a restart sections=limits")
+        hang_up("restart to apply them sections=limits")
         assert not admitted(server, "basic", b"anna:two")
         assert admitted(server, "token", jwt.encode({"sub": "a"}, secret).encode())
         assert server.end() == 0
@@ -328,10 +328,10 @@ def test_what_is_read_anew_is_warned_of(tmp_path: Path) -> None:
     config = tmp_path / "a.toml"
     config.write_text(f"[authentication]\nmethods = ['token']\ntoken.secret = '{'x' * 40}'\n")
     with served(tmp_path / "data", "--host", "0.0.0.0", "--config", str(config)) as server:
-        assert "everybody who reaches this address is let in" not in settled(server)
+        assert "clients need no authentication on this address" not in settled(server)
         config.write_text("")
         server.process.send_signal(signal.SIGHUP)
-        until(lambda: "everybody who reaches this address is let in host=0.0.0.0" in server.logs())
+        until(lambda: "clients need no authentication on this address host=0.0.0.0" in server.logs())
 
 
 def test_settings_that_lose_their_certificate_are_not_read_anew(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_settings_that_lose_their_certificate_are_not_read_anew(tmp_path: Path) 
     with served(tmp_path / "data", "--config", str(config)) as server:
         config.write_text("")
         server.process.send_signal(signal.SIGHUP)
-        until(lambda: "the settings were not read anew" in server.logs())
+        until(lambda: "the settings were not reloaded" in server.logs())
         assert "tls.certificate, tls.key: a TLS port is open, and needs both" in server.logs()
         assert "Traceback" not in server.logs()
         assert admitted(server, "", b"")
@@ -367,7 +367,7 @@ def test_a_certificate_is_renewed(tmp_path: Path) -> None:
         first = serial()
         authority.certify("server")
         server.process.send_signal(signal.SIGHUP)
-        until(lambda: "read anew" in server.logs())
+        until(lambda: "reloaded: certificates" in server.logs())
         assert serial() == first + 1
 
 

@@ -1,4 +1,4 @@
-"""Commands on a data directory, called in this process: what they print, where, and their status."""
+"""Run commands on a data directory in this process; check output and status."""
 
 from __future__ import annotations
 

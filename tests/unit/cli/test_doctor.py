@@ -1,4 +1,4 @@
-"""What `holdfast doctor` reads of the machine."""
+"""Test how `holdfast doctor` reads the machine."""
 
 from __future__ import annotations
 

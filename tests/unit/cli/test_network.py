@@ -12,7 +12,7 @@ from tests.kit.cli.servers import cli as cli
 
 
 class Odd:
-    """A listener that gives everybody the same answer."""
+    """A listener that sends every client the same answer."""
 
     def __init__(self, answer: bytes) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Requests that nobody would make, and topics that are somebody else's: an error of the right kind."""
+"""Malformed requests, and topics of other roles, get an error of the right kind."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ THEIRS = [
     "persistent://public/default/open",
 ]
 NOWHERE = ["persistent://public/default/none", "persistent://public/none/none", "persistent://none/none/none"]
+GRANT = "it needs a grant of consume on this topic (authorization.grants)"
 ACTIONS = ("plan", "time", "weights", "chunks", "rows")
 
 
 class Rules:
-    """Instead of a server: whoever asks reads what is its own."""
+    """Replaces the server: every caller may read the topics in MINE."""
 
     def ask(self, header: str | None, topics: list[str]) -> Told:
         return Told(1, "guest", [each in MINE for each in topics])
@@ -77,7 +78,7 @@ def request(action: str, topic: str, **change: Any) -> bytes:
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_topics_of_others_are_as_if_they_were_not_there(reads: service.Reads, action: str) -> None:
-    """I161: by no question does anybody find out what is stored elsewhere, or under which incarnation."""
+    """I161: no action reveals topics of other roles, or their incarnations."""
     for name in MINE:
         ask(reads, action, request(action, name))
     told = set()
@@ -86,7 +87,7 @@ def test_topics_of_others_are_as_if_they_were_not_there(reads: service.Reads, ac
             with pytest.raises(HoldfastError) as refused:
                 ask(reads, action, request(action, name, incarnation=incarnation))
             told.add((type(refused.value).__name__, str(refused.value).replace(name, "it")))
-    assert told == {("Denied", "the role 'guest' may not consume from it")}
+    assert told == {("Denied", f"the role 'guest' may not consume from it: {GRANT}")}
 
 
 def topics(reads: service.Reads, *among: str) -> list[str]:
@@ -118,7 +119,8 @@ class Heard(Rules):
 def test_who_looks_for_a_topic_asks_for_that_alone(
     reads: service.Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a broker's thousands. The server is asked the same whether a topic of others is there or not."""
+    """A request names few topics of thousands. The server gets the same questions whether
+    another role's topic exists or not."""
     heard = Heard()
     monkeypatch.setattr(reads, "_link", heard)
     open_, partition = f"{MINE[0].removesuffix('-news')}", MINE[1]
@@ -137,7 +139,7 @@ def test_who_looks_for_a_topic_asks_for_that_alone(
 
 
 def test_many_topics_that_are_looked_for(reads: service.Reads, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question has its limit; whoever looks for more asks several."""
+    """A question names at most `AMONG_MAX` topics; a client with more sends several."""
     heard = Heard()
     monkeypatch.setattr(reads, "_link", heard)
     many = [f"persistent://public/default/none-{number}" for number in range(AMONG_MAX)]
@@ -187,7 +189,7 @@ FIELDS = (
 
 @pytest.mark.parametrize("seed", seeds("flight requests", test=8))
 def test_requests_with_anything_in_them(reads: service.Reads, seed: int) -> None:
-    """I163: refused by a kind of error that is known, or answered; within the numbers that there are."""
+    """I163: a request is refused with a documented error, or answered within the topic's range."""
     choose = random.Random(seed)
     for _ in range(400):
         action = choose.choice((*ACTIONS, "topics", "nonsense"))
@@ -219,7 +221,7 @@ def test_requests_that_are_too_large(reads: service.Reads) -> None:
 def test_a_question_for_a_whole_topic_is_answered_in_part(
     reads: service.Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I163: nobody keeps the process busy for long with one question; whoever wants all asks on."""
+    """I163: one call has a time limit; the client calls again for the rest."""
     whole = ask(reads, "chunks", request("chunks", MINE[0], stop=COUNT + 7))
     assert (whole.open, whole.to) == ([], COUNT + 7)
     monkeypatch.setattr(service, "SCAN_S", 0.0)

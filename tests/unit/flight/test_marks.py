@@ -1,4 +1,4 @@
-"""Rows that were cut anywhere go on as if they had not been; and who gets it wrong is found."""
+"""A stream that is cut anywhere continues with the same rows; mutants are found."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Breaking(RemotePlace):
 
 
 def differs(directory: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> bool:
-    """Whether rows that were cut are others than those that were not, or damage is counted otherwise."""
+    """Return whether a cut stream differs from a whole one in rows or counted damage."""
     monkeypatch.setattr("holdfast.columns.remote.PAUSE_S", 0.0)
     made = Maker(seed)
     made.any(60)
@@ -119,7 +119,7 @@ def stream_of_the_last_positions(directory: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_stream_of_the_last_positions(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic ends at 2^63-1, and so do requests, marks and rows; one number more is refused."""
+    """Requests, marks and rows reach position 2^63-1; a larger one is refused."""
     stream_of_the_last_positions(directory, monkeypatch)
     beyond = {"topic": "t", "columns": ["key"], "start": 0, "stop": NUMBER_MAX + 1}
     with pytest.raises(Misuse, match=r"the request is not what it should be: .*stop"):
@@ -160,7 +160,7 @@ class Once(Breaking):
 def test_damage_behind_the_last_row_is_counted_once(
     directory: Path, monkeypatch: pytest.MonkeyPatch, behind: int, rows_max: int
 ) -> None:
-    """A batch of rows is handed over when what follows it was looked at: that is looked at again."""
+    """A batch is sent after the next entries were read; these are read again."""
     monkeypatch.setattr("holdfast.columns.remote.PAUSE_S", 0.0)
     made = Maker(1)
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""Who somebody is, what they may do, and how many may come: each part by itself."""
+"""Test authentication, authorization and connection limits, each part alone."""
 
 from __future__ import annotations
 
@@ -156,12 +156,12 @@ def test_a_file_of_users_is_for_its_owner_alone(tmp_path: Path) -> None:
 def test_lines_that_cannot_be(tmp_path: Path) -> None:
     good = Hash.of("x", log_n=4)
     lines = {
-        "anna": "a line is name:hash",
-        "anna:secret": "not a hash that is known here",
-        "anna:$apr1$x$y": "not a hash that is known here",
-        f"anna:{good}\nanna:{good}": "users:2: anna is there twice",
+        "anna": "the line is not name:hash",
+        "anna:secret": "not a $scrypt$ or",
+        "anna:$apr1$x$y": "not a $scrypt$ or",
+        f"anna:{good}\nanna:{good}": "users:2: the user anna is listed twice",
         f" #:{good}": "cannot name a user",
-        "anna:$scrypt$ln=40,r=8,p=1$c2FsdHNhbHQ$c2FsdHNhbHRzYWx0c2FsdA": "scrypt that takes more than",
+        "anna:$scrypt$ln=40,r=8,p=1$c2FsdHNhbHQ$c2FsdHNhbHRzYWx0c2FsdA": "scrypt parameters need more than",
         "anna:$scrypt$r=8,ln=4,p=1$c2FsdHNhbHQ$c2FsdHNhbHRzYWx0c2FsdA": "in this order",
         "anna:$pbkdf2-sha256$i=1$c2FsdHNhbHQ$c2FsdHNhbHRzYWx0c2FsdA": "1,000 to",
         "anna:$scrypt$ln=4,r=8,p=1$!!!$c2FsdHNhbHRzYWx0c2FsdA": "base64",
@@ -190,7 +190,7 @@ def test_both_kinds_of_hash() -> None:
 
 
 def test_a_password_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand connections or requests of one user cost one hash; another password costs its own."""
+    """A thousand connections of one user cost one hash; another password costs another."""
     auth_checks.a_password_is_hashed_once(tmp_path, monkeypatch)
 
 
@@ -206,7 +206,7 @@ def test_certificates() -> None:
 
 
 def test_nobody() -> None:
-    """A method that is not open is as none: anonymous, where somebody may be that."""
+    """A method that is not accepted counts as no credentials: anonymous, if that is allowed."""
     auth_checks.nobody()
 
 
@@ -228,11 +228,11 @@ def test_http(tmp_path: Path) -> None:
     assert role(f"bearer   {token()} ") == "billing"
     assert role("Basic " + base64.b64encode(b"anna:sesame").decode()) == "anna"
     assert role(None, certificate("carla")) == "carla"
-    assert role(None) == "refused: credentials are needed here: token, basic, tls"
+    assert role(None) == "refused: this server needs credentials: token, basic, tls"
     assert "refused" in role("Basic !!!")
     assert "neither Bearer nor Basic" in role("Digest x")
     assert "refused" in role("")
-    # What is shown counts, not what else might have done.
+    # A wrong header is not replaced by a valid certificate.
     assert "refused" in role("Bearer x", certificate("carla"))
     assert authenticator.http_challenge == 'Bearer, Basic realm="holdfast", charset="UTF-8"'
     authenticator.close()
@@ -279,7 +279,7 @@ def test_without_rules_everybody_may_do_everything() -> None:
 @examples(test=60)
 @given(role=st.text(max_size=8), topic=st.text(max_size=40))
 def test_what_no_grant_names_is_refused(role: str, topic: str) -> None:
-    """I111: by default, and whatever the names look like."""
+    """I111: for any names."""
     may = Authorizer(Authorization(enabled=True, grants=(Grant(("a+b",), "t.x/n[0]", ("admin",)),)))
     for action in ("produce", "consume", "admin"):
         assert not may.allows(role, action, topic)
@@ -320,7 +320,7 @@ def test_certificates_that_cannot_be(tmp_path: Path) -> None:
     assert "is not the key of the certificate" in refuses(key=other)
     assert "is encrypted" in refuses(key=locked)
     assert "are not a certificate and its key" in refuses(certificate=tmp_path / "empty")
-    assert "holds no certificates" in refuses(ca=tmp_path / "empty")
+    assert "has no certificates" in refuses(ca=tmp_path / "empty")
     context = tls.server_context(Tls(certificate=cert, key=key, version="1.3"))
     assert (context.verify_mode, context.minimum_version) == (ssl.CERT_NONE, ssl.TLSVersion.TLSv1_3)
     context = tls.server_context(Tls(certificate=cert, key=key, ca=authority.ca))
@@ -359,7 +359,7 @@ def test_users_of_a_file(tmp_path: Path, command: Command, monkeypatch: pytest.M
     assert command("user", "ls", file) == "anna\n"
     assert json.loads(command("user", "ls", file, "--json")) == ["anna"]
     assert read_users(file)["anna"].fits("other")
-    assert "no colon" in command("user", "set", file, "a:b", data="x\n", status=1)
+    assert "without a colon" in command("user", "set", file, "a:b", data="x\n", status=1)
     assert "1 to 1024 bytes" in command("user", "set", file, "bob", data="\n", status=1)
     assert "no user bob" in command("user", "rm", file, "bob", status=1)
     assert "0 users left" in command("user", "rm", file, "anna")

@@ -1,4 +1,4 @@
-"""Keys and hashes that somebody got wrong, or that tell more than they should."""
+"""Keys and hashes that are invalid, or that reveal too much."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HERE = Peer("127.0.0.1")
 
 @pytest.mark.parametrize("expires", [10**400, 1e308, 10**30])
 def test_a_time_that_nobody_can_count_to(expires: float) -> None:
-    """From somebody who has the key: far away, and no mistake of the program."""
+    """A valid token may expire at any number: far away, and without an error."""
     found = asyncio.run(Authenticator(TOKENS).begin("token", token(exp=expires).encode(), HERE))
     assert found.expires_ns == FOREVER_S * 10**9
     access = Access(Config(authentication=TOKENS))
@@ -36,7 +36,7 @@ def test_a_time_that_nobody_can_count_to(expires: float) -> None:
 
 @pytest.mark.parametrize("encoding", [Encoding.PEM, Encoding.DER], ids=["PEM", "DER"])
 def test_a_public_key_is_no_secret(encoding: Encoding, tmp_path: Path) -> None:
-    """Everybody who has it, and that is everybody, could sign as anybody."""
+    """Every client that has the public key could sign tokens of any role."""
     auth_keys_checks.a_public_key_is_no_secret(encoding, tmp_path)
 
 
@@ -51,8 +51,9 @@ def test_random_bytes_are_a_secret(tmp_path: Path) -> None:
 
 
 def test_nobody_is_as_slow_as_somebody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where users have hashes of different costs, a name that nobody has costs what one of theirs does: each
-    time the same, and not always that of the first."""
+    """An unknown name costs as much as some user's hash.
+
+    The cost is the same each time, and not always that of the first user."""
     costs = {name: Hash.of("sesame", log_n=4 + number) for number, name in enumerate(("anna", "ben", "cleo"))}
     write_users(tmp_path / "users", costs)
     config = Authentication(methods=("basic",), basic=Basic(users_file=tmp_path / "users"))

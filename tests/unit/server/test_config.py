@@ -1,4 +1,4 @@
-"""The settings of a server: three sources, what wins, and what somebody is told who made a mistake."""
+"""Settings of a server: three sources, their precedence, and errors for wrong values."""
 
 from __future__ import annotations
 
@@ -131,18 +131,21 @@ MISTAKES = [
     ("[limits]\nmessage_bytes = '6X'\n", "holdfast.toml:2: limits.message_bytes: '6X' is not a size such as"),
     (
         "[limits]\nshutdown_s = 'soon'\n",
-        "holdfast.toml:2: limits.shutdown_s: 'soon' is not a span of time such as",
+        "holdfast.toml:2: limits.shutdown_s: 'soon' is not a time such as",
     ),
-    ("[limits]\nshutdown_s = nan\n", "holdfast.toml:2: limits.shutdown_s: nan is not a number"),
+    ("[limits]\nshutdown_s = nan\n", "holdfast.toml:2: limits.shutdown_s: nan is not a finite number"),
     ("[limits]\nconnections = 1.5\n", "holdfast.toml:2: limits.connections: 1.5 is not a whole number"),
     ("[limits]\nconnections = 0\n", "holdfast.toml:2: limits.connections: at least 1"),
-    ("[log]\nlevel = 'loud'\n", "holdfast.toml:2: log.level: 'loud' is none of debug, info, warning, error"),
-    ("[broker]\nsync = 'grup'\n", "'grup' is none of group, always, os; did you mean group?"),
+    (
+        "[log]\nlevel = 'loud'\n",
+        "holdfast.toml:2: log.level: 'loud' is not one of debug, info, warning, error",
+    ),
+    ("[broker]\nsync = 'grup'\n", "'grup' is not one of group, always, os; did you mean group?"),
     ("[broker]\nroll_bytes = 0\n", "holdfast.toml:2: broker.roll_bytes: more than 0"),
     ("listen = 3\n", "holdfast.toml:1: listen: is a table: write [listen]"),
     ("[listen]\nport = = 1\n", "holdfast.toml:2: Invalid value at column 8"),
     ("[authentication]\nmethods = ['token']\n", "holdfast.toml:2: authentication.methods: token needs a key"),
-    ("[listen]\nhost = ''\n", "holdfast.toml:2: listen.host: which address? 127.0.0.1 is this machine alone"),
+    ("[listen]\nhost = ''\n", "holdfast.toml:2: listen.host: is empty; use 127.0.0.1"),
     (
         "[authentication.token]\nsecret_file = 'a'\n",
         "holdfast.toml:2: authentication.token.secret_file: it has no effect",
@@ -152,17 +155,17 @@ MISTAKES = [
         "holdfast.toml:3: authentication.basic.users_file: it has no effect",
     ),
     ("[authentication]\nmethods = ['basic']\n", "basic needs authentication.basic.users_file"),
-    ("[authentication]\nmethods = ['tls']\n", "tls needs tls.ca: who vouches for the clients?"),
+    ("[authentication]\nmethods = ['tls']\n", "tls needs tls.ca, the authorities"),
     ("[authentication]\nmethods = 'token'\n", "holdfast.toml:2: authentication.methods: is not a list"),
     (
         "[authentication]\nmethods = ['tokens']\n",
-        "'tokens' is none of token, basic, tls; did you mean token?",
+        "'tokens' is not one of token, basic, tls; did you mean token?",
     ),
     ("[authorization]\nsuperusers = ['a*']\n", "'a*' is not the name of one role"),
     (
         "[[authorization.grants]]\nroles = ['a']\non = 'x'\nallow = [\n  'produce',\n]\n"
         "[[authorization.grants]]\nroles = ['a']\non = 'persistent://x'\nallow = ['produce']\n",
-        "holdfast.toml:9: authorization.grants[1].on: 'persistent://x' names nothing",
+        "holdfast.toml:9: authorization.grants[1].on: 'persistent://x' is not a resource",
     ),
     (
         "[[authorization.grants]]\nroles = ['a']\non = 'x'\nalow = ['produce']\n",
@@ -188,7 +191,7 @@ def test_every_key_is_found_where_it_stands() -> None:
 
 
 def test_a_long_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not once for each of its lines: it is read on the loop when somebody sends SIGHUP."""
+    """The file is parsed once, not once per line: SIGHUP reads it on the loop."""
     read_bytes = 0
     loads = tomllib.loads
 
@@ -214,12 +217,12 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_an_empty_variable_does_not_open_every_network(tmp_path: Path) -> None:
-    """`HOLDFAST_LISTEN_HOST=$ADDRESS`, where nobody has set $ADDRESS."""
+    """`HOLDFAST_LISTEN_HOST=$ADDRESS`, with $ADDRESS unset."""
     config_checks.an_empty_variable_does_not_open_every_network(tmp_path)
 
 
 def test_keys_that_nobody_asks_for(tmp_path: Path) -> None:
-    """Whoever has set them did not mean that everybody comes in."""
+    """A key without its method is an error: all clients would be accepted."""
     config_checks.keys_that_nobody_asks_for(tmp_path)
 
 
@@ -292,7 +295,7 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
 
 def test_a_secret_is_not_for_the_command_line(tmp_path: Path) -> None:
     [told] = refused("", tmp_path, {}, f"authentication.token.secret={SECRET}")
-    assert "can be read by everybody on this machine" in told
+    assert "every user of this machine can read a secret" in told
     assert SECRET not in told
 
 
@@ -369,7 +372,7 @@ def test_tokens_know_one_key(tmp_path: Path) -> None:
     [(key, why)] = conflicts(config)
     assert (key, why) == (
         "authentication.token.public_key_file",
-        "there is authentication.token.secret_file already",
+        "authentication.token.secret_file is set, too; keep one of them",
     )
 
 
@@ -380,7 +383,7 @@ def test_the_pages_have_every_setting() -> None:
 
 
 def test_the_example_is_what_it_says(tmp_path: Path) -> None:
-    """What is commented out is the default; with all of it in place it is a file like any other."""
+    """Commented lines are the defaults; uncommented, the file is valid."""
     text = (ROOT / "deploy/holdfast.toml").read_text()
     live = config_pages.uncommented(text)
     (tmp_path / "a.toml").write_text(live)

@@ -1,5 +1,6 @@
-"""What a client may cost the others: requests take turns, nothing is computed that cannot be written, and
-whatever is held for a client has an end (I89, I91)."""
+"""Bound the cost of a client for others (I89, I91).
+
+Requests take turns, answers that cannot be written are not computed, and memory per client is limited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single commands that would cost much: each is carried out in slices, once, or not at all (I89)."""
+"""Expensive commands run in slices, once, or not at all (I89)."""
 
 from __future__ import annotations
 

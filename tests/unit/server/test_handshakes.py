@@ -1,4 +1,4 @@
-"""TLS connections count from their first packet on; what comes with the end of a handshake is not lost."""
+"""TLS connections count from their first packet; bytes after the handshake are not lost."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What HTTP clients may cost the others: pages that are made once, bodies that take nobody's place, answers
-that leave as they are read (I91)."""
+"""Bound the cost of HTTP clients for others (I91).
+
+A page is made once for all, a slow body delays no other request, and answers leave as they are read."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_refusals_of_http_are_logged_with_their_reason_and_throttled(
 
 
 def test_others_have_a_turn_between_the_pieces_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket that takes everything never makes the server wait: 15 MB were one turn of 88 ms."""
+    """A fast client never makes the server wait: 15 MB took 88 ms at once."""
 
     class Taken:
         """A response whose client reads faster than the server writes."""
@@ -109,7 +110,7 @@ def test_a_topic_may_be_deleted_while_it_is_shown(monkeypatch: pytest.MonkeyPatc
 
 
 def test_acknowledgements_may_come_while_ranges_are_counted() -> None:
-    """All holes go in the first pause: the count met none where there had been one, and raised."""
+    """All ranges go in the first pause; the count raised when it missed one."""
     acks, end = AckState(), 40 * positions.SPAN
     acks.ack_ranges([(number, number + 1) for number in range(1, end, 5000)], end)
 

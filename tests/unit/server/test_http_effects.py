@@ -1,4 +1,4 @@
-"""What administration over HTTP does, seen from consumers and from the next request."""
+"""Effects of administration over HTTP on consumers and on the next request."""
 
 from __future__ import annotations
 

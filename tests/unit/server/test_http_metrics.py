@@ -1,4 +1,4 @@
-"""The text at /metrics, read strictly; and whether alerts and dashboard speak of metrics that there are."""
+"""Parse /metrics strictly; check that alerts and dashboard use existing metrics."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ WORDS = {
 
 
 def metric_names(expression: str) -> set[str]:
-    """What an expression of Prometheus asks for."""
+    """Return the metrics in an expression of Prometheus."""
     bare = re.sub(r'"[^"]*"', "", expression)
     bare = re.sub(r"\bby \([^)]*\)", "", bare)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)

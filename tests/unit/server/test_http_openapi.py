@@ -1,4 +1,4 @@
-"""The description of the HTTP interface is true: it names every route, and every answer is as it says."""
+"""The OpenAPI description is true: it has every route, and every answer matches it."""
 
 from __future__ import annotations
 

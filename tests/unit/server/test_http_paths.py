@@ -21,7 +21,7 @@ LATEST = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked, and what must be answered. A path from `/` on is whole; else it is behind a topic's."""
+    """A request and its expected answer. A path without `/` follows a topic's."""
 
     path: str
     status: int = 204
@@ -303,7 +303,7 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
     ),
     ("POST", SUB + "/skip/{count}"): (
         Request("subscription/s/skip/2"),
-        Request("subscription/s/skip/0", 412, expect="from 1 on"),
+        Request("subscription/s/skip/0", 412, expect="at least 1"),
     ),
     ("POST", SUB + "/skip_all"): (
         Request("subscription/s/skip_all"),
@@ -311,7 +311,7 @@ CASES: dict[tuple[str, str], tuple[Request, Request]] = {
     ),
     ("POST", SUB + "/expireMessages/{seconds}"): (
         Request("subscription/s/expireMessages/1"),
-        Request("subscription/s/expireMessages/-1", 412, expect="from 0 on"),
+        Request("subscription/s/expireMessages/-1", 412, expect="at least 0"),
     ),
     ("POST", SUB + "/expireMessages"): (
         Request("subscription/s/expireMessages", json=LATEST),

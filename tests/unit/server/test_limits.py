@@ -1,6 +1,6 @@
-"""What clients can name with 64 bits, just before the end of each number and beyond it.
+"""Numbers of 64 bits from clients: the last valid ones, and those beyond.
 
-docs/reference/limits.md names the fields. Whatever a client sends, it is answered, and others go on.
+docs/reference/limits.md names the fields. Every client is answered, and the others continue.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def topic() -> str:
 
 @pytest.mark.parametrize("count", [1, 2, 1000])
 def test_the_last_sequence_of_a_batch(raw: Raw, topic: str, count: int) -> None:
-    """One batch beyond it stopped the broker, for everybody and for good."""
+    """One batch beyond it stopped the broker forever, for all clients."""
     raw.produce(topic)
     last = SEQUENCE_MAX + 1 - count
     raw.tell(Type.SEND, entry(count), producer_id=1, sequence_id=last)
@@ -328,5 +328,5 @@ def test_settings_with_thousands_of_digits_are_named(tmp_path: Path) -> None:
         load(file, {}, [])
     file.write_text("")
     for key in ("broker.roll_bytes", "broker.snapshot_s", "limits.connections"):
-        with pytest.raises(BadConfiguration, match=f"{key}: .*digits|{key}: .*counted to"):
+        with pytest.raises(BadConfiguration, match=f"{key}: .*digits|{key}: .*finite"):
             load(file, {}, [("--set", key, digits)])

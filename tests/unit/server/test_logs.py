@@ -1,4 +1,4 @@
-"""What the log says, what it does not say, and that nobody who reads it can hold up the server."""
+"""The log's lines and masks; a slow reader of the log blocks nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_lines_for_people_and_for_machines() -> None:
 
 
 def test_a_line_is_one_line() -> None:
-    """What a client chose cannot look like a line of the server's own."""
+    """Text from a client cannot imitate a line of the server."""
     logs_checks.a_line_is_one_line()
 
 
@@ -71,7 +71,7 @@ def test_what_looks_like_a_secret_does_not_get_out(text: str) -> None:
 
 
 class Stalled(io.StringIO):
-    """A stream that nobody reads until it is told."""
+    """A stream without a reader until `go` is set."""
 
     def __init__(self) -> None:
         super().__init__()

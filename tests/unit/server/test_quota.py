@@ -1,4 +1,4 @@
-"""Durable state that clients make has limits: so much, and no more, whichever way they come (I90)."""
+"""Durable state that clients create is limited, over every protocol (I90)."""
 
 from __future__ import annotations
 

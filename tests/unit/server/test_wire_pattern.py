@@ -80,7 +80,7 @@ def test_what_takes_others_years(text: str) -> None:
 
 
 def test_a_program_is_bounded() -> None:
-    """Time is at most a name's length times the program, which is refused where it is too large."""
+    """Time is at most the name's length times the program, whose size is limited."""
     ways = NamePattern("(a|a|a|a|a|a|a|a)*" * 50 + "b")
     assert ways.select(["ab", "x", "a" * 1000]) == ["ab"]
     assert 100 < len(ways) < len(NamePattern(".{0,200}")) < patterns.PROGRAM_BYTES_MAX / 16
@@ -109,7 +109,7 @@ def test_each_name_is_matched_alone(text: str, matched: list[str], monkeypatch: 
 
 @pytest.mark.parametrize("seed", seeds("pattern noise", test=1))
 def test_noise(seed: int) -> None:
-    """Whatever it is: a pattern, or an error that says why not."""
+    """Random text is a pattern, or an error that says why not."""
     rnd = random.Random(seed)
     reasons = []
     for _ in range(5000):

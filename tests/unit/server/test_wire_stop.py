@@ -1,4 +1,4 @@
-"""A server that stops comes to an end, whatever its requests still wait for."""
+"""A server stops even if its requests still wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may come in and do what: one object for both protocols, made from the configuration."""
+"""Check access of clients: one object for both protocols, made from the configuration."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 ORIGINAL_PRINCIPAL = "X-Original-Principal"
-"""The header in which a proxy of Pulsar names who has asked it."""
+"""The header in which a Pulsar proxy names the role of its client."""
 
 
 def is_loopback(host: str) -> bool:
-    """Is this an address that only this machine hears?
+    """Return whether only this machine can reach the address.
 
     Example:
         >>> [is_loopback(each) for each in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "127.example.com")]
@@ -42,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Access:
-    """Authentication, authorisation, TLS and the count of connections.
+    """Authentication, authorization, TLS and the count of connections.
 
     Example:
         >>> access = Access(Config())
@@ -60,15 +60,15 @@ class Access:
         self.tls: ssl.SSLContext | None = tls.server_context(config.tls) if encrypted else None
 
     def use(self, config: Config) -> None:
-        """Go by the keys, users, certificates and grants of this configuration from now on.
+        """Apply the keys, users, certificates and grants of this configuration from now on.
 
-        Authorities that are not in `tls.ca` any more stay: a context in use can only learn.
+        Authorities removed from `tls.ca` stay accepted: a context in use can only add them.
 
         Raises:
-            BadConfiguration: a file cannot be read or is wrong. What was in use stays.
+            BadConfiguration: a file cannot be read or is invalid; nothing changes.
         """
         if self.tls is not None:
-            tls.server_context(config.tls)  # before anything is changed
+            tls.server_context(config.tls)  # raises before anything is changed
         self.authenticator.use(config.authentication)
         self.authorizer.use(config.authorization)
         if self.tls is not None:
@@ -80,38 +80,37 @@ class Access:
     # -- for the Pulsar protocol -----------------------------------------------------------------------
 
     async def authenticate(self, credentials: wire.Credentials) -> wire.Identity:
-        """Who is it?
+        """Find the role of a client.
 
         Raises:
-            AuthenticationFailed: what is shown proves nothing.
+            AuthenticationFailed: the credentials are invalid or missing.
         """
         peer = Peer(credentials.address, credentials.certificate)
         found = await self.authenticator.begin(credentials.method, credentials.data, peer)
         return wire.Identity(found.role, self._left_s(found))
 
     def authorize(self, role: str, action: wire.PulsarAction, name: str, subscription: str) -> None:
-        """May this role do that to a topic (in full), or look into a namespace?
+        """Check that a role may do an action on a topic or a namespace.
 
         Raises:
-            Denied: it may not.
+            Denied: no grant allows it.
         """
         may = self.authorizer
         if action == "stage":
             if not may.allows_somewhere(role, "produce"):
-                raise Denied(f"the role {role!r} may not produce to any topic, and so has nothing to stage")
+                raise Denied(f"the role {shown(role)} may not stage entries: {needs('produce', 'any topic')}")
             return
         if action == "read":
             if not self._allows_http(role, "consume", "broker"):
-                raise Denied(
-                    f"the role {shown(role)} may not consume from any topic, and so has nothing to read"
-                )
+                raise Denied(f"the role {shown(role)} may not read: {needs('consume', 'any topic')}")
             return
         if not (self._looks_up(role, name) if action == "lookup" else may.allows(role, action, name)):
             words = {"lookup": "look up", "produce": "produce to", "consume": "consume from"}[action]
-            raise Denied(f"the role {shown(role)} may not {words} {name}")
+            granted = "produce, consume or admin" if action == "lookup" else action
+            raise Denied(f"the role {shown(role)} may not {words} {name}: {needs(granted, name)}")
 
     def _looks_up(self, role: str, name: str) -> bool:
-        """A topic, or which topics a namespace has: whatever is granted there is reason enough."""
+        """Return whether a role has any grant on a topic or on a whole namespace."""
         if "://" in name:
             return self.authorizer.allows_any(role, name)
         tenant, _, namespace = name.partition("/")
@@ -125,35 +124,36 @@ class Access:
     async def authorize_http(
         self, request: web.Request, action: http.HttpAction, resource: str
     ) -> str | None:
-        """May this request do that to `broker`, a tenant, a `tenant/namespace`, or a topic? Answers its role.
+        """Check that a request may do an action; return its role, None without authentication.
+
+        The resource is `broker`, a tenant, a `tenant/namespace`, or a topic.
 
         Raises:
-            AuthenticationFailed: what it shows proves nothing.
-            Denied: it may not.
+            AuthenticationFailed: the credentials are invalid or missing.
+            Denied: no grant allows it.
         """
         if (action == "health" and self._http.health_open) or (
             action == "metrics" and self._http.metrics_open
         ):
             return None
         if request.transport is None:
-            raise AuthenticationFailed("the client has gone")
+            raise AuthenticationFailed("the client has disconnected")
         address = (request.transport.get_extra_info("peername") or ("unknown",))[0]
         peer = Peer(str(address), request.transport.get_extra_info("peercert") or None)
         found = await self.authenticator.http(request.headers.get("Authorization"), peer)
-        # A proxy that says for whom it asks: what either may not, is not done.
+        # A proxy names the role of its client: both roles need the grant.
         for role in (found.role, *request.headers.getall(ORIGINAL_PRINCIPAL, ())):
             if not self._allows_http(role, action, resource):
-                words = {"consume": "consume from", "lookup": "look up", "metrics": "see the metrics of"}
-                what = "any topic" if (action, resource) == ("consume", "broker") else resource
-                raise Denied(f"the role {role!r} may not {words.get(action, 'administer')} {what}")
+                raise Denied(_denied_http(role, action, resource))
         return found.role
 
     async def readable(self, header: str | None, topics: Sequence[str]) -> tuple[str, list[bool]]:
-        """Who shows this header `Authorization`, and which of these topics may it read? For Flight: the rules
-        are those of HTTP for the action consume. A certificate is nobody's proof there.
+        """Find the role behind a header `Authorization`, and which topics it may read.
+
+        For Flight: the rules are those of HTTP for the action consume, but a certificate names no role there.
 
         Raises:
-            AuthenticationFailed: what it shows proves nothing.
+            AuthenticationFailed: the credentials are invalid or missing.
         """
         found = await self.authenticator.http(header, Peer("Flight"))
         return found.role, [self._allows_http(found.role, "consume", each) for each in topics]
@@ -161,17 +161,17 @@ class Access:
     def _allows_http(self, role: str, action: http.HttpAction, resource: str) -> bool:
         may = self.authorizer
         if action in ("health", "describe"):
-            return True  # somebody is known: that is all these need
+            return True  # every authenticated client may
         if action == "metrics":
             return may.allows_broker(role) or role in self._http.metrics_roles
         if action == "lookup":
             return resource == "broker" or self._looks_up(role, resource)
-        if resource == "broker" and action == "consume":  # from anything at all, as below
+        if resource == "broker" and action == "consume":  # from some topic
             return may.allows_somewhere(role, "consume") or may.allows_somewhere(role, "admin")
         if resource == "broker":
             return may.allows_broker(role)
         if "://" in resource:
-            # Whoever consumes may look into its subscription and move it, as over the Pulsar protocol.
+            # A consumer may inspect and reset its subscription, as over the Pulsar protocol.
             consumes = action == "consume" and may.allows(role, "consume", resource)
             return consumes or may.allows(role, "admin", resource)
         tenant, slash, namespace = resource.partition("/")
@@ -183,6 +183,27 @@ class Access:
         if principal.expires_ns is None:
             return None
         return max(0.0, (principal.expires_ns - self._clock.now_ns()) / 1e9)
+
+
+def needs(actions: str, resource: str) -> str:
+    """Say which grant a role lacks."""
+    name = resource.removeprefix("persistent://")
+    return f"it needs a grant of {actions} on {name} (authorization.grants)"
+
+
+def _denied_http(role: str, action: http.HttpAction, resource: str) -> str:
+    name = shown(role)
+    if action == "metrics":
+        return f"the role {name} may not read the metrics: list it in http.metrics_roles"
+    if (action, resource) == ("consume", "broker"):
+        return f"the role {name} may not consume from any topic: {needs('consume', 'any topic')}"
+    if resource == "broker":
+        return f"the role {name} may not administer broker: only authorization.superusers may"
+    if action == "lookup":
+        return f"the role {name} may not look up {resource}: {needs('produce, consume or admin', resource)}"
+    if action == "consume":
+        return f"the role {name} may not consume from {resource}: {needs('consume or admin', resource)}"
+    return f"the role {name} may not administer {resource}: {needs('admin', resource)}"
 
 
 def server_options(config: Config, access: Access) -> wire.ServerOptions:

@@ -1,8 +1,8 @@
-"""Who is it? Tokens, names with passwords, certificates; the same for both protocols.
+"""Authenticate clients by tokens, passwords or certificates; the same for both protocols.
 
-Promises upward: a role is given only to who proved it; what is refused says why, without a secret in it; a
-check costs the event loop microseconds, since passwords are hashed in a thread of their own, one at a time.
-Needs from below: that TLS has verified a certificate before it is shown here.
+Promises upward: only a client with valid credentials gets a role. A refusal says why, without a secret in
+it. A check costs the event loop microseconds: a thread hashes the passwords, one at a time. Needs from below:
+TLS has verified a certificate before it is passed here.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from holdfast.server.config import Authentication
 from holdfast.system import Clock, SystemClock
 
 ANONYMOUS = "anonymous"
-"""The role of everybody where no method is open."""
+"""The role of all clients of a server without authentication methods."""
 
 ROLE_LENGTH_MAX = 256
 HASHES_WAITING_MAX = 100
-"""Different passwords that may wait to be looked at. More would wait for minutes, or are an attack."""
+"""Different passwords that may wait to be checked. More would wait for minutes, or are an attack."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +39,27 @@ class Peer:
 
     address: str
     certificate: Mapping[str, Any] | None = None
-    """Verified, as `ssl.SSLSocket.getpeercert` tells it; None where none was shown."""
+    """The verified certificate, as `ssl.SSLSocket.getpeercert` returns it; None: the client sent none."""
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who is known."""
+    """An authenticated client."""
 
     role: str
     method: str
-    """`token`, `basic`, `tls`; `none` for who is anonymous."""
+    """`token`, `basic`, `tls`; `none` for anonymous clients."""
     expires_ns: int | None = None
-    """Since the epoch; what is shown after that must be new."""
+    """Since the epoch; then the client needs new credentials."""
 
 
 class Authenticator:
-    """Decides who somebody is, from what they show.
+    """Finds the role of a client from its credentials.
 
     Example:
         >>> import asyncio
-        >>> nobody_asks = Authenticator(Authentication())
-        >>> asyncio.run(nobody_asks.begin("", b"", Peer("127.0.0.1"))).role
+        >>> without_methods = Authenticator(Authentication())
+        >>> asyncio.run(without_methods.begin("", b"", Peer("127.0.0.1"))).role
         'anonymous'
     """
 
@@ -70,10 +70,10 @@ class Authenticator:
         self.use(config)
 
     def use(self, config: Authentication) -> None:
-        """Read keys and users, and go by them from now on.
+        """Read keys and users, and apply them from now on.
 
         Raises:
-            BadConfiguration: a file cannot be read or is wrong; what was in use stays.
+            BadConfiguration: a file cannot be read or is invalid; nothing changes.
         """
         tokens = TokenCheck(config.token) if "token" in config.methods else None
         users: dict[str, Hash] = {}
@@ -82,7 +82,7 @@ class Authenticator:
             users = read_users(config.basic.users_file)
         self._config, self._tokens, self._users = config, tokens, users
         self._strangers = _strangers(users)
-        # What a password is recognised by when it comes again: hashing it once is slow enough.
+        # Passwords that fit are remembered as sealed digests: each is hashed slowly only once.
         self._seal = secrets.token_bytes(32)
         self._recognised: dict[str, bytes] = {}
 
@@ -93,10 +93,10 @@ class Authenticator:
     # -- the two protocols -----------------------------------------------------------------------------
 
     async def begin(self, method: str, data: bytes, peer: Peer) -> Principal:
-        """Who is it that shows this? `method` is what the client calls it: token, basic, tls, or anything.
+        """Authenticate a client by a method that it names: token, basic, tls, or any text.
 
         Raises:
-            AuthenticationFailed: what is shown proves nothing.
+            AuthenticationFailed: the credentials are invalid or missing.
         """
         if method not in self._config.methods:
             return self._anonymous(method)
@@ -107,10 +107,10 @@ class Authenticator:
         return await self._password(data)
 
     async def http(self, header: str | None, peer: Peer) -> Principal:
-        """Who is it, by the header `Authorization` of a request? Without one, a certificate will do.
+        """Authenticate a request by its header `Authorization`, or else by its certificate.
 
         Raises:
-            AuthenticationFailed: what is shown proves nothing.
+            AuthenticationFailed: the credentials are invalid or missing.
         """
         if header is None:
             certified = "tls" in self._config.methods and peer.certificate is not None
@@ -123,13 +123,13 @@ class Authenticator:
                 try:
                     data = base64.b64decode(value.strip(), validate=True)
                 except (binascii.Error, ValueError):
-                    raise AuthenticationFailed("what follows Basic is not base64") from None
+                    raise AuthenticationFailed("the text after Basic is not base64") from None
                 return await self.begin("basic", data, peer)
         raise AuthenticationFailed("the header Authorization begins with neither Bearer nor Basic")
 
     @property
     def http_challenge(self) -> str:
-        """What the header `WWW-Authenticate` of a refusal says."""
+        """The header `WWW-Authenticate` of a refusal."""
         schemes = {"token": "Bearer", "basic": 'Basic realm="holdfast", charset="UTF-8"'}
         return ", ".join(schemes[each] for each in self._config.methods if each in schemes) or "Bearer"
 
@@ -141,12 +141,12 @@ class Authenticator:
             return Principal(role, "none")
         ways = ", ".join(self._config.methods)
         if method in ("", "none"):
-            raise AuthenticationFailed(f"credentials are needed here: {ways}")
-        raise AuthenticationFailed(f"{method[:32]!r} is no way to prove who you are here; use {ways}")
+            raise AuthenticationFailed(f"this server needs credentials: {ways}")
+        raise AuthenticationFailed(f"{method[:32]!r} is not an authentication method here; use {ways}")
 
     def _certified(self, peer: Peer) -> Principal:
         if peer.certificate is None:
-            raise AuthenticationFailed("a certificate is needed, and none was shown")
+            raise AuthenticationFailed("the method tls needs a client certificate, and the client sent none")
         names = [
             value
             for names in peer.certificate.get("subject", ())
@@ -154,7 +154,9 @@ class Authenticator:
             if kind == "commonName"
         ]
         if len(names) != 1:
-            raise AuthenticationFailed(f"the certificate has {len(names)} common names; one names the role")
+            raise AuthenticationFailed(
+                f"the certificate has {len(names)} common names; it needs one, which names the role"
+            )
         expires = peer.certificate.get("notAfter")
         expires_ns = None if expires is None else ssl.cert_time_to_seconds(expires) * 10**9
         if expires_ns is not None and expires_ns <= self._clock.now_ns():
@@ -173,9 +175,9 @@ class Authenticator:
         except UnicodeDecodeError:
             raise AuthenticationFailed("name and password are not UTF-8") from None
         if not colon:
-            raise AuthenticationFailed("what is shown is not name:password")
+            raise AuthenticationFailed("the credentials of the method basic are not name:password")
         if not await self._fits(name, password):
-            raise AuthenticationFailed("there is no such user, or the password is another")
+            raise AuthenticationFailed("unknown user, or wrong password")
         return Principal(_role(name), "basic")
 
     async def _fits(self, name: str, password: str) -> bool:
@@ -191,12 +193,12 @@ class Authenticator:
         return await asyncio.shield(looking)
 
     def _look(self, name: str, password: str, sign: bytes) -> asyncio.Future[bool]:
-        """In a thread, which computes without the interpreter. A stranger takes as long as a user."""
+        """Hash the password in a thread. An unknown name takes as long as a user."""
         loop = asyncio.get_running_loop()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(1, thread_name_prefix="passwords")
         user, seal = self._users.get(name), self._seal
-        # The same for a name each time, or its times would tell that nobody has it.
+        # A name gets the same hash each time, or varying times would reveal that the user does not exist.
         chosen = int.from_bytes(hmac.digest(seal, name.encode(errors="surrogatepass"), hashlib.sha256), "big")
         stranger = self._strangers[chosen % len(self._strangers)]
 
@@ -217,16 +219,18 @@ class Authenticator:
 
 
 def _role(name: str) -> str:
-    """Roles stand in logs and rules: one that looks like something else is refused."""
+    """Refuse a role that could imitate other text in logs and rules."""
     if not name or len(name) > ROLE_LENGTH_MAX or not name.isprintable():
-        raise AuthenticationFailed("the role's name is empty, too long, or cannot be printed")
+        raise AuthenticationFailed(
+            f"the role's name is empty, longer than {ROLE_LENGTH_MAX} characters, or not printable"
+        )
     return name
 
 
 def _strangers(users: Mapping[str, Hash]) -> list[Hash]:
-    """What the passwords of unknown names are compared with: in vain, and as slowly as some user's."""
-    nobody = Hash("scrypt", (1, 1, 1), bytes(16), bytes(32))
+    """Make hashes for unknown names: none fits, and each costs as much as a user's."""
+    cheapest = Hash("scrypt", (1, 1, 1), bytes(16), bytes(32))
     return [
         Hash(each.kind, each.cost, secrets.token_bytes(16), secrets.token_bytes(len(each.digest)))
-        for each in (users.values() or [nobody])
+        for each in (users.values() or [cheapest])
     ]

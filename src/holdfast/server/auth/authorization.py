@@ -1,4 +1,7 @@
-"""May they? Grants of the configuration: roles, a place, actions. What no grant names is refused."""
+"""Decide what roles may do, by the grants of the configuration.
+
+A grant names roles, a resource and actions. An action without a grant is refused.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ _PARTITION = re.compile(r"(.+)-partition-\d+")
 class _Rule:
     roles: tuple[re.Pattern[str], ...]
     place: tuple[re.Pattern[str], ...]
-    """Tenant, namespace, topic, as far as the grant says."""
+    """Tenant, namespace, topic: as many as the grant names."""
     allow: frozenset[str]
 
     def is_for(self, role: str) -> bool:
         return any(each.fullmatch(role) for each in self.roles)
 
     def covers(self, place: tuple[str, ...]) -> bool:
-        """What is granted on a tenant holds for all in it; on a topic, for nothing above it."""
+        """Return whether the grant is on this resource, or on one that contains it."""
         return len(self.place) <= len(place) and all(
             pattern.fullmatch(part) for pattern, part in zip(self.place, place, strict=False)
         )
@@ -47,13 +50,13 @@ class Authorizer:
 
     def __init__(self, config: Authorization) -> None:
         self.admins: Callable[[str], Collection[str]] = lambda tenant: ()
-        """Who may administer a tenant by its own word (`adminRoles`), beside the grants."""
+        """The roles in a tenant's own `adminRoles`, which may administer it without a grant."""
         self.tenants: Callable[[], Collection[str]] = lambda: ()
-        """Those that have such a word."""
+        """The tenants that have `adminRoles`."""
         self.use(config)
 
     def use(self, config: Authorization) -> None:
-        """Go by these grants from now on."""
+        """Apply these grants from now on."""
         self._enabled = config.enabled
         self._superusers = frozenset(config.superusers)
         self._rules = [
@@ -66,23 +69,23 @@ class Authorizer:
         ]
 
     def allows(self, role: str, action: Action, topic: str) -> bool:
-        """May it do that with a topic, by its full name? A partition is as its topic."""
+        """Return whether a role may do an action on a topic, or on its partition."""
         return self._allows(role, {action}, _place(topic))
 
     def allows_any(self, role: str, topic: str) -> bool:
-        """May it do anything with a topic? Who may not, is not told where it is."""
+        """Return whether a role has any grant on a topic: it may look it up."""
         return self._allows(role, {"produce", "consume", "admin"}, _place(topic))
 
     def allows_namespace(self, role: str, action: Action, tenant: str, namespace: str) -> bool:
-        """May it do that with everything in a namespace, and with the namespace itself?"""
+        """Return whether a role may do an action on a namespace and everything in it."""
         return self._allows(role, {action}, (tenant, namespace))
 
     def allows_tenant(self, role: str, action: Action, tenant: str) -> bool:
-        """The same for a tenant."""
+        """Return whether a role may do an action on a tenant and everything in it."""
         return self._allows(role, {action}, (tenant,))
 
     def allows_somewhere(self, role: str, action: Action) -> bool:
-        """May it do that anywhere at all?"""
+        """Return whether a role may do an action on at least one resource."""
         return (
             self.allows_broker(role)
             or any(action in rule.allow and rule.is_for(role) for rule in self._rules)
@@ -90,7 +93,7 @@ class Authorizer:
         )
 
     def allows_broker(self, role: str) -> bool:
-        """May it do what concerns the whole broker? Superusers may."""
+        """Return whether a role is a superuser, which may do what concerns the whole broker."""
         return not self._enabled or role in self._superusers
 
     def _allows(self, role: str, actions: set[str], place: tuple[str, ...] | None) -> bool:
@@ -104,7 +107,7 @@ class Authorizer:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """`*` stands for anything, every other character for itself."""
+    """Compile a pattern in which only `*` is special: it matches any text."""
     return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL)
 
 
@@ -112,6 +115,6 @@ def _place(topic: str) -> tuple[str, str, str] | None:
     try:
         tenant, namespace, name = TopicName.parse(topic)
     except HoldfastError:
-        return None  # no name of a topic: nothing can have been granted on it
+        return None  # not a topic name, so without grants
     partition = _PARTITION.fullmatch(name)
     return tenant, namespace, partition[1] if partition else name

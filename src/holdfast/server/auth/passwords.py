@@ -1,4 +1,4 @@
-"""Names and passwords: a file with one `name:hash` a line. A hash says how it was made."""
+"""Read and write users and their password hashes: a file with one `name:hash` per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from holdfast.errors import BadConfiguration, Misuse
 
 SCRYPT_LOG_N, SCRYPT_R, SCRYPT_P = 14, 8, 5
-"""What new hashes cost: 16 MiB and some tenths of a second, once per connection."""
+"""Cost of new hashes: 16 MiB and some tenths of a second, once per connection."""
 
 MEMORY_BYTES_MAX = 256 << 20
 ITERATIONS_MAX = 10_000_000
@@ -27,7 +27,7 @@ PASSWORD_BYTES_MAX = 1024
 
 @dataclass(frozen=True)
 class Hash:
-    """A password that can be recognised.
+    """The hash of a password, with the method and cost that made it.
 
     Example:
         >>> made = Hash.of("sesame", log_n=4)
@@ -46,35 +46,37 @@ class Hash:
 
     @classmethod
     def of(cls, password: str, log_n: int = SCRYPT_LOG_N) -> Hash:
-        """A new one, with its own salt."""
+        """Hash a password with a new salt."""
         salt, cost = secrets.token_bytes(SALT_BYTES), (log_n, SCRYPT_R, SCRYPT_P)
         return cls("scrypt", cost, salt, _digest("scrypt", cost, salt, password, 32))
 
     @classmethod
     def parse(cls, text: str) -> Hash:
-        """From `$scrypt$ln=14,r=8,p=5$salt$digest` or `$pbkdf2-sha256$i=600000$salt$digest`, as in PHC texts.
+        """Parse a hash in PHC format.
+
+        It is `$scrypt$ln=14,r=8,p=5$salt$digest` or `$pbkdf2-sha256$i=600000$salt$digest`.
 
         Raises:
-            Misuse: it is none of these.
+            Misuse: the text is not such a hash.
         """
         found = re.fullmatch(r"\$([a-z0-9-]+)\$([a-z0-9=,]+)\$([^$]+)\$([^$]+)", text)
         names = {"scrypt": ("ln", "r", "p"), "pbkdf2-sha256": ("i",)}
         if found is None or found[1] not in names:
-            raise Misuse("not a hash that is known here: $scrypt$ or $pbkdf2-sha256$; make one anew")
+            raise Misuse("not a $scrypt$ or $pbkdf2-sha256$ hash; create one with `holdfast user set`")
         parts = [part.partition("=") for part in found[2].split(",")]
         if tuple(name for name, _, _ in parts) != names[found[1]] or not all(
             number.isdecimal() and len(number) <= 8 for _, _, number in parts
         ):
-            raise Misuse(f"a {found[1]} hash says {', '.join(names[found[1]])}, in this order")
+            raise Misuse(f"a {found[1]} hash has the parameters {', '.join(names[found[1]])}, in this order")
         cost = tuple(int(number) for _, _, number in parts)
         _check_cost(found[1], cost)
         salt, digest = _decode(found[3]), _decode(found[4])
         if len(salt) < 8 or not 16 <= len(digest) <= 64:
-            raise Misuse("a salt has at least 8 bytes, a digest 16 to 64")
+            raise Misuse("a salt needs at least 8 bytes, a digest 16 to 64")
         return cls(found[1], cost, salt, digest)
 
     def fits(self, password: str) -> bool:
-        """Is it this password? Takes as long for a wrong one."""
+        """Return whether this is the password, in the same time for right and wrong."""
         if len(password.encode(errors="surrogatepass")) > PASSWORD_BYTES_MAX:
             return False
         found = _digest(self.kind, self.cost, self.salt, password, len(self.digest))
@@ -91,9 +93,11 @@ def _check_cost(kind: str, cost: tuple[int, ...]) -> None:
         log_n, r, p = cost
         sound = 1 <= log_n <= 20 and 1 <= r <= 32 and 1 <= p <= 16
         if not sound or 128 * r * (1 << log_n) > MEMORY_BYTES_MAX:
-            raise Misuse(f"scrypt that takes more than {MEMORY_BYTES_MAX >> 20} MiB, or nothing")
+            raise Misuse(
+                f"the scrypt parameters need more than {MEMORY_BYTES_MAX >> 20} MiB, or are out of range"
+            )
     elif not 1000 <= cost[0] <= ITERATIONS_MAX:
-        raise Misuse(f"pbkdf2 with 1,000 to {ITERATIONS_MAX:,} iterations")
+        raise Misuse(f"pbkdf2 needs 1,000 to {ITERATIONS_MAX:,} iterations, not {cost[0]:,}")
 
 
 def _digest(kind: str, cost: tuple[int, ...], salt: bytes, password: str, size: int) -> bytes:
@@ -113,25 +117,28 @@ def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True)
     except (binascii.Error, ValueError):
-        raise Misuse("salt and digest are base64") from None
+        raise Misuse("salt or digest is not base64") from None
 
 
 def checked_user(name: str) -> str:
-    """A name as it is.
+    """Return the name of a user unchanged.
 
     Raises:
-        Misuse: it cannot stand in the file.
+        Misuse: the file's format cannot hold it.
     """
     if not name or not name.isprintable() or ":" in name or name[0] in "#" or name != name.strip():
-        raise Misuse(f"{name!r} cannot name a user: no colon, no # in front, no blanks around it")
+        raise Misuse(
+            f"{name!r} cannot name a user; use printable characters, without a colon, a # at the start, or "
+            "blanks around it"
+        )
     return name
 
 
 def read_users(path: Path) -> dict[str, Hash]:
-    """The users of a file, by name.
+    """Read the users of a file, by name.
 
     Raises:
-        BadConfiguration: it cannot be read, or a line of it is wrong.
+        BadConfiguration: the file cannot be read, or a line is invalid.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -145,9 +152,9 @@ def read_users(path: Path) -> dict[str, Hash]:
         name, colon, text = line.strip().partition(":")
         try:
             if not colon:
-                raise Misuse("a line is name:hash")
+                raise Misuse("the line is not name:hash")
             if checked_user(name) in users:
-                raise Misuse(f"{name} is there twice")
+                raise Misuse(f"the user {name} is listed twice; delete one line")
             users[name] = Hash.parse(text)
         except Misuse as error:
             raise BadConfiguration(f"{path}:{number}: {error}") from None
@@ -155,7 +162,7 @@ def read_users(path: Path) -> dict[str, Hash]:
 
 
 def write_users(path: Path, users: Mapping[str, Hash]) -> None:
-    """All of them, in one step: who reads meanwhile finds the old file or the new one. Only its owner can."""
+    """Replace the file of users atomically; only its owner can read it."""
     file, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(file, "w", encoding="utf-8") as out:

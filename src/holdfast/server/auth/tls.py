@@ -1,4 +1,4 @@
-"""TLS: what the server shows, and whose certificates it believes."""
+"""Load the server's certificate, and the authorities of clients' certificates."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 def server_context(config: Tls) -> ssl.SSLContext:
-    """For both TLS ports.
+    """Make the context of both TLS ports.
 
     Raises:
-        BadConfiguration: a file cannot be read, or does not hold what it should.
+        BadConfiguration: a file cannot be read or is invalid.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[config.version]
@@ -25,12 +25,12 @@ def server_context(config: Tls) -> ssl.SSLContext:
 
 
 def load(context: ssl.SSLContext, config: Tls) -> None:
-    """Certificates into a context. Into one in use: for connections that come from now on.
+    """Load certificates into a context, for new connections if it is in use.
 
     Raises:
-        BadConfiguration: a file cannot be read, or does not hold what it should.
+        BadConfiguration: a file cannot be read or is invalid.
     """
-    if config.certificate is None or config.key is None:  # gone from the settings that are read anew
+    if config.certificate is None or config.key is None:  # removed from the reloaded settings
         raise BadConfiguration(
             "tls.certificate, tls.key: a TLS port is open, and needs both; set them, or restart"
         )
@@ -49,8 +49,8 @@ def load(context: ssl.SSLContext, config: Tls) -> None:
         ) from None
     except _Encrypted:
         raise BadConfiguration(
-            f"tls.key: {config.key} is encrypted, and the server has no password for it; store it without "
-            "one, readable for the server alone"
+            f"tls.key: {config.key} is encrypted, and the server has no password for it; store it "
+            "unencrypted, readable for the server alone"
         ) from None
     if config.ca is None:
         return
@@ -58,7 +58,7 @@ def load(context: ssl.SSLContext, config: Tls) -> None:
     try:
         context.load_verify_locations(config.ca)
     except ssl.SSLError as error:
-        words = f"tls.ca: {config.ca} holds no certificates in PEM: {error.reason or error}"
+        words = f"tls.ca: {config.ca} has no certificates in PEM: {error.reason or error}"
         raise BadConfiguration(words) from None
     required = config.client_certificates == "required"
     context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL

@@ -1,4 +1,4 @@
-"""JSON Web Tokens, signed by somebody who has the key. PyJWT checks them; here is what is demanded."""
+"""Check JSON Web Tokens with PyJWT: signature, times, audience and role."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.server.config import Tokens
 TOKEN_BYTES_MAX = 16 << 10
 SECRET_BYTES_MIN = 32
 FOREVER_S = 10**11
-"""Since the epoch. Whatever expires later, in numbers that need not fit anywhere, does not in our time."""
+"""Since the epoch. A later expiry counts as this one: tokens may have numbers of any size."""
 _HASHES = {"HS256": SECRET_BYTES_MIN, "HS384": 48, "HS512": 64}
-"""Each is as strong as its key, up to so many bytes."""
+"""Bytes of a secret that each algorithm needs."""
 
 
 @dataclass(frozen=True)
 class Claims:
-    """What a sound token says."""
+    """Claims of a valid token."""
 
     role: str
     expires_s: float | None
@@ -30,23 +30,25 @@ class Claims:
 
 
 class TokenCheck:
-    """Checks tokens with one key. The algorithms follow from the key: a token cannot choose a weaker one."""
+    """Checks tokens with one key, which decides the algorithms: a token cannot choose."""
 
     def __init__(self, config: Tokens) -> None:
         self._config = config
         self._key, self._algorithms = _read_key(config)
 
     def check(self, token: str) -> Claims:
-        """What the token says.
+        """Return the claims of a token.
 
         Raises:
-            AuthenticationFailed: it is not sound, not from who has the key, expired, not valid yet, or meant
-                for somebody else.
+            AuthenticationFailed: the token is malformed, signed with another key, expired, not valid yet, or
+                for another audience.
         """
         import jwt
 
         if len(token) > TOKEN_BYTES_MAX:
-            raise AuthenticationFailed("the token is too long")
+            raise AuthenticationFailed(
+                f"the token has {len(token)} characters; at most {TOKEN_BYTES_MAX} are allowed"
+            )
         config = self._config
         try:
             claims = jwt.decode(
@@ -68,7 +70,7 @@ class TokenCheck:
         except jwt.InvalidAlgorithmError:
             raise AuthenticationFailed(f"the token is not signed with {_words(self._algorithms)}") from None
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
-            raise AuthenticationFailed("the token is not sound") from None
+            raise AuthenticationFailed("the token is malformed") from None
         return self._claims(claims)
 
     def _claims(self, claims: dict[str, Any]) -> Claims:
@@ -94,18 +96,18 @@ def _read_key(config: Tokens) -> tuple[Any, tuple[str, ...]]:
         assert config.secret is not None
         secret, where = config.secret.reveal().encode(), "authentication.token.secret"
     if _is_asymmetric(secret):
-        # Whoever has the public key, which is everybody, could sign with it.
-        raise BadConfiguration(f"{where}: is a key with two halves, not a secret; say public_key_file")
+        # A public key is not a secret: every client that has it could sign tokens.
+        raise BadConfiguration(f"{where}: is a public or private key, not a secret; use public_key_file")
     if len(secret) < SECRET_BYTES_MIN:
         raise BadConfiguration(
-            f"{where}: a secret of {len(secret)} bytes can be guessed; use {SECRET_BYTES_MIN} or more, such "
-            "as `holdfast token secret FILE` makes"
+            f"{where}: a secret of {len(secret)} bytes can be guessed; use at least {SECRET_BYTES_MIN}, as "
+            "`holdfast token secret FILE` creates"
         )
     return secret, tuple(name for name, size in _HASHES.items() if len(secret) >= size)
 
 
 def _is_asymmetric(data: bytes) -> bool:
-    """A key or a certificate, in PEM or DER: nothing that only the two sides know."""
+    """Return whether the data is a certificate or an asymmetric key, in PEM or DER."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_der_private_key, load_der_public_key
 
@@ -121,10 +123,10 @@ def _is_asymmetric(data: bytes) -> bool:
 
 
 def read_secret(path: Path) -> bytes:
-    """The bytes of a file; behind `base64:` those that it stands for, as Pulsar's tools write it.
+    """Read a secret; after `base64:`, as Pulsar's tools write it, decode it.
 
     Raises:
-        BadConfiguration: it cannot be read.
+        BadConfiguration: the file cannot be read, or is not base64.
     """
     data = _read(path)
     if not data.startswith(b"base64:"):
@@ -132,7 +134,7 @@ def read_secret(path: Path) -> bytes:
     try:
         return base64.b64decode(data.removeprefix(b"base64:").strip(), validate=True)
     except binascii.Error:
-        raise BadConfiguration(f"{path}: what follows base64: is not base64") from None
+        raise BadConfiguration(f"{path}: the text after base64: is not base64") from None
 
 
 def _read(path: Path) -> bytes:
@@ -160,4 +162,4 @@ def _read_public_key(path: Path) -> tuple[Any, tuple[str, ...]]:
         return key, ("RS256", "RS384", "RS512")
     if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
         return key, ("ES256",)
-    raise BadConfiguration(f"{path}: is neither an RSA key nor one of the curve P-256")
+    raise BadConfiguration(f"{path}: is neither an RSA key nor a P-256 key")

@@ -1,8 +1,7 @@
 """Reads of topics over the network: Arrow Flight in a process of its own.
 
-Promises upward: what is sent is below `visible`, verified, and of topics that whoever asks may consume from;
-the rules are the server's own, asked for each call. The broker's loop does nothing for a read but answer that
-question, and a death of this process costs nobody but its readers, who come again.
-Needs from below: the broker's files (`holdfast.columns.files`) and the core's columns. Arrow is imported
-in that process only.
+Promises upward: rows are below `visible`, verified, and of topics from which the caller may consume. For each
+call the process asks the server for the caller's role and grants; a read costs the broker's loop nothing
+else. A death of this process affects only its readers, which retry. Needs from below: the broker's files
+(`holdfast.columns.files`) and the core's columns. Only that process imports Arrow.
 """

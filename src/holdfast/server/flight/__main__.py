@@ -1,7 +1,7 @@
-"""The Flight process: `python -m holdfast.server.flight DESCRIPTOR`, started by the server.
+"""Run the Flight process: `python -m holdfast.server.flight DESCRIPTOR`, started by the server.
 
-It ends with the server, however that ends: their link is a socket, which the kernel closes; while Arrow is
-imported and nobody looks at it, the kernel is asked for a signal.
+It stops when the server dies: the kernel closes their link, a socket. During the import of Arrow the process
+does not read the link, so the kernel sends a signal as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = Log("holdfast.flight")
 
 
 def main(descriptor: int) -> int:
-    """Serve until the server is gone, or no read for too long."""
+    """Serve until the server stops, or until no reads come for a while."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     link = Link(socket.socket(fileno=descriptor))
     setup = link.receive(Setup)
@@ -36,7 +36,7 @@ def main(descriptor: int) -> int:
         try:
             from holdfast.server.flight.service import Service
         except ImportError as error:
-            words = f"Flight needs {error.name or 'pyarrow'}: pip install pyarrow where the server runs"
+            words = f"Flight needs {error.name or 'pyarrow'}; install pyarrow (pip) where the server runs"
             link.send(Ready(unsupported=words))
             return 1
         try:
@@ -45,12 +45,12 @@ def main(descriptor: int) -> int:
             link.send(Ready(failed=str(error)))
             return 1
         link.send(Ready(service.port, service.tls_port))
-        log.info("Flight ends", pid=os.getpid(), why=link.run(service.places.over))
+        log.info("Flight stops", pid=os.getpid(), why=link.run(service.places.over))
     return 0
 
 
 def _stay_small(memory_bytes: int) -> None:
-    """Where memory is short, this process goes and not the broker: its readers come again."""
+    """Limit memory, so that the kernel kills this process before the broker: its readers retry."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -62,4 +62,4 @@ def _stay_small(memory_bytes: int) -> None:
 if __name__ == "__main__":
     status = main(int(sys.argv[1]))
     sys.stderr.flush()
-    os._exit(status)  # at once: threads of Arrow may be in the middle of a read that nobody waits for
+    os._exit(status)  # at once: threads of Arrow may still read for clients that have left

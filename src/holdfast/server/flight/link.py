@@ -1,8 +1,8 @@
-"""What the server and its Flight process say to each other, over a socket that only these two have.
+"""Messages between the server and its Flight process, over their private socket.
 
-The server says once how to listen; the process says once where it does. From then on it asks, for each call,
-who that is and what it may read; the server answers from the rules that hold for HTTP. When either end is
-closed the other is gone: the kernel closes it even for who was killed.
+The server sends the setup once, and the process answers with its ports. Then, for each call, the process asks
+for the caller's role and readable topics. The server answers by the rules of HTTP. When one of them ends or
+is killed, the kernel closes the socket, and the other notices.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from holdfast.errors import Closed, Misuse, Timeout
 HEAD = struct.Struct("<I")
 FRAME_BYTES_MAX = 4 << 20
 ASKS_MAX = 64
-"""Questions that wait for an answer; whoever would be one more is told to come again."""
+"""Questions that wait for an answer; further callers are told to retry."""
 ANSWER_S = 30.0
-"""A password takes its time; a server that does not answer, or hear, within this is stuck."""
+"""Time for the server to read a question and to answer: checking a password takes a while."""
 LOOK_S = 1.0
 
 Kind = TypeVar("Kind")
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """How to listen. A port is a number, 0 for any that is free, or None for no such listener."""
+    """The setup of the process. Port 0: any free one, None: no listener."""
 
     directory: str
     host: str
@@ -43,7 +43,7 @@ class Setup(msgspec.Struct, frozen=True):
     certificate: str
     key: str
     ca: str
-    """Who vouches for clients; empty: they are not asked for a certificate."""
+    """Authorities of clients' certificates; empty: clients need no certificate."""
     reads: int
     idle_s: float
     memory_bytes: int
@@ -52,17 +52,17 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Where it listens, or why it cannot."""
+    """The ports of the process, or why it does not listen."""
 
     port: int | None = None
     tls_port: int | None = None
     unsupported: str = ""
-    """What is not installed."""
+    """The missing package, and how to install it."""
     failed: str = ""
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Who shows this, and which of these topics may it read?"""
+    """A question: the role behind this header, and which of these topics it may read."""
 
     number: int
     header: str | None
@@ -80,7 +80,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    """Encode a message. Raises Misuse if the other end would not take it: the link would end with it."""
+    """Encode a message. Raises Misuse if it is too large for the other end."""
     data = msgspec.msgpack.encode(message)
     return HEAD.pack(_checked(len(data))) + data
 
@@ -92,7 +92,8 @@ def frame_size(head: bytes) -> int:
 
 def _checked(size: int) -> int:
     if size > FRAME_BYTES_MAX:
-        raise Misuse(f"a frame of {size} bytes between the server and its Flight process")
+        words = "a message between the server and its Flight process"
+        raise Misuse(f"{words} has {size} bytes; at most {FRAME_BYTES_MAX} are allowed")
     return size
 
 
@@ -110,13 +111,17 @@ class Link:
         self._closed = False
 
     def send(self, message: msgspec.Struct) -> None:
-        """Raises OSError (TimeoutError is one): the server is gone, or does not hear; then the link ends."""
+        """Send a message.
+
+        Raises:
+            OSError: the server has stopped, or does not read (TimeoutError); then the link ends.
+        """
         if not self._writing.acquire(timeout=ANSWER_S):
-            raise TimeoutError("others wait to be heard")
+            raise TimeoutError("the server does not read")
         try:
             self._channel.sendall(frame(message))
         except OSError:
-            # A part may be on its way, and nothing makes sense behind it: `run` finds the end, and returns.
+            # After a partial message no further one can be read. `run` notices the end, and returns.
             with contextlib.suppress(OSError):
                 self._channel.shutdown(socket.SHUT_RDWR)
             raise
@@ -124,7 +129,7 @@ class Link:
             self._writing.release()
 
     def receive(self, kind: type[Kind]) -> Kind | None:
-        """The next message; None: the server is gone."""
+        """Receive the next message; None: the server has stopped."""
         head = self._read(HEAD.size)
         data = None if head is None else self._read(frame_size(head))
         return None if data is None else msgspec.msgpack.decode(data, type=kind)
@@ -142,11 +147,11 @@ class Link:
         return bytes(found)
 
     def ask(self, header: str | None, topics: list[str]) -> Told:
-        """Blocks until the server has answered.
+        """Ask the server, and wait for its answer.
 
         Raises:
-            Closed: the server is gone, or too many ask.
-            HoldfastError: who shows this is nobody, as the server says it.
+            Closed: the server stops, or too many questions wait.
+            AuthenticationFailed: the server refuses the header.
         """
         with self._counting:
             if self._closed or len(self._waiting) >= ASKS_MAX:
@@ -166,7 +171,7 @@ class Link:
         return told
 
     def run(self, over: Callable[[], str]) -> str:
-        """Hand out answers until the server is gone, or `over` says why to end. Answers why."""
+        """Pass on answers until the server stops or `over` returns a reason; return the reason."""
         looked = time.monotonic()
         while True:
             ready, _, _ = select.select([self._channel], [], [], LOOK_S)
@@ -181,7 +186,7 @@ class Link:
                 self._closed = True
                 for future in list(self._waiting.values()):
                     _give(future, error=Closed("the server is stopping; retry later"))
-                return "the server has gone"
+                return "the server has stopped"
             found = self._waiting.get(told.number)
             if found is not None:
                 _give(found, told)

@@ -1,8 +1,8 @@
-"""How much goes on at once in the Flight process, and when it is better to begin again.
+"""Limit the reads and calls of the Flight process, and decide when it stops.
 
-A read holds its place until its rows are handed over, or its connection ends. Flight cannot end the stream of
-somebody who is connected and takes nothing. So when all places are held like that for long, and others wait,
-the process ends: whoever reads comes again, goes on where it was, and takes a place when it takes rows.
+A read holds its place until its rows are sent, or its connection ends. Flight cannot end the stream of a
+connected client that does not read. When such clients hold all places for long, and others wait, the process
+stops. Readers then retry and continue where they were; they hold a place only while they read.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterator
 from holdfast.errors import TooManyConnections
 
 CALLS_MAX = 64
-"""Questions under way; each has files open. Whoever would be one more is told to come again."""
+"""Calls in progress; each has files open. Further callers are told to retry."""
 WAITING_S = 10.0
-"""Somebody who was refused a place within this still wants one: readers ask every second."""
+"""Time after a refusal in which a reader counts as waiting: readers retry every second."""
 
 
 class _Read:
-    """One that is under way."""
+    """A read in progress."""
 
     def __init__(self, progress: Callable[[], int]) -> None:
         self._progress = progress
         self._seen = progress()
         self.since = time.monotonic()
-        """When it was last seen to have got on."""
+        """The time of its last progress."""
 
     def look(self) -> None:
         if (now_at := self._progress()) != self._seen:
@@ -35,7 +35,7 @@ class _Read:
 
 
 class Places:
-    """Counts reads and calls."""
+    """Counts reads and calls, and refuses those above a limit."""
 
     def __init__(self, reads_max: int, idle_s: float) -> None:
         self._reads_max = reads_max
@@ -47,21 +47,21 @@ class Places:
         self._last = time.monotonic()
 
     def over(self) -> str:
-        """Why the process should end now; empty: it should not. To be asked every second or so."""
+        """Return why the process should stop, or an empty text; called every second."""
         now = time.monotonic()
         with self._counting:
             if not self._reads and not self._calls and now - self._last > self._idle_s:
-                return "no read for too long"
+                return "no reads for flight.idle_s"
             for each in self._reads:
                 each.look()
             waiting = len(self._reads) >= self._reads_max and now - self._refused < WAITING_S
             if waiting and now - max(each.since for each in self._reads) > self._idle_s:
-                return "the reader has taken nothing for too long, and others wait"
+                return "no reader has taken rows for flight.idle_s, and others wait"
         return ""
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
-        """Around a question. Raises TooManyConnections."""
+        """Count a call. Raises TooManyConnections."""
         with self._counting:
             if self._calls >= CALLS_MAX:
                 raise TooManyConnections(
@@ -77,19 +77,19 @@ class Places:
 
     @contextlib.contextmanager
     def read(self, progress: Callable[[], int]) -> Iterator[None]:
-        """Around a read.
+        """Count a read.
 
         Args:
-            progress: another number whenever it got on.
+            progress: returns a number that changes with each progress of the read.
 
         Raises:
-            TooManyConnections: as many read as may.
+            TooManyConnections: flight.reads is reached.
         """
         with self._counting:
             if len(self._reads) >= self._reads_max:
                 self._refused = time.monotonic()
                 raise TooManyConnections(
-                    f"{self._reads_max} reads are in progress, the most allowed; retry later"
+                    f"{self._reads_max} reads are in progress, the most that flight.reads allows; retry later"
                 )
             read = _Read(progress)
             self._reads.add(read)

@@ -1,10 +1,10 @@
-"""The server's side of Flight: starts the process when somebody wants to read, and answers what it asks.
+"""Start the Flight process on demand, and answer its questions.
 
     none ── port() ──► starting ── Ready ──► running ── the link ends ──► none
-                          └── it cannot, or takes too long ──► none, and whoever asked is told why
+                          └── fails, or takes too long ──► none; port() raises the reason
 
-A process that died is started again by the next who asks where it is; every reader whose connection broke
-does. Nothing is restarted for nobody.
+A process that died is started by the next request for its port. Every reader with a broken connection sends
+one.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from holdfast.server.logs import Log
 log = Log("holdfast.flight")
 
 START_S = 45.0
-"""Arrow is large, and a disk may be slow."""
+"""Time to start: Arrow is large, and a disk may be slow."""
 END_S = 2.0
 AGAIN_S = 1.0
-"""A process that could not start is not tried again at once, however many ask for it."""
+"""Time after a failed start in which requests get its error, without another start."""
 
 Readable: TypeAlias = Callable[[str | None, Sequence[str]], Awaitable[tuple[str, list[bool]]]]
-"""Who shows this header, and which of these topics may it read? Raises AuthenticationFailed."""
+"""Returns the role behind a header, and which topics it may read. Raises AuthenticationFailed."""
 
 
 class FlightProcess:
-    """One at a time, on demand."""
+    """The Flight process: at most one, started on demand."""
 
     def __init__(self, setup: Setup, readable: Readable, host: str = "") -> None:
         self._setup = setup
         self._readable = readable
         self.host = host
-        """By which clients find it; empty: by which they came."""
+        """Name or address for clients; empty: the one that they used for HTTP."""
         self._starting: asyncio.Task[None] | None = None
         self._process: Process | None = None
         self._ready: Ready | None = None
@@ -56,21 +56,21 @@ class FlightProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The process id; None: the process does not run."""
         return None if self._process is None else self._process.pid
 
     async def port(self, tls: bool) -> int:
-        """Where it listens now; it is started if need be.
+        """Return the port of the process; start it if necessary.
 
         Raises:
-            Unsupported: it cannot run here, or does not listen in this way.
-            Closed: it did not start, or the server ends.
+            Unsupported: pyarrow is not installed, or Flight has no such port.
+            Closed: the process did not start, or the server stops.
         """
         if self._ready is None:
             if self._starting is None or self._starting.done():
                 self._starting = asyncio.get_running_loop().create_task(self._start(), name="flight-start")
                 self._starting.add_done_callback(_heard)
-            # Shielded: who asked may go, others wait for the same start.
+            # Shielded: other requests wait for the same start if this one is cancelled.
             started = self._starting
             try:
                 await asyncio.shield(started)
@@ -83,12 +83,12 @@ class FlightProcess:
         found = self._ready.tls_port if tls else self._ready.port
         if found is None:
             raise Unsupported(
-                f"Flight listens {'without' if tls else 'with'} TLS alone, as HTTP does; ask by that address"
+                f"Flight listens only {'without' if tls else 'with'} TLS, as HTTP does; ask by that address"
             )
         return found
 
     async def stop(self, *, for_good: bool = True) -> None:
-        """End the process; if not for good, the next who asks gets a new one."""
+        """Stop the process; if not for good, the next request starts a new one."""
         self._stopped = self._stopped or for_good
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
@@ -107,7 +107,7 @@ class FlightProcess:
         except (TimeoutError, OSError, EOFError, Misuse, msgspec.MsgspecError) as error:
             self._failed = (
                 now,
-                Closed(f"Flight did not start: {str(error) or 'it takes too long'}; see the log"),
+                Closed(f"Flight did not start: {str(error) or 'it takes too long'}; see the server's log"),
             )
         except HoldfastError as error:
             self._failed = now, error
@@ -125,8 +125,8 @@ class FlightProcess:
     async def _spawn(self) -> Ready:
         ours, theirs = socket.socketpair()
         with theirs:
-            # A session of its own: who presses Ctrl-C means the server, which ends it. None of our settings:
-            # secrets may be among them.
+            # A session of its own: Ctrl-C stops the server, which stops the process. Our settings are
+            # removed from the environment, because they may have secrets.
             ours_alone = ("HOLDFAST_", "NOTIFY_SOCKET")
             kept = {name: value for name, value in os.environ.items() if not name.startswith(ours_alone)}
             try:
@@ -152,7 +152,7 @@ class FlightProcess:
         return found
 
     async def _serve(self, reader: asyncio.StreamReader) -> None:
-        """Answer until the process is gone."""
+        """Answer questions until the process ends."""
         assert self._writer is not None
         process, writer = self._process, self._writer
         assert process is not None
@@ -166,7 +166,7 @@ class FlightProcess:
         writer.close()
         await _reap(process)
         if process.returncode:
-            log.warning("Flight has died; its readers ask for a new one", status=process.returncode)
+            log.warning("Flight process died; the next read starts a new one", status=process.returncode)
 
     async def _answer(self, ask: Ask, writer: asyncio.StreamWriter) -> None:
         try:
@@ -194,13 +194,13 @@ class FlightProcess:
 
 
 def _heard(task: asyncio.Task[None]) -> None:
-    """Whoever asked may have gone: what came of it is in the log."""
+    """Retrieve the exception of a start without a waiting request; the log has it."""
     if not task.cancelled():
         task.exception()
 
 
 async def _reap(process: Process) -> None:
-    """Wait for its end: it ends itself when its link does, unless it is stuck."""
+    """Wait for the process, which ends with its link; kill it if it is stuck."""
     try:
         async with asyncio.timeout(END_S):
             await process.wait()

@@ -1,10 +1,10 @@
-"""Flight itself: who comes is checked first, then what it asks for, then the files are read.
+"""Serve Flight calls: authenticate, authorize the topic, check the range, read the files.
 
-    every call ─► gate: who is it? ─► its topic: may it? ─► its numbers: below visible? ─► files ─► columns
-                     └─ the server says ─┘
+    every call ─► authenticate ─► authorize the topic ─► range below visible? ─► files ─► columns
+                     └── the server answers ──┘
 
-Reading is what it is by path (holdfast.columns.files, holdfast.columns.decoding): the same code plans,
-verifies and decodes.
+The same code plans, verifies and decodes as in reads by path (holdfast.columns.files,
+holdfast.columns.decoding).
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from holdfast.server.listening import bracketed
 logger = logging.getLogger("holdfast.flight")
 
 NAMES_AN_ASK = 200
-"""How many topics the server is asked about at once: its loop is not held up for longer."""
+"""Topics in one question to the server, which bounds the time of its loop."""
 SCAN_S = 5.0
-"""How long one question for chunked messages reads; whoever asks, asks on."""
+"""Time limit of one call for chunked messages; the caller repeats it for the rest."""
 POSITION = "position"
 
 
@@ -100,7 +100,7 @@ class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Before every call, whichever it is: nobody is answered who is not known."""
+    """Authenticates the caller of every call."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -109,13 +109,13 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         shown: list[str | None] = [*headers.get("authorization", ())] or [None]
         with _told():
             if len(shown) > 1:
-                raise AuthenticationFailed("there is more than one header Authorization")
+                raise AuthenticationFailed("the call has several headers Authorization; send one")
             self._link.ask(shown[0], [])
         return _Caller(shown[0])
 
 
 class _Listener(flight.FlightServerBase):  # type: ignore[misc]
-    """One address. What is asked there is the same as at the other."""
+    """One address; all addresses serve the same calls."""
 
     def __init__(self, reads: Reads, location: str, **more: Any) -> None:
         self._reads = reads  # before it listens
@@ -135,7 +135,7 @@ class _Listener(flight.FlightServerBase):  # type: ignore[misc]
 
 
 class Reads:
-    """What can be asked, whichever way it came."""
+    """Actions and reads of topics, for all listeners."""
 
     def __init__(self, directory: Path, link: Link, places: Places) -> None:
         self._directory = directory
@@ -155,15 +155,15 @@ class Reads:
     def act(self, header: str | None, action: Any) -> Any:
         found = self.actions.get(action.type)
         if found is None:
-            raise Misuse(f"there is no action {action.type[:64]!r}; there are: {', '.join(self.actions)}")
+            raise Misuse(f"there is no action {action.type[:64]!r}; use {', '.join(self.actions)}")
         with self._places.call():
             return found(header, action.body.to_pybytes())
 
     def _topics(self, header: str | None, body: bytes) -> list[str]:
-        """The topics that the caller may read."""
+        """List the topics that the caller may read."""
         asked = parsed(body, Among).among if body else []
-        # Those that are looked for are asked about whether they are there or not: how long it takes tells
-        # nobody. Then all is of topics that one may read.
+        # The grants are checked before the existence of a topic: the time of the answer must not reveal
+        # topics that the caller may not read.
         among = self._allowed(header, sorted({str(TopicName.parse(each)) for each in asked}))
         if asked and not among:
             return []
@@ -174,7 +174,7 @@ class Reads:
         return sorted([*others, *sure.intersection(names)])
 
     def _allowed(self, header: str | None, names: list[str]) -> list[str]:
-        """Those of them that the caller may read."""
+        """Return the topics of a list that the caller may read."""
         found = []
         for at in range(0, len(names), NAMES_AN_ASK):
             part = names[at : at + NAMES_AN_ASK]
@@ -183,24 +183,24 @@ class Reads:
         return found
 
     def _plan(self, header: str | None, body: bytes) -> Extent:
-        """What can be read of a topic now."""
+        """Return the readable range of a topic."""
         topic = self._open(header, parsed(body, OfTopic))
         return Extent(topic.incarnation.hex(), *topic.plan())
 
     def _time(self, header: str | None, body: bytes) -> int:
-        """The first entry that was stored at a time or later."""
+        """Return the first entry that was stored at a time or later."""
         asked = parsed(body, AtTime)
         return self._open(header, asked).at_time(asked.time_ms)
 
     def _weights(self, header: str | None, body: bytes) -> list[tuple[int, int]]:
-        """How many bytes stand before some entries of a range."""
+        """Return the bytes before some entries of a range."""
         asked = parsed(body, Weighed)
         topic = self._open(header, asked)
         topic.plan()
         return topic.weights(asked.start, asked.stop, asked.step)
 
     def _chunks(self, header: str | None, body: bytes) -> Opened:
-        """Which chunked messages have begun in a range, and not ended."""
+        """Return the chunked messages that begin in a range and do not end there."""
         asked = parsed(body, Chunks)
         topic = self._open(header, asked)
         first, visible = topic.plan()
@@ -209,13 +209,13 @@ class Reads:
         return Opened(found, to if to < stop else asked.stop)
 
     def rows(self, header: str | None, ticket: bytes) -> tuple[pa.Schema, Iterator[Any]]:
-        """The rows that a ticket names, each batch with a mark."""
+        """Return the rows of a ticket, each batch with a mark."""
         asked = parsed(ticket, Read)
         known = {**COLUMNS, **EXTRA}
         if wrong := [name for name in asked.columns if name not in known]:
-            raise Misuse(f"there is no column {wrong[0][:64]!r}; there are: {', '.join(known)}")
+            raise Misuse(f"there is no column {wrong[0][:64]!r}; use {', '.join(known)}")
         if len(set(asked.columns)) < len(asked.columns):
-            raise Misuse("a column is named twice")
+            raise Misuse("a column is listed twice; list each once")
         topic = self._open(header, asked)
         require_inside(asked, *topic.plan())
         names = [*asked.columns, *([] if POSITION in asked.columns else [POSITION])]
@@ -231,7 +231,7 @@ class Reads:
         return empty.schema, self._stream(topic, asked, wish, empty)
 
     def _stream(self, topic: FileTopic, asked: Read, wish: Wish, empty: pa.RecordBatch) -> Iterator[Any]:
-        # A place is taken here and not by do_get: a stream that never began would never give it back.
+        # The place is counted here, not in do_get: a stream that never begins would hold it forever.
         decoding, taken = Decoding(topic, asked.start, asked.stop, wish), 0
         with _told(), self._places.read(lambda: decoding.at + taken):
             mark, left = Mark(asked.start, asked.skip), asked.skip
@@ -243,38 +243,40 @@ class Reads:
                     rows = batch.slice(left)
                     left = 0
                     mark = _mark(mark, rows)
-                    mark.damaged = decoding.damaged_below(mark.start)  # the others are met again
+                    mark.damaged = decoding.damaged_below(mark.start)  # later damage is found again
                     yield rows.select(asked.columns), msgspec.msgpack.encode(mark)
                     taken += 1
             except NotFound:
-                # Trimmed under our hands. All before it was handed over: whoever may go on behind it does.
+                # Trimmed during the read. All rows before it were sent; the reader may continue behind it.
                 yield empty, msgspec.msgpack.encode(Mark(decoding.at, 0, damaged=decoding.damaged))
                 raise
             mark = Mark(asked.stop, 0, end=True, damaged=decoding.damaged)
             yield empty, msgspec.msgpack.encode(mark)
 
     def _open(self, header: str | None, asked: OfTopic) -> FileTopic:
-        """Each call has its own: what is opened is used by one thread.
+        """Open a topic for one call: an open topic belongs to one thread.
 
         Raises:
-            Denied, NotFound.
+            Denied: the caller has no grant of consume.
+            NotFound: the topic does not exist, or is another one of the same name.
         """
         told = self._link.ask(header, [asked.topic])
         if not told.allowed[0]:
-            raise Denied(f"the role {told.role!r} may not consume from {asked.topic}")
+            words = "it needs a grant of consume on this topic (authorization.grants)"
+            raise Denied(f"the role {told.role!r} may not consume from {asked.topic}: {words}")
         topic = FileTopic(self._directory, asked.topic, self._incarnation)
         if asked.incarnation and asked.incarnation != topic.incarnation.hex():
-            raise NotFound(f"{asked.topic} was deleted and made again; start a new query")
+            raise NotFound(f"{asked.topic} was deleted and created again; start a new query")
         return topic
 
 
 def _mark(before: Mark, rows: pa.RecordBatch) -> Mark:
-    """How to go on behind these rows. Positions rise; an entry's rows may stand in several batches."""
+    """Return the mark behind these rows; an entry's rows may be in several batches."""
     positions = rows.column(rows.schema.get_field_index(POSITION))
     last = positions[-1].as_py()
     corrupt = rows.schema.get_field_index("corrupt")
     if corrupt >= 0 and rows.column(corrupt)[-1].is_valid:
-        return Mark(last + 1, 0)  # of a damaged entry there is one row: it is not to be counted again
+        return Mark(last + 1, 0)  # a damaged entry has one row, which must not be counted twice
     low, high = 0, len(positions) - 1
     while low < high:
         middle = (low + high) // 2
@@ -302,20 +304,20 @@ _KINDS: list[tuple[type[HoldfastError], type[Exception]]] = [
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Errors as Flight knows them, with ours beside them."""
+    """Convert errors to those of Flight, with ours inside."""
     try:
         yield
     except HoldfastError as error:
         kind = next((kind for ours, kind in _KINDS if isinstance(error, ours)), flight.FlightInternalError)
         if isinstance(error, Corrupt):
-            logger.error("damage below what is visible", extra={"fields": {"why": str(error)}})
+            logger.error("damage in visible entries", extra={"fields": {"why": str(error)}})
         raise kind(str(error), msgspec.json.encode(Trouble.of(error))) from error
-    except MemoryError as error:  # what others have, or had; or what was asked for is more than there will be
-        words = f"Flight has no memory for this now ({error}); retry later, or set flight.memory_bytes higher"
-        logger.warning("no room", extra={"fields": {"why": str(error)}})
+    except MemoryError as error:  # other reads have it, or this one needs more than the limit
+        words = f"Flight has no memory for this now ({error}); retry later, or raise flight.memory_bytes"
+        logger.warning("out of memory", extra={"fields": {"why": str(error)}})
         raise flight.FlightUnavailableError(words, msgspec.json.encode(Trouble("Closed", words))) from error
     except Exception as error:
-        logger.exception("a call failed")
-        words = "a mistake of this program, or damage; the server's log says more"
+        logger.exception("call failed")
+        words = "the call failed by a bug of the server or by damage; the server's log says more"
         trouble = Trouble("HoldfastError", words)
         raise flight.FlightInternalError(words, msgspec.json.encode(trouble)) from error

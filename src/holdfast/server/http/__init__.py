@@ -1,8 +1,8 @@
 """HTTP: administration, lookup, metrics and health, at the paths of Pulsar.
 
-Promises upward: what is answered with success is durable; what is refused says why, and what to do; a request
-costs a bounded amount of memory and time. Needs from below: a broker, and the server of the binary protocol
-if there is one, to tell where it is and who is connected.
+Promises upward: a change that is answered with success is durable. A refusal says why, and what to do. A
+request costs a bounded amount of memory and time. Needs from below: a broker, and the server of the binary
+protocol, if any, for its address and its connections.
 """
 
 from holdfast.server.http.options import Authorize, HttpAction, HttpOptions

@@ -1,6 +1,6 @@
-"""The JSON that is answered and taken, with the names that Pulsar's tools know.
+"""JSON of requests and answers, with the names of Pulsar's tools.
 
-What this broker does not know is left out, not made up: those tools take a missing field for its default.
+Fields without a value here are left out: those tools take the default of a missing field.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 from holdfast.ids import EARLIEST, MessageId
 
 LATEST_LEDGER = (1 << 63) - 1
-"""In a position: behind everything."""
+"""The ledger of a position behind all entries."""
 
 
 class _Camel(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=False):
@@ -23,7 +23,7 @@ class _Camel(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=False):
 
 
 class Position(_Camel, kw_only=True):
-    """Where an entry stands. Ledger −1 is before everything, 9223372036854775807 behind everything."""
+    """The position of an entry. Ledger −1 is before all entries, 9223372036854775807 behind them."""
 
     ledger_id: int
     entry_id: int
@@ -35,19 +35,19 @@ class Position(_Camel, kw_only=True):
 
 
 class CursorPosition(_Camel, kw_only=True):
-    """A position to go to."""
+    """The target position of a cursor."""
 
     ledger_id: int = EARLIEST.ledger
     entry_id: int = EARLIEST.entry
     partition_index: int = -1
     batch_index: int = -1
-    """Not looked at: a batch is delivered whole."""
+    """Ignored: a batch is delivered whole."""
     is_excluded: bool = False
-    """Begin behind it."""
+    """Start behind this position."""
 
 
 Target = CursorPosition | Literal["earliest", "latest"] | None
-"""A position, or a word; null: see the route."""
+"""A position, `earliest` or `latest`; null: see the route."""
 
 
 class Partitions(_Camel, kw_only=True):
@@ -56,10 +56,10 @@ class Partitions(_Camel, kw_only=True):
 
 
 class FlightAnswer(_Camel, kw_only=True):
-    """Where whole topics are read (Arrow Flight), and where the same broker speaks the binary protocol."""
+    """The address for reads of whole topics (Arrow Flight), and the broker's binary addresses."""
 
     url: str
-    """`grpc://host:port`, or `grpc+tls://host:port` for who asks over HTTPS."""
+    """`grpc://host:port`, or `grpc+tls://host:port` for requests over HTTPS."""
     broker_url: str
     broker_url_tls: str
 
@@ -68,7 +68,7 @@ class FlightAnswer(_Camel, kw_only=True):
 
 
 class Rates(_Camel, kw_only=True):
-    """Over the last 30 to 60 seconds."""
+    """Rates over the last 30 to 60 seconds."""
 
     msg_rate_out: float = 0.0
     msg_throughput_out: float = 0.0
@@ -97,14 +97,14 @@ class SubscriptionAnswer(Rates, kw_only=True):
     backlog_size: int = 0
     msg_backlog_no_delayed: int = 0
     msg_delayed: int = 0
-    """Entries that wait for their time after a negative acknowledgement."""
+    """Entries that wait after a negative acknowledgement."""
     msg_in_replay: int = 0
     earliest_msg_publish_time_in_backlog: int = 0
-    """Milliseconds since 1970; 0: nobody asked, or there is none."""
+    """Milliseconds since 1970; 0: not requested, or the backlog is empty."""
     unacked_messages: int = 0
     blocked_subscription_on_unacked_msgs: bool = False
     type: str = ""
-    """Exclusive, Failover or Shared; empty: nobody is attached."""
+    """Exclusive, Failover or Shared; empty: no consumer is attached."""
     active_consumer_name: str | None = None
     consumers: list[ConsumerAnswer] = []
     is_durable: bool = True
@@ -115,7 +115,7 @@ class SubscriptionAnswer(Rates, kw_only=True):
     non_contiguous_deleted_messages_ranges: int = 0
     subscription_properties: dict[str, str] = {}
     diagnosis: str = ""
-    """Why nothing moves, if nothing does. (Ours.)"""
+    """Why no message is delivered, if none is. (Ours.)"""
 
 
 class PublisherAnswer(_Camel, kw_only=True):
@@ -164,7 +164,7 @@ class LedgerAnswer(_Camel, kw_only=True):
 
 
 class CursorAnswer(_Camel, kw_only=True):
-    """A cursor from the inside."""
+    """The internal state of a cursor."""
 
     mark_delete_position: str
     read_position: str
@@ -182,15 +182,15 @@ class CursorAnswer(_Camel, kw_only=True):
     subscription_have_pending_replay_read: bool
     properties: dict[str, int] = {}
     revision_num: int
-    """How often its position was changed by a reset or a rewind."""
+    """Resets and rewinds of the cursor."""
     is_under_revision: int
-    """1 while a reset is under way."""
+    """1 during a reset."""
     reset_number: int
-    """How many resets there were, over all restarts. (Ours.)"""
+    """Resets of the cursor, over all restarts. (Ours.)"""
 
 
 class InternalAnswer(_Camel, kw_only=True):
-    """A topic from the inside."""
+    """The internal state of a topic."""
 
     entries_added_counter: int
     number_of_entries: int
@@ -234,7 +234,7 @@ class InfoCursor(_Camel, kw_only=True):
 
 
 class InfoAnswer(_Camel, kw_only=True):
-    """What is kept of a topic."""
+    """The stored metadata of a topic."""
 
     version: int = 0
     creation_date: str
@@ -257,7 +257,7 @@ class BacklogCursor(_Camel, kw_only=True):
 
 
 class BacklogAnswer(_Camel, kw_only=True):
-    """What is stored, and what is left to acknowledge."""
+    """The stored entries, and the backlog of each subscription."""
 
     storage_size: int
     total_messages: int
@@ -271,7 +271,7 @@ class BacklogAnswer(_Camel, kw_only=True):
 
 
 class AnalysisAnswer(_Camel, kw_only=True):
-    """What a subscription's backlog is made of, as far as it was looked at."""
+    """The counted part of a subscription's backlog."""
 
     entries: int
     messages: int
@@ -282,7 +282,7 @@ class AnalysisAnswer(_Camel, kw_only=True):
     filter_accepted_messages: int
     filter_rescheduled_messages: int = 0
     aborted: bool
-    """There is more, that was not looked at."""
+    """The backlog is longer than the counted part."""
 
 
 # -- tenants, namespaces, policies ---------------------------------------------------------------------
@@ -291,14 +291,14 @@ Roles = Annotated[list[Annotated[str, msgspec.Meta(max_length=256)]], msgspec.Me
 
 
 class TenantBody(_Camel, kw_only=True):
-    """A tenant. An empty list of clusters means every one."""
+    """A tenant. An empty list of clusters means all clusters."""
 
     admin_roles: Roles = []
     allowed_clusters: Roles = []
 
 
 class Retention(_Camel, kw_only=True):
-    """What is kept of acknowledged messages: as long as both limits hold; −1 is no limit, 0 and 0 nothing."""
+    """Retention of acknowledged messages, while both limits hold; −1: unlimited, both 0: none."""
 
     retention_time_in_minutes: Annotated[int, msgspec.Meta(ge=-1, le=10_000_000)]
     retention_size_in_mb: Annotated[int, msgspec.Meta(ge=-1, le=1 << 40)] = msgspec.field(
@@ -307,18 +307,18 @@ class Retention(_Camel, kw_only=True):
 
 
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
-"""0: for ever."""
+"""0: forever."""
 
 
 class Bundles(_Camel, kw_only=True):
-    """Pulsar divides a namespace among brokers. Here there is one piece."""
+    """The parts of a namespace, which Pulsar divides among brokers; here it has one."""
 
     boundaries: list[str] = msgspec.field(default_factory=lambda: ["0x00000000", "0xffffffff"])
     num_bundles: int = 1
 
 
 class NamespaceBody(msgspec.Struct, kw_only=True):
-    """The policies of a namespace; null: what the broker's options say."""
+    """The policies of a namespace; null: the broker's options apply."""
 
     retention_policies: Retention | None = None
     message_ttl_in_seconds: Seconds | None = None
@@ -337,7 +337,7 @@ class NamespaceAnswer(NamespaceBody, kw_only=True):
 
 
 class ClusterAnswer(_Camel, kw_only=True):
-    """Where a cluster is."""
+    """The addresses of a cluster."""
 
     service_url: str
     service_url_tls: str
@@ -351,7 +351,7 @@ class LeaderAnswer(_Camel, kw_only=True):
 
 
 class LookupAnswer(_Camel, kw_only=True):
-    """Which broker has a topic."""
+    """The addresses of a topic's broker."""
 
     broker_url: str
     broker_url_tls: str

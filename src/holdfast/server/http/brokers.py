@@ -1,4 +1,4 @@
-"""The broker itself: is it well, where is it, how is it doing."""
+"""Serve health, addresses and metrics of the broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ metrics_route = Routes("metrics", "", "broker", action="metrics")
 describe_route = Routes("description", "", "broker", action="describe")
 
 HEALTH_S = 5.0
-"""So long the disk may take to confirm what was asked of it before."""
+"""Time for the disk to confirm earlier requests; then the broker is not healthy."""
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -36,13 +36,13 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 @health_route("GET", "/admin/v2/brokers/health", answer=str, media=TEXT)
 async def health(call: Call) -> web.Response:
-    """Does the broker confirm what is asked of it? 503 with the reason, if not."""
+    """Check that the broker confirms requests; otherwise answer 503 with the reason."""
     _require_alive(call)
     try:
         async with asyncio.timeout(HEALTH_S):
             await call.broker.settle()
     except TimeoutError:
-        reason = f"nothing was confirmed for {HEALTH_S:.0f} s; look at the disk"
+        reason = f"the broker confirmed nothing for {HEALTH_S:.0f} s; check its disk"
         raise Refusal(503, reason) from None
     _require_alive(call)
     return web.Response(text="ok")
@@ -50,23 +50,23 @@ async def health(call: Call) -> web.Response:
 
 @health_route("GET", "/admin/v2/brokers/ready", answer=str, media=TEXT)
 async def ready(call: Call) -> web.Response:
-    """Can clients be sent here? 503 while it stops."""
+    """Check that clients can be sent here; answer 503 while the server stops."""
     _require_alive(call)
     if call.server.stopping:
-        raise Refusal(503, "the server stops; go to another one, or wait")
+        raise Refusal(503, "the server is stopping; use another one, or retry later")
     return web.Response(text="ok")
 
 
 @health_route("GET", "/status.html", answer=str, media=TEXT)
 async def status(call: Call) -> web.Response:
-    """The process is there, and its broker has not ended."""
+    """Check that the broker has not failed."""
     _require_alive(call)
     return web.Response(text="OK")
 
 
 def _require_alive(call: Call) -> None:
     if call.broker.failure is not None:
-        raise Refusal(503, "the broker cannot go on; its log says why")
+        raise Refusal(503, "the broker has failed; its log says why")
 
 
 # -- where is it ---------------------------------------------------------------------------------------
@@ -74,13 +74,13 @@ def _require_alive(call: Call) -> None:
 
 @route("GET", "/clusters", answer=list[str], action="lookup")
 async def clusters(call: Call) -> list[str]:
-    """The clusters: this one."""
+    """List the clusters: this one."""
     return [call.broker.options.cluster]
 
 
 @route("GET", "/clusters/{cluster}", answer=ClusterAnswer, refusals=(404,))
 async def cluster(call: Call) -> ClusterAnswer:
-    """Where a cluster is."""
+    """Return the addresses of a cluster."""
     _require_cluster(call)
     here = call.server.addresses(call.request)
     return ClusterAnswer(
@@ -93,33 +93,33 @@ async def cluster(call: Call) -> ClusterAnswer:
 
 @route("GET", "/brokers/version", answer=str, media=TEXT, action="describe")
 async def version(call: Call) -> web.Response:
-    """The version of this program."""
+    """Return the version of holdfast."""
     return web.Response(text=__version__)
 
 
 @route("GET", "/brokers/leaderBroker", answer=LeaderAnswer)
 async def leader(call: Call) -> LeaderAnswer:
-    """The broker that decides: this one."""
+    """Return the leader: this broker."""
     here = call.server.addresses(call.request)
     return LeaderAnswer(broker_id=call.server.name, service_url=here.http_url or here.http_url_tls)
 
 
 @route("GET", "/brokers", answer=list[str])
 async def brokers(call: Call) -> list[str]:
-    """The brokers: this one, as host:port."""
+    """List the brokers: this one, as host:port."""
     return [call.server.name]
 
 
 @route("GET", "/brokers/{cluster}", answer=list[str], refusals=(404,))
 async def brokers_of(call: Call) -> list[str]:
-    """The brokers of a cluster, as host:port."""
+    """List the brokers of a cluster, as host:port."""
     _require_cluster(call)
     return [call.server.name]
 
 
 def _require_cluster(call: Call) -> None:
     if call["cluster"] != call.broker.options.cluster:
-        raise NotFound(f"there is no cluster {call['cluster']}; there is: {call.broker.options.cluster}")
+        raise NotFound(f"there is no cluster {call['cluster']}; use {call.broker.options.cluster}")
 
 
 _LOOKUP = (
@@ -130,13 +130,14 @@ _LOOKUP = (
 
 @lookup_route("GET", "", query=_LOOKUP, answer=LookupAnswer, refusals=(404,))
 async def lookup(call: Call) -> LookupAnswer:
-    """Which broker has a topic: this one, by the address at which clients find it. The topic need not be
-    there yet; its namespace must be."""
+    """Return the addresses of a topic's broker: this one.
+
+    The topic need not exist yet, but its namespace must."""
     if not call.broker.has_topic(call.topic_name):
         call.broker.require_namespace(call.topic_name)
     found = call.server.addresses(call.request, call.query("listenerName"))
     if not found.broker_url and not found.broker_url_tls:
-        raise Refusal(503, "there is no listener of the binary protocol here; start the server with one")
+        raise Refusal(503, "the server has no binary port; set listen.port or listen.tls_port, and restart")
     return found
 
 
@@ -157,19 +158,19 @@ _PROCESS = {
 
 @metrics_route("GET", "/metrics/", answer=str, media=TEXT)
 async def metrics_with_slash(call: Call) -> web.StreamResponse:
-    """The same as `/metrics`: some scrapers of Pulsar ask so."""
+    """Return the metrics, at the path of some scrapers for Pulsar."""
     return await metrics(call)
 
 
 @metrics_route("GET", "/metrics", answer=str, media=TEXT)
 async def metrics(call: Call) -> web.StreamResponse:
-    """Metrics in the text format of Prometheus, with Pulsar's names."""
+    """Return the metrics in the text format of Prometheus, with Pulsar's names."""
     sheet = await call.server.scrapes.sheet()
     return await call.send(sheet.chunks, sheet.size, {"Content-Type": METRICS})
 
 
 def scrapes(server: HttpServer) -> Scrapes:
-    """Whoever asks a server for its metrics."""
+    """Make the metrics pages of a server."""
 
     def finish(page: Page) -> None:
         base = label("cluster", server.broker.options.cluster)
@@ -195,11 +196,11 @@ def _process(server: HttpServer) -> list[Sample]:
         samples.append(("process_resident_memory_bytes", pages * resource.getpagesize()))
         samples.append(("process_open_fds", sum(1 for _ in Path("/proc/self/fd").iterdir())))
     except OSError:
-        pass  # no /proc here: they are left out
+        pass  # no /proc on this system
     return samples
 
 
 @describe_route("GET", "/openapi.json", answer=dict[str, Any])
 async def openapi(call: Call) -> dict[str, Any]:
-    """This description."""
+    """Return this description."""
     return call.server.description

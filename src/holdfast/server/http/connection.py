@@ -1,4 +1,4 @@
-"""A connection of the HTTP server: counted, and closed when its client does not say what it wants."""
+"""Count the connections of the HTTP server, and close those of slow clients."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 log = Log("holdfast.http")
 
 _ACKED = 120
-"""Where tcpi_bytes_acked stands in struct tcp_info of Linux."""
+"""Offset of tcpi_bytes_acked in struct tcp_info of Linux."""
 
 
 class Requests(web.RequestHandler):
-    """aiohttp's own protocol, which is told what to say of bytes that are no request."""
+    """The protocol of aiohttp, with our own answer to malformed requests."""
 
     __slots__ = ()
 
@@ -37,20 +37,21 @@ class Requests(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Without what was sent, which may have credentials in it, and without a traceback in the log, which
-        anybody could fill.
+        """Answer a malformed request without its bytes, and log it without a traceback.
+
+        The bytes may contain credentials, and any client could fill the log with tracebacks.
         """
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
-        log.debug("not a request", peer=request.remote, why=type(exc).__name__)
-        refused = Refusal(status, "this is not a request of HTTP that can be read").response()
+        log.debug("malformed request", peer=request.remote, why=type(exc).__name__)
+        refused = Refusal(status, "the request is not valid HTTP").response()
         refused.headers["Server"] = "holdfast"
         refused.force_close()
         return refused
 
 
 class HttpConnection(asyncio.Protocol):
-    """Stands before aiohttp's own protocol, and passes everything on."""
+    """Wraps the protocol of aiohttp: counts the connection, and limits its times."""
 
     def __init__(self, server: HttpServer, inner: web.RequestHandler) -> None:
         self._server = server
@@ -61,11 +62,11 @@ class HttpConnection(asyncio.Protocol):
         self._entered = False
         self._busy = False
         self._reading = Pace(server.options.keep_alive_s)
-        """The client reads what it was answered."""
+        """The transfer of an answer to the client."""
         self._taken = 0
-        """What its machine had taken when that began."""
+        """Bytes that its machine had acknowledged when that began."""
         self._since: float | None = self._loop.time()
-        """Since when it has been saying what it wants; None: it has said it, or is silent."""
+        """The start of an incomplete request head; None: no head is incomplete."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -114,16 +115,16 @@ class HttpConnection(asyncio.Protocol):
     # -- what the server says --------------------------------------------------------------------------
 
     def begins(self) -> None:
-        """A request has come in as far as its headers."""
+        """Note that the head of a request is complete."""
         self._busy = True
         self._since = None
 
     def ends(self) -> None:
-        """It was answered."""
+        """Note that the request was answered."""
         self._busy = False
 
     def look(self) -> None:
-        """Does it take too long to say what it wants, or to read what it was answered?"""
+        """Close a client that sends a head or reads an answer too slowly."""
         now, options = self._loop.time(), self._server.options
         if self._since is not None and now - self._since > options.head_s:
             self.close()
@@ -144,7 +145,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 def _taken(transport: asyncio.Transport) -> int:
-    """How many bytes the client's machine has taken, of all that were sent; 0 where that is not known."""
+    """Return the bytes that the client's machine has acknowledged; 0: unknown."""
     try:
         told = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
         return int.from_bytes(told[_ACKED : _ACKED + 8], sys.byteorder)

@@ -1,4 +1,4 @@
-"""Where whole topics are read over the network."""
+"""Return the address of Arrow Flight, for reads of whole topics."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ route = Routes("flight", "/holdfast/v1", "broker", action="consume")
 
 @route("GET", "/flight", answer=FlightAnswer, statuses={Unsupported: 404})
 async def flight(call: Call) -> FlightAnswer:
-    """Where Arrow Flight listens; it does so from now on, if it did not before. For whoever may consume from
-    some topic; the credentials of this request are to be shown there, too. 404: this server has none, and
-    why."""
+    """Return the address of Arrow Flight, and start it if necessary.
+
+    For roles that may consume from some topic. Flight needs the same credentials. 404: Flight is not
+    available, with the reason."""
     found = call.server.options.flight
     if found is None:
-        raise Unsupported("Flight is switched off here; set flight.enabled, and restart the server")
+        raise Unsupported("Flight is disabled; set flight.enabled, and restart the server")
     secure = call.request.scheme == "https"
     port = await found.port(secure)
     host = found.host or call.request.url.host or "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Single messages, by their place: payload in the body, everything else in headers."""
+"""Return single messages: the payload in the body, everything else in headers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ route = Routes("messages", NAMESPACE + "/{topic}", "topic", action="consume")
 
 _COMPRESSIONS = {0: "NONE", 1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
 _HEADER_BYTES_MAX = 8000
-"""Of one header: clients refuse larger ones. Properties beyond that are left out."""
+"""The largest header: clients refuse larger ones, so longer properties are left out."""
 
 _EXAMINE = (
     Parameter(
@@ -37,17 +37,19 @@ _EXAMINE = (
 
 @route("GET", "/examinemessage", query=_EXAMINE, answer=bytes, media=BYTES, refusals=(404,))
 async def examine(call: Call) -> web.Response:
-    """A message by its number from either end, whoever has acknowledged it (412 if the topic is empty)."""
+    """Return a message by its number from either end; 412 if the topic is empty.
+
+    Acknowledgements have no influence."""
     topic, number = call.topic, call.query("messagePosition")
     if topic.visible == topic.first:
-        raise Refusal(412, f"{topic.name} has no messages; publish one")
+        raise Refusal(412, f"{topic.name} has no messages; publish one first")
     early = call.query("initialPosition") == "earliest"
     return await _message(topic, topic.first + number - 1 if early else topic.visible - number)
 
 
 @route("GET", "/ledger/{ledger}/entry/{entry}", answer=bytes, media=BYTES, refusals=(404,))
 async def get(call: Call) -> web.Response:
-    """The message at a position."""
+    """Return the message at a position."""
     topic, position = call.topic, MessageId(call["ledger"], call["entry"])
     info = topic.ledgers.find(position.ledger)
     if info is None or position.entry >= info.entries:
@@ -63,21 +65,22 @@ async def get(call: Call) -> web.Response:
     refusals=(404,),
 )
 async def peek(call: Call) -> web.Response:
-    """The message that is so many places from the beginning of a subscription's backlog. Changes nothing."""
+    """Return a message by its number in a subscription's backlog; it stays there."""
     topic, acks, number = call.topic, call.subscription.acks, call["position"]
     if number > topic.backlog(call.subscription):
-        raise NotFound(f"the backlog of {call['subscription']!r} has no message {number}")
+        left = topic.backlog(call.subscription)
+        raise NotFound(f"the backlog of {call['subscription']!r} has {left} entries, so no message {number}")
     ordinal = acks.next_unacked(acks.after_unacked(number - 1, topic.visible))
     return await _message(topic, max(ordinal, topic.first))
 
 
 async def _message(topic: Topic, ordinal: int) -> web.Response:
-    """The entry as it is stored: a batch is one, and what was compressed stays so."""
+    """Return an entry as it is stored: a batch as a whole, compressed data compressed."""
     entry = (await topic.read(ordinal, 1, 1)).entry(0)
     headers = {"X-Pulsar-Message-ID": str(topic.id_of(ordinal))}
     try:
         info = parse_entry(entry)
-    except Corrupt:  # somebody published bytes that are no message: there they are
+    except Corrupt:  # a client published bytes that are not a message: return them as they are
         return web.Response(body=entry, content_type=BYTES, headers=headers)
     return web.Response(body=info.payload, content_type=BYTES, headers=headers | _headers(info))
 
@@ -109,12 +112,12 @@ def _headers(info: EntryInfo) -> dict[str, str]:
         found |= {"uuid": info.uuid, "chunk-id": info.chunk, "num-chunks-from-msg": info.chunks}
         found["total-chunk-msg-size"] = info.chunked_size
     if info.properties:
-        found["PROPERTY"] = json.dumps(info.properties)  # in ASCII: it is to stand in a header
+        found["PROPERTY"] = json.dumps(info.properties)  # ASCII, for a header
     named = {f"X-Pulsar-{name}": _plain(value) for name, value in found.items()}
     return {name: text for name, text in named.items() if len(text) <= _HEADER_BYTES_MAX}
 
 
 def _plain(value: object) -> str:
-    """What may stand in a header: anything but printable ASCII is percent-encoded."""
+    """Percent-encode everything but printable ASCII, for a header."""
     text = str(value)
     return text if text.isascii() and text.isprintable() else quote(text, safe=" !\"#$&'()*+,/:;<=>?@[]{}|")

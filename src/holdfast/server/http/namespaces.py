@@ -1,4 +1,4 @@
-"""Tenants and namespaces."""
+"""Administer tenants and namespaces."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ route = Routes("namespaces", "/admin/v2/namespaces/{tenant}/{namespace}", "tenan
 
 @of_broker("GET", "", answer=list[str])
 async def tenants(call: Call) -> list[str]:
-    """The tenants."""
+    """List the tenants."""
     return list(call.broker.admin.tenants())
 
 
 @of_tenant("GET", "", answer=TenantBody, of="tenant", refusals=(404,))
 async def tenant(call: Call) -> TenantBody:
-    """Who may administer a tenant, and where it may be."""
+    """Return the admin roles and clusters of a tenant."""
     found = call.broker.admin.tenants().get(call.tenant)
     if found is None:
         raise NotFound(f"there is no tenant {call.tenant}; create it first")
@@ -34,20 +34,20 @@ async def tenant(call: Call) -> TenantBody:
 
 @of_tenant("PUT", "", body=TenantBody, body_optional=True, refusals=(409,))
 async def create_tenant(call: Call) -> None:
-    """Make a tenant."""
+    """Create a tenant."""
     body = call.body or TenantBody()
     await call.broker.admin.create_tenant(call.tenant, body.admin_roles, body.allowed_clusters)
 
 
 @of_tenant("POST", "", body=TenantBody, refusals=(404,))
 async def update_tenant(call: Call) -> None:
-    """Replace who may administer a tenant, and where it may be."""
+    """Replace the admin roles and clusters of a tenant."""
     await call.broker.admin.update_tenant(call.tenant, call.body.admin_roles, call.body.allowed_clusters)
 
 
 @of_tenant("DELETE", "", query=(FORCE,), refusals=(404, 409))
 async def delete_tenant(call: Call) -> None:
-    """Delete a tenant. Without force only if it has no namespace (409)."""
+    """Delete a tenant; without force only if it has no namespace (409)."""
     await call.broker.admin.delete_tenant(call.tenant, call.query("force"))
 
 
@@ -56,13 +56,13 @@ async def delete_tenant(call: Call) -> None:
 
 @list_route("GET", "", answer=list[str], refusals=(404,))
 async def namespaces(call: Call) -> list[str]:
-    """The namespaces of a tenant, as tenant/namespace."""
+    """List the namespaces of a tenant, as tenant/namespace."""
     return call.broker.admin.namespaces(call.tenant)
 
 
 @route("GET", "", answer=NamespaceAnswer, of="namespace", refusals=(404,))
 async def namespace(call: Call) -> NamespaceAnswer:
-    """The policies of a namespace."""
+    """Return the policies of a namespace."""
     policies = call.broker.admin.namespace_policies(call.namespace)
     return NamespaceAnswer(
         replication_clusters=[call.broker.options.cluster],
@@ -74,7 +74,7 @@ async def namespace(call: Call) -> NamespaceAnswer:
 
 @route("PUT", "", body=NamespaceBody, body_optional=True, refusals=(404, 409))
 async def create(call: Call) -> None:
-    """Make a namespace. Topics of its name that are there already are in it from now on."""
+    """Create a namespace. Existing topics with its name belong to it from now on."""
     body: NamespaceBody = call.body or NamespaceBody()
     policies: dict[str, Any] = {
         **retention_policies(body.retention_policies),
@@ -86,14 +86,14 @@ async def create(call: Call) -> None:
 
 @route("DELETE", "", query=(FORCE,), refusals=(404, 409))
 async def delete(call: Call) -> None:
-    """Delete a namespace. Without force only if no topic is in it (409)."""
+    """Delete a namespace; without force only if it has no topic (409)."""
     await call.broker.admin.delete_namespace(call.namespace, call.query("force"))
 
 
 _MODE = Parameter(
     "mode",
     "string",
-    "There are persistent topics only.",
+    "All topics are persistent.",
     default="PERSISTENT",
     choices=("PERSISTENT", "NON_PERSISTENT", "ALL"),
 )
@@ -101,6 +101,6 @@ _MODE = Parameter(
 
 @route("GET", "/topics", query=(_MODE,), answer=list[str], of="namespace", action="lookup", refusals=(404,))
 async def topics(call: Call) -> list[str]:
-    """The topics of a namespace."""
+    """List the topics of a namespace."""
     found = topics_of(call)
     return [] if call.query("mode") == "NON_PERSISTENT" else found

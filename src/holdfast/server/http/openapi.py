@@ -1,4 +1,4 @@
-"""The description of the interface in OpenAPI 3.1, made from the routes."""
+"""Describe the interface in OpenAPI 3.1, from the routes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from holdfast.server.http.routing import JSON, NUMBER_MAX, Parameter, Route
 _REF = "#/components/schemas/{name}"
 
 STATUSES = {
-    400: "The request cannot be read.",
-    401: "Show who you are.",
-    403: "That is not allowed.",
-    404: "There is none.",
-    409: "It is there already, or something is in the way.",
-    412: "A name or a position that cannot be, or something that is in use.",
+    400: "The request cannot be parsed.",
+    401: "The credentials are missing or invalid.",
+    403: "The role has no grant for this.",
+    404: "The object does not exist.",
+    409: "The object exists already, or another request prevents this one.",
+    412: "A name or position is invalid, or the object is in use.",
     413: "The body is too large.",
-    503: "Not now: the broker stops, its disk is full, or there are too many requests.",
-    504: "It took too long; whether it happened is not known.",
+    503: "Retry later: the broker stops, its disk is full, or too many requests are in progress.",
+    504: "The request took too long; it may have taken effect.",
 }
 _ALWAYS = (401, 403, 503, 504)
 
 
 def description(routes: Sequence[Route]) -> dict[str, Any]:
-    """The whole page."""
+    """Make the whole description."""
     types = [each for route in routes for each in (route.body, route.answer) if each is not None]
     schemas, components = msgspec.json.schema_components([Reason, *types], ref_template=_REF)
     left = iter(schemas[1:])
@@ -87,7 +87,7 @@ def _parameter(parameter: Parameter, where: str) -> dict[str, Any]:
 
 
 def statuses(route: Route) -> list[int]:
-    """Every status that a route may answer, but 500: that is a mistake of this program."""
+    """List the statuses of a route, without 500, which is a bug of the server."""
     found = {*_ALWAYS, *route.refusals, *route.statuses.values()}
     if route.parameters:
         found.add(412)
@@ -103,11 +103,11 @@ def _responses(route: Route, answer: Any) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status in statuses(route):
         if status == 204:
-            responses["204"] = {"description": "It is done, and durable."}
+            responses["204"] = {"description": "Done, and durable."}
         elif status == 200:
             schema = answer if route.media == JSON else {"type": "string"}
             content = {route.media: {"schema": schema}}
-            responses["200"] = {"description": "Here it is.", "content": content}
+            responses["200"] = {"description": "Success.", "content": content}
         else:
             responses[str(status)] = {"description": STATUSES[status], "content": refused}
     return responses

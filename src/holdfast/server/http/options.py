@@ -1,4 +1,4 @@
-"""How the HTTP server is set up, and what it asks of whoever decides who may do what."""
+"""Options of the HTTP server, with its hook for authorization."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 HttpAction = Literal["admin", "consume", "lookup", "metrics", "health", "describe"]
-"""What a request wants.
+"""The action of a request.
 
-`admin`: look at something or change it. `consume`: look into a subscription or move it. `lookup`: find a
-topic. `metrics`, `health`: as they say. `describe`: what this interface is, which tells nothing of a broker.
+`admin`: inspect or change an object. `consume`: inspect or reset a subscription. `lookup`: find a topic.
+`metrics`, `health`: read them. `describe`: read the description of this interface, not of the broker.
 """
 
 Authorize: TypeAlias = Callable[["web.Request", HttpAction, str], Awaitable[str | None]]
-"""May this request do that to `broker`, a tenant, a `tenant/namespace`, or a topic (in full)? Answers the
-role, for the log. Raises `AuthenticationFailed` (401) or `Denied` (403)."""
+"""Checks an action on `broker`, a tenant, a `tenant/namespace`, or a topic (full name). Returns the role, for
+the log. Raises `AuthenticationFailed` (401) or `Denied` (403)."""
 
 
 async def anybody(request: web.Request, action: HttpAction, resource: str) -> str | None:
-    """Everybody may do everything."""
+    """Allow every action."""
     return None
 
 
 def welcome(address: str) -> None:
-    """Nobody is counted."""
+    """Count nothing."""
 
 
 class Flight(Protocol):
-    """Where whole topics are read."""
+    """Arrow Flight, for reads of whole topics."""
 
     host: str
-    """By which clients find it; empty: by which they came."""
+    """Name or address for clients; empty: the one that they used for HTTP."""
 
     async def port(self, tls: bool) -> int:
-        """Where it listens, with TLS or without; from now on, if it did not before."""
+        """Return its port, with TLS or without; start it if necessary."""
 
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """Everything that an `HttpServer` can be told, with units in the names. Settings mean the same here.
+    """Options of an `HttpServer`, with units in the names; settings have the same meaning here.
 
     Example:
         >>> HttpOptions(port=0).host
@@ -61,19 +61,19 @@ class HttpOptions:
     backlog: int = setting("listen.backlog")
     authorize: Authorize = anybody
     challenge: str = 'Bearer realm="holdfast"'
-    """`WWW-Authenticate` of a refusal: the ways to authenticate."""
+    """`WWW-Authenticate` of a refusal: the accepted methods."""
     local_names: bool = False
-    """Answer only requests that name this machine by an address or as localhost: where every local program is
-    let in, a web page in a browser must not be."""
+    """Answer only requests that name this machine by an address or as localhost. Without authentication every
+    local program is accepted, but a web page in a browser must not be."""
     enter: Callable[[str], None] = welcome
-    """Called with the address (no port) of a new connection; raises a HoldfastError if it is one too many."""
+    """Called with the address (no port) of a new connection; raises a HoldfastError above a limit."""
     leave: Callable[[str], None] = welcome
     """Called once for each connection that has entered, at its end."""
     broker_url: str = ""
-    """The answer to a lookup, `pulsar://host:port`, where no wire server is known; empty: none."""
+    """The answer to a lookup without a server of the binary protocol, `pulsar://host:port`."""
     broker_tls_url: str = ""
     flight: Flight | None = None
-    """None: whole topics are not read here."""
+    """None: Flight is not available."""
     budget: Budget | None = None
     """Memory held for clients; None: a budget of its own."""
     body_bytes_max: int = setting("limits.http_body_bytes")

@@ -1,4 +1,4 @@
-"""Retention, time to live and deduplication, of namespaces and of topics."""
+"""Administer retention, time to live and deduplication of namespaces and topics."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ of_namespace = Routes("policies", "/admin/v2/namespaces/{tenant}/{namespace}", "
 of_topic = Routes("policies", NAMESPACE + "/{topic}", "topic")
 
 _MB = 1 << 20
-_APPLIED = (Parameter("applied", "boolean", "What holds, not only what the topic says.", default=False),)
+_APPLIED = (Parameter("applied", "boolean", "The effective value, not only the topic's own.", default=False),)
 
 
 # -- between Pulsar's units and ours -------------------------------------------------------------------
 
 
 def retention_of(policies: Policies) -> Retention | None:
-    """As Pulsar writes it; None: nothing is said."""
+    """Convert to Pulsar's units; None: not set."""
     if policies.retention_s is None and policies.retention_bytes is None:
         return None
     seconds, size = policies.retention_s or 0, policies.retention_bytes or 0
@@ -32,18 +32,18 @@ def retention_of(policies: Policies) -> Retention | None:
 
 
 def retention_policies(retention: Retention | None) -> dict[str, Any]:
-    """The policies that it stands for.
+    """Convert from Pulsar's units.
 
     Raises:
-        Misuse: it makes no sense.
+        Misuse: one limit is 0 and the other is not.
     """
     if retention is None:
         return {"retention_s": None, "retention_bytes": None, "retention_both": None}
     minutes, size = retention.retention_time_in_minutes, retention.retention_size_in_mb
     if (minutes == 0) != (size == 0):
         raise Misuse(
-            f"retention of {minutes} minutes and {size} MB: one 0 and one not keeps nothing; "
-            "say -1 where there is no limit, or 0 for both"
+            f"retention of {minutes} minutes and {size} MB: a single 0 keeps nothing; use -1 for unlimited, "
+            "or 0 for both"
         )
     return {
         "retention_s": -1.0 if minutes < 0 else minutes * 60.0,
@@ -53,14 +53,14 @@ def retention_policies(retention: Retention | None) -> dict[str, Any]:
 
 
 def ttl_of(policies: Policies) -> int | None:
-    """In seconds; 0: for ever, None: nothing is said."""
+    """Convert to seconds; 0: forever, None: not set."""
     if policies.ttl_s is None:
         return None
     return 0 if policies.ttl_s >= SECONDS_MOST else int(policies.ttl_s)
 
 
 def ttl_policies(seconds: int | None) -> dict[str, Any]:
-    """The policies that it stands for. 0 is Pulsar's word for never."""
+    """Convert from seconds; 0 means never."""
     return {"ttl_s": None if seconds is None else SECONDS_MOST if seconds == 0 else float(seconds)}
 
 
@@ -73,55 +73,55 @@ async def _change_namespace(call: Call, policies: dict[str, Any]) -> None:
 
 @of_namespace("GET", "/retention", answer=Retention | None, refusals=(404,))
 async def namespace_retention(call: Call) -> Retention | None:
-    """How much of acknowledged messages is kept; null: what the broker's options say."""
+    """Return the retention of a namespace; null: the broker's options apply."""
     return retention_of(call.broker.admin.namespace_policies(call.namespace))
 
 
 @of_namespace("POST", "/retention", body=Retention, refusals=(404,))
 async def set_namespace_retention(call: Call) -> None:
-    """Keep so much of acknowledged messages, in topics that say nothing themselves."""
+    """Set the retention of a namespace, for topics without their own."""
     await _change_namespace(call, retention_policies(call.body))
 
 
 @of_namespace("DELETE", "/retention", refusals=(404,))
 async def drop_namespace_retention(call: Call) -> None:
-    """Go back to what the broker's options say."""
+    """Remove the retention of a namespace: the broker's options apply."""
     await _change_namespace(call, retention_policies(None))
 
 
 @of_namespace("GET", "/messageTTL", answer=int | None, refusals=(404,))
 async def namespace_ttl(call: Call) -> int | None:
-    """After how many seconds a message counts as acknowledged; 0: never, null: nothing is said."""
+    """Return the seconds after which messages expire; 0: never, null: not set."""
     return ttl_of(call.broker.admin.namespace_policies(call.namespace))
 
 
 @of_namespace("POST", "/messageTTL", body=Seconds, refusals=(404,))
 async def set_namespace_ttl(call: Call) -> None:
-    """Let messages count as acknowledged after so many seconds, in topics that say nothing themselves."""
+    """Set the seconds after which messages expire, for topics without their own."""
     await _change_namespace(call, ttl_policies(call.body))
 
 
 @of_namespace("DELETE", "/messageTTL", refusals=(404,))
 async def drop_namespace_ttl(call: Call) -> None:
-    """Say nothing of it any more."""
+    """Remove the time to live of a namespace."""
     await _change_namespace(call, ttl_policies(None))
 
 
 @of_namespace("GET", "/deduplication", answer=bool | None, refusals=(404,))
 async def namespace_deduplication(call: Call) -> bool | None:
-    """Is left out what a producer has published before? null: what the broker's options say."""
+    """Return whether duplicates are dropped; null: the broker's options apply."""
     return call.broker.admin.namespace_policies(call.namespace).deduplication
 
 
 @of_namespace("POST", "/deduplication", body=bool, refusals=(404,))
 async def set_namespace_deduplication(call: Call) -> None:
-    """Leave out what a producer has published before, in topics that say nothing themselves."""
+    """Set whether duplicates are dropped, for topics without their own setting."""
     await _change_namespace(call, {"deduplication": call.body})
 
 
 @of_namespace("DELETE", "/deduplication", refusals=(404,))
 async def drop_namespace_deduplication(call: Call) -> None:
-    """Say nothing of it any more."""
+    """Remove the deduplication setting of a namespace."""
     await _change_namespace(call, {"deduplication": None})
 
 
@@ -140,25 +140,25 @@ async def _change_topic(call: Call, policies: dict[str, Any]) -> None:
 
 @of_topic("GET", "/retention", query=_APPLIED, answer=Retention | None, refusals=(404,))
 async def topic_retention(call: Call) -> Retention | None:
-    """How much of acknowledged messages is kept; null: the topic says nothing of it."""
+    """Return the retention of a topic; null: not set."""
     return retention_of(_policies(call))
 
 
 @of_topic("POST", "/retention", body=Retention, refusals=(404,))
 async def set_topic_retention(call: Call) -> None:
-    """Keep so much of acknowledged messages."""
+    """Set the retention of a topic."""
     await _change_topic(call, retention_policies(call.body))
 
 
 @of_topic("DELETE", "/retention", refusals=(404,))
 async def drop_topic_retention(call: Call) -> None:
-    """Go back to what the namespace says."""
+    """Remove the retention of a topic: that of its namespace applies."""
     await _change_topic(call, retention_policies(None))
 
 
 @of_topic("GET", "/messageTTL", query=_APPLIED, answer=int | None, refusals=(404,))
 async def topic_ttl(call: Call) -> int | None:
-    """After how many seconds a message counts as acknowledged; 0: never, null: nothing is said."""
+    """Return the seconds after which messages expire; 0: never, null: not set."""
     return ttl_of(_policies(call))
 
 
@@ -169,32 +169,32 @@ async def topic_ttl(call: Call) -> int | None:
     refusals=(404,),
 )
 async def set_topic_ttl(call: Call) -> None:
-    """Let messages count as acknowledged after so many seconds (in the query, as Pulsar has it)."""
+    """Set the seconds after which messages expire (in the query, as in Pulsar)."""
     seconds = call.query("messageTTL")
     if seconds > SECONDS_MOST:
-        raise Misuse(f"messageTTL cannot be {seconds}; say 0 for never")
+        raise Misuse(f"messageTTL is {seconds}; use at most {SECONDS_MOST:.0f}, or 0 for never")
     await _change_topic(call, ttl_policies(seconds))
 
 
 @of_topic("DELETE", "/messageTTL", refusals=(404,))
 async def drop_topic_ttl(call: Call) -> None:
-    """Go back to what the namespace says."""
+    """Remove the time to live of a topic: that of its namespace applies."""
     await _change_topic(call, ttl_policies(None))
 
 
 @of_topic("GET", "/deduplicationEnabled", query=_APPLIED, answer=bool | None, refusals=(404,))
 async def topic_deduplication(call: Call) -> bool | None:
-    """Is left out what a producer has published before? null: the topic says nothing of it."""
+    """Return whether duplicates are dropped; null: not set."""
     return _policies(call).deduplication
 
 
 @of_topic("POST", "/deduplicationEnabled", body=bool, refusals=(404,))
 async def set_topic_deduplication(call: Call) -> None:
-    """Leave out what a producer has published before."""
+    """Set whether duplicates are dropped."""
     await _change_topic(call, {"deduplication": call.body})
 
 
 @of_topic("DELETE", "/deduplicationEnabled", refusals=(404,))
 async def drop_topic_deduplication(call: Call) -> None:
-    """Go back to what the namespace says."""
+    """Remove the deduplication setting of a topic: that of its namespace applies."""
     await _change_topic(call, {"deduplication": None})

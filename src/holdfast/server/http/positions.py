@@ -1,4 +1,4 @@
-"""Positions as Pulsar writes them, and the places that they mean."""
+"""Convert between positions of Pulsar and ordinals of a topic."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from holdfast.server.http.refusals import Refusal
 from holdfast.server.steps import Steps
 
 RANGES_SHOWN = 1000
-"""Of acknowledged holes, at most: a subscription may have a million."""
+"""Acknowledged ranges in an answer, at most: a subscription may have a million."""
 
 RANGES_AT_ONCE = 100
-"""Of acknowledged holes: what comes meanwhile ends an iteration over them."""
+"""Acknowledged ranges read at once: an acknowledgement in between ends an iteration over them."""
 
 SPAN = 1 << 16
 """Ordinals whose ranges are counted at once."""
 
 
 def ordinal_of(topic: Topic, target: Target) -> int:
-    """The ordinal that a position means.
+    """Return the ordinal of a position.
 
     Raises:
-        Refusal: there is no such position (412).
+        Refusal: the topic has no such position (412).
     """
     if target is None or target == "latest":
         return topic.visible
@@ -46,7 +46,7 @@ def ordinal_of(topic: Topic, target: Target) -> int:
 
 
 def before(topic: Topic, ordinal: int) -> MessageId:
-    """The position of the entry before an ordinal; entry −1: the ordinal is its ledger's first."""
+    """Return the position before an ordinal; entry −1 is before the first ledger."""
     if topic.first < ordinal <= topic.ledgers.end:
         return topic.id_of(ordinal - 1)
     front = topic.ledgers.front
@@ -54,7 +54,7 @@ def before(topic: Topic, ordinal: int) -> MessageId:
 
 
 def next_of(topic: Topic, ordinal: int) -> MessageId:
-    """The position of an ordinal, which may be the next one of all."""
+    """Return the position of an ordinal, or of the next entry to be published."""
     ledgers = topic.ledgers
     if ledgers.first <= ordinal < ledgers.end:
         return topic.id_of(ordinal)
@@ -65,14 +65,14 @@ def next_of(topic: Topic, ordinal: int) -> MessageId:
 async def holes(
     topic: Topic, subscription: SubscriptionState, steps: Steps
 ) -> AsyncIterator[tuple[MessageId, MessageId]]:
-    """Tell what is acknowledged above the mark-delete position, in steps; at most `RANGES_SHOWN`.
+    """Yield ranges acknowledged above the mark-delete position, in steps; at most `RANGES_SHOWN`.
 
-    As Pulsar writes them: (the one before, the last one), in one ledger each.
+    As in Pulsar: (before the first, the last), each range within one ledger.
     """
     shown, at, ledgers = 0, 0, topic.ledgers
     while ranges := [*islice(subscription.acks.ranges(at), RANGES_AT_ONCE)]:
         for first, end in ranges:
-            while (first := max(first, ledgers.first)) < end:  # it may be trimmed meanwhile
+            while (first := max(first, ledgers.first)) < end:  # entries may be trimmed meanwhile
                 if shown == RANGES_SHOWN:
                     return
                 info = ledgers.at(first)
@@ -87,7 +87,7 @@ async def holes(
 
 
 async def count_ranges(acks: AckState, steps: Steps) -> int:
-    """Count the ranges of acknowledged holes, in steps: acknowledgements may come meanwhile."""
+    """Count the acknowledged ranges, in steps: acknowledgements may come meanwhile."""
     count, at = 0, acks.next_hole(0)
     while at is not None:
         end = (at | (SPAN - 1)) + 1

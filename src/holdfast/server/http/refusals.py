@@ -1,15 +1,13 @@
-"""Refusals: a status and a reason, as JSON. The statuses are those that Pulsar's tools know.
+"""Answer refusals as JSON: a reason, and a status that Pulsar's tools know.
 
-| status | when |
-|---|---|
-| 400 | the request cannot be read: its JSON, its query |
-| 401, 403 | who is it; it may not |
-| 404 | there is no such topic, subscription, namespace, message |
-| 409 | it is there already; somebody is in the way; a reset is under way |
-| 412 | a name or a position that cannot be; a topic or subscription that is in use; a limit of the settings |
-| 413 | too large a body |
-| 503 | the broker cannot confirm anything now: its disk is full, it stops, too many requests |
-| 504 | it took too long: whether it happened is not known |
+- 400: the JSON or the query cannot be parsed.
+- 401: the credentials are missing or invalid. 403: no grant allows the action.
+- 404: the topic, subscription, namespace or message does not exist.
+- 409: the object exists already, a client prevents the change, or a reset is in progress.
+- 412: a name or position is invalid, a topic or subscription is in use, or a limit is reached.
+- 413: the body is too large.
+- 503: the broker's disk is full, it stops, or too many requests are in progress.
+- 504: the request took too long; it may have taken effect.
 """
 
 from __future__ import annotations
@@ -44,13 +42,13 @@ STATUSES: dict[type[Exception], int] = {
 
 
 class Reason(msgspec.Struct):
-    """Why something was refused, and what to do."""
+    """The reason of a refusal, and what to do."""
 
     reason: str
 
 
 class Refusal(Exception):
-    """A request that is answered with a status other than those of success."""
+    """A request is answered with an error status."""
 
     def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
@@ -62,7 +60,7 @@ class Refusal(Exception):
         return msgspec.json.encode(Reason(str(self)))
 
     def plain(self) -> bytes:
-        """The whole answer, for somebody whose request is not read."""
+        """Return the whole answer, for a connection whose request is not read."""
         head = f"HTTP/1.1 {self.status} Refused\r\nContent-Type: application/json\r\nConnection: close\r\n"
         return f"{head}Content-Length: {len(self.body)}\r\n\r\n".encode() + self.body
 
@@ -76,13 +74,13 @@ class Refusal(Exception):
 
 
 def refusal_of(error: Exception, special: Statuses | None = None) -> Refusal | None:
-    """The refusal that an error stands for; None: it is a mistake of this program, or damage.
+    """Return the refusal for an error; None: a bug or damage.
 
-    `special` statuses go before the usual ones.
+    `special` statuses take precedence.
     """
     for kind in type(error).__mro__:
         status = (special or {}).get(kind, STATUSES.get(kind))
         if status is not None:
-            text = str(error) or "it took too long; whether it happened is not known: look, then ask again"
+            text = str(error) or "the request took too long, and may have taken effect; check, then retry"
             return Refusal(status, text, {"Retry-After": "1"} if status == 503 else None)
     return None

@@ -1,7 +1,7 @@
-"""Routes: what there is at which path, and how it is described. The server and the OpenAPI page are both made
-from them, so the page says what is true.
+"""Define routes: method, path, handler and description.
 
-A route is a function under `@route`: it is given a `Call` and answers what its body is made of; None is 204.
+The server and the OpenAPI page are both made from the routes, so the page is true. A route is a function
+under `@route`: it gets a `Call` and returns the content of the answer's body; None is status 204.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 Handle: TypeAlias = Callable[["Call"], Awaitable[Any]]
 Handler = TypeVar("Handler", bound=Handle)
 Of = Literal["broker", "tenant", "namespace", "topic"]
-"""What a route is about: that is what somebody must be allowed to do something to."""
+"""The kind of resource of a route, on which a role needs a grant."""
 
 NUMBER_MAX = (1 << 63) - 1
 PIECE_BYTES = 64 << 10
-"""Of a large answer: so much is handed over at once."""
+"""Bytes of a large answer that are written at once."""
 BODY_BYTES = 16 << 10
-"""What a request takes while its body comes in, about, beside the body."""
+"""Approximate memory of a request whose body is being received, without the body."""
 TEXT = "text/plain"
 BYTES = "application/octet-stream"
 JSON = "application/json"
@@ -54,39 +54,39 @@ class Parameter:
     choices: tuple[str, ...] = ()
 
     def read(self, value: str) -> Any:
-        """The value.
+        """Parse a value.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the value has another type, or is out of range.
         """
         if self.type == "boolean":
             if value.lower() not in ("true", "false"):
-                raise ValueError(f"{self.name} is {value!r}; say true or false")
+                raise ValueError(f"{self.name} is {value!r}; use true or false")
             return value.lower() == "true"
         if self.type == "integer":
             digits = value.removeprefix("-")
             number = int(value) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
             if number is None or not self.minimum <= number <= NUMBER_MAX:
-                raise ValueError(f"{self.name} is {value!r}; say a whole number from {self.minimum} on")
+                raise ValueError(f"{self.name} is {value!r}; use a whole number of at least {self.minimum}")
             return number
         if self.choices and value not in self.choices:
-            raise ValueError(f"{self.name} is {value!r}; say {' or '.join(self.choices)}")
+            raise ValueError(f"{self.name} is {value!r}; use {' or '.join(self.choices)}")
         return value
 
 
 PATH = {
     each.name: each
     for each in (
-        Parameter("tenant", "string", "A tenant: public, say."),
-        Parameter("namespace", "string", "A namespace of the tenant: default, say."),
-        Parameter("topic", "string", "A topic of the namespace; a slash in it is %2F."),
+        Parameter("tenant", "string", "A tenant, such as public."),
+        Parameter("namespace", "string", "A namespace of the tenant, such as default."),
+        Parameter("topic", "string", "A topic of the namespace; write %2F for a slash."),
         Parameter("subscription", "string", "A subscription of the topic."),
         Parameter("cluster", "string", "The name of the cluster."),
         Parameter("ledger", "integer", "A ledger's id."),
         Parameter("entry", "integer", "The number of an entry in its ledger, from 0."),
         Parameter("timestamp", "integer", "Milliseconds since 1970, UTC."),
         Parameter("seconds", "integer", "An age in seconds."),
-        Parameter("count", "integer", "How many.", minimum=1),
+        Parameter("count", "integer", "The number of entries.", minimum=1),
         Parameter("position", "integer", "The first is 1.", minimum=1),
     )
 }
@@ -105,24 +105,24 @@ class Route:
     action: HttpAction
     query: tuple[Parameter, ...] = ()
     body: Any = None
-    """The type of its JSON; None: it has none."""
+    """The type of the request's JSON; None: no body."""
     body_optional: bool = False
     answer: Any = None
-    """The type of what is answered; None: nothing."""
+    """The type of the answer; None: no body."""
     media: str = JSON
     refusals: tuple[int, ...] = ()
-    """Statuses that this route may answer, beside those that every one may."""
+    """Statuses of this route, beside those of every route."""
     statuses: Mapping[type[Exception], int] = field(default_factory=dict)
-    """Where an error has another status here than elsewhere."""
+    """Statuses of errors that differ from the usual ones."""
 
     @property
     def parameters(self) -> list[Parameter]:
-        """Those of the path."""
+        """The parameters of the path."""
         return [PATH[name] for name in re.findall(r"{(\w+)}", self.path)]
 
 
 class Routes:
-    """The routes of one subject, in the order in which they are looked at."""
+    """The routes of one subject, in the order of their comparison with a path."""
 
     def __init__(self, tag: str, prefix: str, of: Of, action: HttpAction = "admin") -> None:
         self.tag = tag
@@ -132,7 +132,7 @@ class Routes:
         self.all: list[Route] = []
 
     def __call__(self, method: str, path: str, **more: Any) -> Callable[[Handler], Handler]:
-        """Make a function a route. Its documentation is the route's."""
+        """Make a function a route; its docstring is the route's summary."""
 
         def add(handle: Handler) -> Handler:
             assert handle.__doc__, f"{handle.__name__} has no documentation"
@@ -164,7 +164,7 @@ class Call:
         self.namespace = ""
         """`tenant/namespace`."""
         self.topic_name = ""
-        """In full."""
+        """The full name."""
         if "topic" in self._path:
             name = TopicName.parse(f"persistent://{self.tenant}/{self['namespace']}/{self['topic']}")
             self.topic_name, self.namespace = str(name), f"{name.tenant}/{name.namespace}"
@@ -174,12 +174,12 @@ class Call:
             tenant_name(self.tenant)
 
     def __getitem__(self, name: str) -> Any:
-        """A part of the path."""
+        """Return a part of the path."""
         return self._path[name]
 
     @property
     def resource(self) -> str:
-        """What the request is about."""
+        """The resource on which the role needs a grant."""
         named = {"tenant": self.tenant, "namespace": self.namespace, "topic": self.topic_name}
         return named.get(self.route.of, "broker")
 
@@ -188,7 +188,7 @@ class Call:
         """The topic that the path names.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the topic does not exist.
         """
         return self.broker.topic(self.topic_name)
 
@@ -197,7 +197,7 @@ class Call:
         """The subscription that the path names.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the topic or the subscription does not exist.
         """
         topic = self.topic
         found = topic.subscriptions.get(self["subscription"])
@@ -207,7 +207,7 @@ class Call:
         return found
 
     def query(self, name: str) -> Any:
-        """A parameter of the query, or its default."""
+        """Return a parameter of the query, or its default."""
         return self._query[name]
 
     def _read_query(self, parameter: Parameter) -> Any:
@@ -220,7 +220,7 @@ class Call:
             raise Refusal(400, str(error)) from None
 
     async def _read(self) -> bytes:
-        """The body: it has its time, and counts for what the process holds."""
+        """Receive the body within its time limit, and count it in the budget."""
         options, budget = self.server.options, self.server.budget
         data, loop = bytearray(), asyncio.get_running_loop()
         began = loop.time()
@@ -237,15 +237,16 @@ class Call:
                     budget.require(len(chunk), "a body")
                     data += chunk
         except TimeoutError:
-            why = f"{len(data)} bytes of a body in {loop.time() - began:.0f} s, and no end"
-            raise Refusal(400, f"{why}; send it faster (limits.frame_s)", {"Connection": "close"}) from None
+            why = f"the body is incomplete after {loop.time() - began:.0f} s, with {len(data)} bytes"
+            words = f"{why}; send faster, or raise limits.frame_s"
+            raise Refusal(400, words, {"Connection": "close"}) from None
         finally:
             budget.hold(self, 0)
 
     async def send(
         self, chunks: list[memoryview], size: int, headers: Mapping[str, str]
     ) -> web.StreamResponse:
-        """An answer that can be large: it leaves as the client reads it, and is not copied."""
+        """Send a large answer in pieces as the client reads it, without a copy."""
         response = web.StreamResponse(headers=headers)
         response.content_length = size
         try:
@@ -254,14 +255,14 @@ class Call:
                 await response.write(piece)  # does not wait while the socket takes it
                 await asyncio.sleep(0)
             await response.write_eof()
-        except BaseException:  # what has begun cannot be answered otherwise
+        except BaseException:  # an answer that has begun cannot become an error
             if self.request.transport is not None:
                 self.request.transport.abort()
             raise
         return response
 
     async def read_body(self) -> None:
-        """Read what the route takes."""
+        """Receive and parse the body, if the route has one."""
         if self.route.body is None:
             return
         data = await self._read()
@@ -274,4 +275,4 @@ class Call:
         except msgspec.MsgspecError as error:
             raise Refusal(400, f"the body is not the JSON that /openapi.json describes: {error}") from None
         except RecursionError:
-            raise Refusal(400, "the body is nested too deeply") from None
+            raise Refusal(400, "the JSON of the body is nested too deeply") from None

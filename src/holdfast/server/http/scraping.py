@@ -1,8 +1,8 @@
-"""Pages of metrics: made once for all who ask at about the same time, in small steps.
+"""Make metrics pages in small steps, one for all requests of about the same time.
 
-Promises upward: however many scrapes there are, one page is being made, and others wait for it; at most two
-are in memory; making one holds the loop up for a few milliseconds at a time. Needs from below:
-`Broker.collect`, which pauses after each topic and each subscription.
+Promises upward: one page is being made at a time, and all requests wait for it. At most two pages are in
+memory. Making one blocks the loop for a few milliseconds at a time. Needs from below: `Broker.collect`, which
+pauses after each topic and each subscription.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from holdfast.server.budget import Budget
 
 STEP_S = 0.0005
-"""How long a page is worked on before others have the loop."""
+"""Time of a step; then other tasks have the loop."""
 SMALL_S = 0.02
-"""A page that takes less work is made anew for everybody. A larger one is also for those who ask within three
-times what it took: at most a quarter of the loop's time is spent on pages."""
+"""A page that takes less time is made for each request. A larger one is reused for three times that time: at
+most a quarter of the loop's time is spent on pages."""
 PAGES_MAX = 2
-"""In memory at once: the newest, and one that slow clients still read."""
+"""Pages in memory: the newest, and one that slow clients still read."""
 
 
 class Sheet:
@@ -37,7 +37,7 @@ class Sheet:
 
 
 class Scrapes:
-    """Who asks for the metrics of one broker."""
+    """The metrics pages of one broker."""
 
     def __init__(self, broker: Broker, budget: Budget, finish: Callable[[Page], None], page: Page) -> None:
         self._broker = broker
@@ -46,14 +46,14 @@ class Scrapes:
         self._empty = page
         self._fresh: Sheet | None = None
         self._newest: weakref.ref[Sheet] = weakref.ref(Sheet([], 0.0))
-        """The last one, while somebody reads it."""
+        """The last page, while a client reads it."""
         self._alive: weakref.WeakSet[Sheet] = weakref.WeakSet()
         self._making: asyncio.Task[Sheet] | None = None
         self.made = 0
-        """Pages, since the start."""
+        """Pages made since the start."""
 
     async def sheet(self) -> Sheet:
-        """A page that is fresh enough; perhaps somebody else's."""
+        """Return a page that is fresh enough, perhaps one of another request."""
         newest = self._newest()
         if self._fresh is not None:
             return self._fresh
@@ -68,7 +68,7 @@ class Scrapes:
     def _ended(self, task: asyncio.Task[Sheet]) -> None:
         self._making = None  # with its page
         if not task.cancelled():
-            task.exception()  # those who wait for it are told
+            task.exception()  # retrieved; the waiting requests get it, too
 
     async def _make(self) -> Sheet:
         loop = asyncio.get_running_loop()
@@ -92,7 +92,7 @@ class Scrapes:
         return sheet
 
     def _forget(self, sheet: weakref.ref[Sheet]) -> None:
-        """It is old: it goes when the last has read it."""
+        """Stop reusing an old page; it is freed after its last reader."""
         if self._fresh is sheet():
             self._fresh = None
 
@@ -102,7 +102,7 @@ class Scrapes:
 
 
 def pieces(chunks: list[memoryview], size: int) -> Iterator[memoryview]:
-    """The chunks in pieces of at most this size.
+    """Cut the chunks into pieces of at most this size.
 
     Example:
         >>> [bytes(each) for each in pieces([memoryview(b"abcde")], 2)]

@@ -1,4 +1,4 @@
-"""The HTTP server: listeners, a guard around every route, connections with limits."""
+"""Serve HTTP: listeners, a guard around every route, connections with limits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _SUBJECTS = (
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~-]+)?(?::\d{1,5})?", re.ASCII)
 
 ROUTES: list[Route] = [route for subject in _SUBJECTS for route in subject.all]
-"""All there are, in the order in which a path is compared with them."""
+"""All routes, in the order in which a path is compared with them."""
 
 
 class HttpServer(Listening):
@@ -95,29 +95,29 @@ class HttpServer(Listening):
         self.https_port: int | None = None
         self.connections: dict[web.RequestHandler, HttpConnection] = {}
         self.requests = 0
-        """How many were answered."""
+        """Requests that were answered."""
         self.stopping = False
         self.budget = self.options.budget or Budget()
-        """Bytes that are held for clients."""
+        """The memory held for clients."""
         self.refusals = Refusals(log)
         """Refusals, for the log."""
         self.listings = Listings(broker) if wire is None else wire.listings
         self.scrapes = brokers.scrapes(self)
         self._under_way = 0
         self._working = 0
-        """Of these: those that wait neither for their body nor for anything but the broker."""
+        """The requests in progress that do not wait for their body."""
         self._roles: dict[int, str | None] = {}
-        """Of requests under way, by their identity: for the log."""
+        """Roles of requests in progress, by `id`, for the log."""
         self.application = self._application()
         self._runner: web.AppRunner | None = None
 
     # -- its life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to listen.
+        """Open the ports.
 
         Raises:
-            OSError: an address or a port cannot be had.
+            OSError: an address or a port cannot be opened.
         """
         options = self.options
         self._runner = web.AppRunner(self.application, access_log=None)
@@ -141,7 +141,7 @@ class HttpServer(Listening):
         requests = Requests(
             self._runner.server,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # there is none; so AppRunner hands it on
+            access_log=None,  # type: ignore[arg-type]  # as AppRunner passes it
             keepalive_timeout=self.options.keep_alive_s,
             auto_decompress=False,  # a small body must not become a large one
             lingering_time=1.0,
@@ -149,7 +149,7 @@ class HttpServer(Listening):
         return HttpConnection(self, requests)
 
     async def stop(self, grace_s: float = 10.0) -> None:
-        """Take no more requests, answer those under way, and let the clients go."""
+        """Refuse new requests, answer those in progress, and close the connections."""
         if self._looking is None:
             return
         self.stopping = True
@@ -208,7 +208,7 @@ class HttpServer(Listening):
         Without an advertised address it is the host of the request: that way is known to work.
 
         Raises:
-            Refusal: there is no such listener, or no binary protocol at all.
+            Refusal: no advertised listener has this name.
         """
         host = host_of(request)
         if not host:
@@ -227,7 +227,7 @@ class HttpServer(Listening):
     def _binary(self, host: str, listener: str) -> tuple[str, str]:
         if self.wire is None:
             if listener:
-                raise Refusal(404, f"there is no listener {listener!r}; there are: none")
+                raise Refusal(404, f"no advertised listener {listener!r}; available: none")
             return self.options.broker_url, self.options.broker_tls_url
         options = self.wire.options
         advertised = options.advertised
@@ -235,7 +235,7 @@ class HttpServer(Listening):
             advertised = options.listeners.get(listener)
             if advertised is None:
                 known = ", ".join(sorted(options.listeners)) or "none"
-                raise Refusal(404, f"there is no listener {listener!r}; there are: {known}")
+                raise Refusal(404, f"no advertised listener {listener!r}; available: {known}")
         if advertised is not None:
             return advertised.url, advertised.tls_url
         port, tls_port = self.wire.port, self.wire.tls_port
@@ -260,7 +260,7 @@ class HttpServer(Listening):
                     call = await self._call(route, request)
                     role = await self.options.authorize(request, route.action, call.resource)
                     self._roles[id(request)] = role
-                await call.read_body()  # a slow body takes no place of another request
+                await call.read_body()  # outside the limit: a slow body delays no other request
                 with self._place(route):
                     return await self._answer(route, call)
             except (HoldfastError, TimeoutError) as error:
@@ -301,7 +301,8 @@ class HttpServer(Listening):
             yield
             return
         if self._working >= self.options.requests_max:
-            raise Refusal(503, f"{self._working} requests are in progress; retry later", {"Retry-After": "1"})
+            words = f"{self._working} requests are in progress, the most that limits.http_requests allows"
+            raise Refusal(503, f"{words}; retry later", {"Retry-After": "1"})
         self._working += 1
         try:
             yield
@@ -340,18 +341,18 @@ class HttpServer(Listening):
             found = refusal_of(error)
             assert found is not None
             response = self._refused(request, found)
-        except asyncio.CancelledError:  # the client has gone
+        except asyncio.CancelledError:  # the client has disconnected
             self._roles.pop(id(request), None)
             raise
-        except ConnectionError:  # the same, while it was answered; raised, it would be logged as a mistake
+        except ConnectionError:  # the same, during the answer; raised, aiohttp would log it as a bug
             self._roles.pop(id(request), None)
             return web.Response(status=503)
         except Exception as error:
             words = {"method": request.method, "path": request.path}
             logging.getLogger("holdfast.http").error(
-                "a request failed", exc_info=error, extra={"fields": words}
+                "request failed", exc_info=error, extra={"fields": words}
             )
-            reason = "a mistake of this program, or damage; the server's log says more"
+            reason = "the request failed by a bug of the server or by damage; the server's log says more"
             response = Refusal(500, reason).response()
         finally:
             self._under_way -= 1
@@ -366,10 +367,10 @@ class HttpServer(Listening):
 
         A web page can let its own name lead here (DNS rebinding), and is of the same site then.
         """
-        name = host_of(request)  # which every browser says
+        name = host_of(request)  # every browser sends it
         if name and self.options.local_names and not is_local(name):
-            why = f"{name!r} is not a name of this machine alone"
-            raise Refusal(403, f"{why}; say localhost, or have authentication.methods")
+            why = f"the host {name!r} may be another machine's name"
+            raise Refusal(403, f"{why}; use localhost or an address, or set authentication.methods")
 
     def _refused(self, request: web.Request, refusal: Refusal) -> web.Response:
         self.refusals.say(
@@ -390,7 +391,7 @@ class HttpServer(Listening):
         fields: dict[str, Any] = {"method": request.method, "path": request.path, "status": response.status}
         fields |= {"peer": request.remote, "role": self._roles.pop(id(request), None)}
         if request.method == "GET" or response.status >= 400:  # refusals were said before
-            log.debug("asked", **fields)
+            log.debug("request", **fields)
         else:
             log.info("administered", **fields)
 
@@ -404,12 +405,12 @@ def host_of(request: web.Request) -> str:
     given = request.headers.get("Host", "")
     found = _HOST.fullmatch(given)
     if found is None:
-        raise Refusal(400, "the header Host does not look like name:port")
+        raise Refusal(400, "the header Host is not name:port")
     return found[1].strip("[]") if found[1] else ""
 
 
 def is_local(name: str) -> bool:
-    """An address, or a name that leads to this machine wherever it is looked up.
+    """Return whether a host is an address, or a name that always means this machine.
 
     Example:
         >>> [is_local(each) for each in ("127.0.0.1", "10.0.0.7", "::1", "localhost", "evil.example", "")]
@@ -438,19 +439,19 @@ def _require_same_site(request: web.Request) -> None:
     here = request.headers.get("Host", "").lower()
     foreign = origin is not None and origin.lower().partition("://")[2] != here
     if foreign or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-        raise Refusal(403, "this comes from a web page of another site; ask without a browser")
+        raise Refusal(403, "the request comes from a web page of another site; send it without a browser")
 
 
 def _unmatched(request: web.Request, refused: web.HTTPException) -> Refusal:
     """Convert a refusal of the router or of the body's reader."""
     if isinstance(refused, web.HTTPNotFound):
-        reason = f"there is nothing at {request.path}; /openapi.json says what there is"
+        reason = f"there is no route {request.path}; /openapi.json lists the routes"
     elif isinstance(refused, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(refused.allowed_methods))
-        reason = f"{request.method} is not possible at {request.path}; possible is: {allowed}"
+        reason = f"{request.path} does not accept {request.method}; use {allowed}"
         return Refusal(405, reason, {"Allow": allowed})
     elif isinstance(refused, web.HTTPRequestEntityTooLarge):
-        reason = "the body is too large; send less at once"
+        reason = "the body is larger than limits.http_body_bytes; send less, or raise the limit"
     else:
         reason = refused.text or refused.reason
     return Refusal(refused.status, reason)

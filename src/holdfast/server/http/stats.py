@@ -1,6 +1,6 @@
-"""Topics and subscriptions as Pulsar's tools want to see them.
+"""Compute stats of topics and subscriptions in the form of Pulsar's tools.
 
-An answer is put together in small steps, however many consumers, producers, ledgers and holes it shows.
+An answer is computed in small steps, however many consumers, producers, ledgers and ranges it has.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_10000_NS = 253_402_300_800 * 1_000_000_000
 
 LEDGER = 0.1
-"""Items of a step (see `Steps`) that a look at a ledger is."""
+"""Items of a step (see `Steps`) for each ledger."""
 
 
 def moment(time_ns: int) -> str:
-    """Write a time for people and programs. Beyond the year 9999, which has no such form: in ms.
+    """Write a time in ISO format; beyond the year 9999, as milliseconds.
 
     Example:
         >>> moment(0), moment((1 << 64) * 1_000_000)
@@ -67,7 +67,7 @@ def milliseconds(time_ns: int) -> int:
 
 
 class Looks:
-    """Looks at a broker and at its clients, for one answer."""
+    """Computes one answer from a broker and its clients."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -77,7 +77,7 @@ class Looks:
     # -- stats -----------------------------------------------------------------------------------------
 
     async def topic(self, topic: Topic, earliest: bool = False) -> TopicAnswer:
-        """Show a topic; with `earliest`, also when the oldest message of each backlog was published."""
+        """Return stats; with `earliest`, also the time of each backlog's oldest message."""
         counted = self._broker.rates.published(topic)
         rates = self._broker.rates.of_topic(topic)
         handed = self._broker.rates.handed(topic)
@@ -139,7 +139,7 @@ class Looks:
         attached = {each.ticket: each for each in self._attached(dispatcher)}
         for ticket in dispatcher.consumer_ids():
             each = dispatcher.consumer_stats(ticket)
-            if each is not None:  # it did not leave meanwhile
+            if each is not None:  # else it has left meanwhile
                 looked.append(each)
                 consumers.append(self._consumer(id, each, attached.get(ticket), limit))
             await self._steps.did()
@@ -214,11 +214,11 @@ class Looks:
     # -- from the inside -------------------------------------------------------------------------------
 
     async def internal(self, topic: Topic) -> InternalAnswer:
-        """Show a topic's ledgers and cursors."""
+        """Return a topic's ledgers and cursors."""
         ledgers = list(topic.ledgers)
         last = ledgers[-1] if ledgers and not ledgers[-1].sealed else None
         cursors, shown = {}, []
-        added = self._broker.rates.published(topic).entries  # the log forgets a topic that is deleted
+        added = self._broker.rates.published(topic).entries  # now: the topic may be deleted meanwhile
         for each in ledgers:
             shown.append(LedgerAnswer(ledger_id=each.id, entries=_visible(topic, each), size=each.size))
             await self._steps.did(LEDGER)
@@ -247,7 +247,7 @@ class Looks:
         )
         ranges = await count_ranges(acks, self._steps)
         await self._steps.did(2)
-        stats = None if dispatcher is None else dispatcher.stats(consumers=())  # shows none of them
+        stats = None if dispatcher is None else dispatcher.stats(consumers=())  # not needed in the answer
         read = acks.next_unacked(max(acks.acked_to, topic.first)) if stats is None else stats.read_position
         return CursorAnswer(
             mark_delete_position=str(before(topic, acks.acked_to)),
@@ -269,7 +269,7 @@ class Looks:
         )
 
     async def info(self, topic: Topic) -> InfoAnswer:
-        """Show what is kept of a topic, as Pulsar's metadata store has it."""
+        """Return a topic's metadata, as Pulsar's metadata store has it."""
         ledgers = list(topic.ledgers)
         cursors, shown = {}, []
         for ledger in ledgers:
@@ -301,7 +301,7 @@ class Looks:
         )
 
     async def backlog(self, topic: Topic) -> BacklogAnswer:
-        """Show how much is left to each subscription."""
+        """Return the backlog of each subscription."""
         left, shown = {}, []
         for name, subscription in sorted(topic.subscriptions.items()):
             left[name] = topic.backlog(subscription)
@@ -329,7 +329,7 @@ class Looks:
 
 
 def _visible(topic: Topic, ledger: LedgerInfo) -> int:
-    """Its entries that may be seen (I63)."""
+    """Count the visible entries of a ledger (I63)."""
     return max(0, min(ledger.end, topic.visible) - ledger.first)
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions: making, moving and ending them."""
+"""Create, reset and delete subscriptions."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from holdfast.server.http.topics import FORCE, NAMESPACE
 route = Routes("subscriptions", NAMESPACE + "/{topic}/subscription/{subscription}", "topic", action="consume")
 
 ANALYSED_MAX = 10_000
-"""Entries that an analysis reads: it is a look, not a job."""
+"""Entries that an analysis reads at most."""
 READ_BYTES = 4 << 20
 
 
 @route(
     "PUT",
     "",
-    query=(Parameter("replicated", "boolean", "There is no replication: false.", default=False),),
+    query=(Parameter("replicated", "boolean", "Only false: replication is not supported.", default=False),),
     body=Target,
     body_optional=True,
     refusals=(404, 409),
 )
 async def create(call: Call) -> None:
-    """Make a subscription that begins at a position (412 if there is none); without one, at the end. The
-    topic is made if that is allowed."""
+    """Create a subscription at a position, or at the end.
+
+    412 if the topic has no such position. The topic is created if that is allowed."""
     if call.query("replicated"):
-        raise Misuse("there is no replication yet; make the subscription without it")
+        raise Misuse("replication is not supported yet; create the subscription without it")
     topic = await call.broker.ensure_topic(call.topic_name)
     start = ordinal_of(topic, call.body)
     await call.broker.create_subscription_at(topic, call["subscription"], start)
@@ -39,14 +40,16 @@ async def create(call: Call) -> None:
 
 @route("DELETE", "", query=(FORCE,), refusals=(404,), statuses={Busy: 412})
 async def delete(call: Call) -> None:
-    """Delete a subscription. Without force only if it has no consumer (412)."""
+    """Delete a subscription; without force only if it has no consumer (412)."""
     await call.broker.admin.delete_subscription(call.topic_name, call.subscription.name, call.query("force"))
 
 
 @route("POST", "/resetcursor", body=CursorPosition, refusals=(404, 409))
 async def reset_to_position(call: Call) -> None:
-    """Go on from a position (412 if there is none). When it is answered it is durable, nothing read before is
-    delivered any more, and no acknowledgement of before has an effect. Consumers connect again."""
+    """Reset a subscription to a position; 412 if the topic has no such position.
+
+    When it is answered it is durable. Messages read before are not delivered any more, and acknowledgements
+    from before have no effect. Consumers reconnect."""
     topic, subscription = call.topic, call.subscription
     target = ordinal_of(topic, call.body)
     dispatcher = call.broker.dispatcher(topic, subscription)
@@ -55,7 +58,7 @@ async def reset_to_position(call: Call) -> None:
 
 @route("POST", "/resetcursor/{timestamp}", refusals=(404, 409))
 async def reset_to_time(call: Call) -> None:
-    """Go on from the first message of that time or later; at the end, if there is none."""
+    """Reset a subscription to the first message at or after a time, or the end."""
     name = call.subscription.name
     await call.broker.admin.reset(call.topic_name, name, call["timestamp"] * 1_000_000)
 
@@ -74,13 +77,15 @@ async def skip_all(call: Call) -> None:
 
 @route("POST", "/expireMessages/{seconds}", refusals=(404, 409))
 async def expire_by_age(call: Call) -> None:
-    """Acknowledge what was published longer ago than that."""
+    """Acknowledge messages that are older than an age."""
     await call.broker.admin.expire(call.topic_name, call.subscription.name, call["seconds"])
 
 
 @route("POST", "/expireMessages", body=CursorPosition, refusals=(404, 409))
 async def expire_to_position(call: Call) -> None:
-    """Acknowledge everything up to a position (412 if there is none), and with it, unless it is excluded."""
+    """Acknowledge everything up to a position, and the position unless it is excluded.
+
+    412 if the topic has no such position."""
     topic, subscription = call.topic, call.subscription
     body: CursorPosition = call.body
     to = ordinal_of(topic, msgspec.structs.replace(body, is_excluded=False))
@@ -92,8 +97,9 @@ async def expire_to_position(call: Call) -> None:
 
 @route("POST", "/analyzeBacklog", body=Target, body_optional=True, answer=AnalysisAnswer, refusals=(404,))
 async def analyze_backlog(call: Call) -> AnalysisAnswer:
-    """Count entries and messages of the backlog, from its beginning or a position on; at most 10,000 entries
-    are read."""
+    """Count entries and messages of the backlog, from its start or a position.
+
+    At most 10,000 entries are read."""
     topic, acks = call.topic, call.subscription.acks
     at = acks.acked_to if call.body is None else ordinal_of(topic, call.body)
     entries = messages = read = 0

@@ -1,4 +1,4 @@
-"""Answers, as the frames that carry them; and what an error is called in the protocol."""
+"""Encode answers as frames, and errors as codes of the protocol."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
 
 NO_REQUEST = (1 << 64) - 1
-"""In the place of a request's number where nobody has asked."""
+"""The request number of a message that answers no request."""
 
 COMMAND_BYTES_MAX = 128 << 10
-"""Of most commands."""
+"""The largest size of most commands."""
 
 _PAIR = pb.KeyValue.DESCRIPTOR.full_name
 
 REPEATED_MAX = 1000
-"""Properties, and whatever else with text in it, in one command."""
+"""Repeated fields with text (properties, for example) in one command."""
 
 _WORD = 1 << 64
 
 
 REASON_LENGTH_MAX = 1000
-"""Characters of a reason that a client is told: a client can choose what stands in it."""
+"""Characters of a reason sent to a client: a client can choose its text."""
 
 
 class Refused(Exception):
-    """A request is answered with this error."""
+    """The error that a client gets as the answer to its request."""
 
     def __init__(self, code: pb.ServerError, text: str) -> None:
         super().__init__(text if len(text) <= REASON_LENGTH_MAX else f"{text[:REASON_LENGTH_MAX]}…")
@@ -64,7 +64,7 @@ class Refused(Exception):
 _CODES: dict[type[Exception], pb.ServerError] = {
     Busy: pb.ConsumerBusy,
     Closed: pb.ServiceNotReady,
-    Corrupt: pb.ChecksumError,  # not PersistenceError, which clients take for a passing trouble
+    Corrupt: pb.ChecksumError,  # not PersistenceError, after which clients retry
     CursorModifying: pb.ServiceNotReady,
     Denied: pb.AuthorizationError,
     Exists: pb.MetadataError,
@@ -82,10 +82,10 @@ _CODES: dict[type[Exception], pb.ServerError] = {
 
 
 def refusal(error: Exception, codes: Mapping[type[Exception], pb.ServerError] | None = None) -> Refused:
-    """What a client is told of an error; `codes` are those that mean something else to its request.
+    """Make the refusal for an error; `codes` are special codes of the request.
 
     Example:
-        >>> refusal(Busy("somebody has it"), {Busy: pb.ProducerBusy}).code == pb.ProducerBusy
+        >>> refusal(Busy("the name is taken"), {Busy: pb.ProducerBusy}).code == pb.ProducerBusy
         True
     """
     if isinstance(error, Refused):
@@ -102,7 +102,7 @@ _LARGE: set[int] = {
     pb.BaseCommand.SEEK,
     pb.BaseCommand.STAGE_APPEND,
 }
-"""Commands with a schema, a list of ids or entries in them: of any size that a frame may have."""
+"""Commands with a schema, a list of ids or entries: they may fill a frame."""
 
 _SIZES: dict[int, int] = {
     **dict.fromkeys(_LARGE, 1 << 32),
@@ -111,25 +111,25 @@ _SIZES: dict[int, int] = {
 
 
 def require_size(kind: int, size: int) -> None:
-    """Refuse a command that is larger than any that a client has reason to send.
+    """Check the size of a command before it is parsed.
 
     Raises:
-        Refused: it is too large; it was not parsed.
+        Refused: it is larger than clients need.
     """
     most = _SIZES.get(kind, COMMAND_BYTES_MAX)
     if size > most:
         raise Refused(
             pb.NotAllowedError,
-            f"a command of type {kind} of {size} bytes; at most {most} are possible",
+            f"a command of type {kind} has {size} bytes; at most {most} are allowed",
         )
 
 
 def require_text(message: Message) -> None:
-    """Protobuf hands text that is none over as bytes, where everybody expects text.
+    """Check that every text of a command is UTF-8: protobuf returns other text as bytes.
 
     Raises:
-        UnicodeDecodeError: there is such a field, at any depth.
-        Refused: there are too many of something that has text in it.
+        UnicodeDecodeError: a field at some depth is not UTF-8.
+        Refused: a field with text is repeated too often.
     """
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
@@ -138,11 +138,9 @@ def require_text(message: Message) -> None:
                     each.decode()
         elif field.message_type is not None and has_text(field.message_type):
             if field.is_repeated and len(value) > REPEATED_MAX:
-                reason = (
-                    f"{len(value)} times {field.name} in one command; at most {REPEATED_MAX} are possible"
-                )
+                reason = f"a command has {len(value)} {field.name}; at most {REPEATED_MAX} are allowed"
                 raise Refused(pb.NotAllowedError, reason)
-            if field.message_type.full_name == _PAIR:  # there can be many of these
+            if field.message_type.full_name == _PAIR:  # a fast path: a command can have many
                 pairs = value if field.is_repeated else (value,)
                 wrong = [text for each in pairs for text in (each.key, each.value) if isinstance(text, bytes)]
                 for each in wrong:
@@ -154,14 +152,14 @@ def require_text(message: Message) -> None:
 
 @functools.cache
 def has_text(message: Descriptor) -> bool:
-    """Is there a text in messages of this kind, at any depth?
+    """Return whether messages of this kind have text at any depth.
 
     Example:
         >>> has_text(pb.KeyValue.DESCRIPTOR), has_text(pb.MessageIdData.DESCRIPTOR)
         (True, False)
     """
     seen, ahead = {message.full_name}, [message]
-    for each in ahead:  # which grows: messages can have their own kind in them
+    for each in ahead:  # grows while it is read; a kind of message can contain itself
         for field in each.fields:
             if field.type == field.TYPE_STRING:
                 return True
@@ -173,17 +171,15 @@ def has_text(message: Descriptor) -> bool:
 
 
 def require_properties(connection: Connection, given: Sequence[pb.KeyValue], of: str) -> int:
-    """The bytes of names and values that a client gives to a session or a subscription.
+    """Check the size of the properties of a session or a subscription, and return it.
 
     Raises:
-        LimitReached: too many.
+        LimitReached: they exceed limits.properties_bytes.
     """
     size = sum(each.ByteSize() for each in given)
     most = connection.options.properties_bytes_max
     if size > most:
-        raise LimitReached(
-            f"properties of {of}: {size} bytes; at most {most} are possible (limits.properties_bytes)"
-        )
+        raise LimitReached(f"the properties of {of} have {size} bytes; limits.properties_bytes allows {most}")
     return size
 
 
@@ -191,7 +187,7 @@ def require_properties(connection: Connection, given: Sequence[pb.KeyValue], of:
 
 
 def id_of(data: pb.MessageIdData) -> MessageId:
-    """Clients write −1 as a number without a sign, and the latest entry with fewer bits than the ledger.
+    """Read an id, in which clients write −1 as an unsigned number.
 
     Example:
         >>> id_of(pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1))
@@ -201,7 +197,7 @@ def id_of(data: pb.MessageIdData) -> MessageId:
 
 
 def id_data(id: MessageId, batch_index: int = -1) -> pb.MessageIdData:  # noqa: A002  # as everywhere
-    """The id of an entry, or of a message in its batch."""
+    """Write the id of an entry, or of a message in its batch."""
     data = pb.MessageIdData(ledgerId=id.ledger % _WORD, entryId=id.entry % _WORD)
     if batch_index >= 0:
         data.batch_index = batch_index
@@ -209,12 +205,12 @@ def id_data(id: MessageId, batch_index: int = -1) -> pb.MessageIdData:  # noqa: 
 
 
 def signed(number: int) -> int:
-    """A 64-bit number as it was meant."""
+    """Read a 64-bit number as signed."""
     return number - _WORD if number >= _WORD >> 1 else number
 
 
 def bits_of(words: Iterable[int]) -> int:
-    """An ack set as one number: bit 0 is the first message of the batch.
+    """Read an ack set as one number: bit 0 is the batch's first message.
 
     Example:
         >>> bin(bits_of([5, -1 << 63])).count("1")
@@ -243,7 +239,7 @@ def connected(server_version: str, protocol_version: int, message_bytes_max: int
 
 
 def auth_challenge(server_version: str, protocol_version: int, method: str) -> bytes:
-    """The client is asked to show who it is once more."""
+    """Ask the client for new credentials."""
     return framed(
         pb.CommandAuthChallenge(
             server_version=server_version,
@@ -285,12 +281,12 @@ def send_error(producer: int, sequence: int, refused: Refused) -> bytes:
 
 
 def close_producer(producer: int) -> bytes:
-    """The broker has ended it: the client opens it again."""
+    """Close a producer at its client, which then opens it again."""
     return framed(pb.CommandCloseProducer(producer_id=producer, request_id=NO_REQUEST))
 
 
 def close_consumer(consumer: int) -> bytes:
-    """The broker has ended it: the client drops what it has not given out, and subscribes again."""
+    """Close a consumer at its client, which drops its queue and subscribes again."""
     return framed(pb.CommandCloseConsumer(consumer_id=consumer, request_id=NO_REQUEST))
 
 

@@ -1,9 +1,8 @@
-"""One connection: frames come in and are carried out, answers collect and leave once per turn.
+"""Serve one connection: carry out its frames, and send answers once per turn.
 
-Promises upward: nothing is served before the client has shown who it is; what a client sends is carried out
-in the order of its arrival, as far as the outcome can tell; a client that is slow to read, a disk that is
-slow to write, and requests that pile up each stop the reading of that connection, so that none of them costs
-more than a bounded amount of memory. Needs from below: the core's reader, which finds the frames, puts
+Promises upward: only authenticated clients are served. The outcome is as if commands were carried out in the
+order of their arrival. A slow reader, a slow disk, or too many requests each stop the reading of their
+connection, so that its memory is bounded. Needs from below: the core's reader, which finds the frames, puts
 publishes into the turn's frame of events and decodes acknowledgements.
 """
 
@@ -44,55 +43,56 @@ if TYPE_CHECKING:
 LOG = Log("holdfast.wire")
 
 PROTOCOL_VERSION = 21
-"""The newest that this server speaks; clients are answered with their own if it is older."""
+"""The newest version of this server; an older client is answered with its own."""
 
 FLUSH_BYTES = 256 << 10
-"""So much leaves before the turn ends: the transport says sooner that the client is slow."""
+"""Unsent bytes that leave before the turn ends: the transport reports a slow client sooner."""
 
 GREETING_BYTES_MAX = 64 << 10
-"""The largest frame of a client that nobody knows yet."""
+"""The largest frame of a client that is not authenticated yet."""
 
 TURN_COMMANDS = 8
-"""Commands of one connection that are taken in one turn of the loop, but for SEND, ACK and FLOW."""
+"""Commands of one connection in one turn of the loop, without SEND, ACK and FLOW."""
 
 TURN_ITEMS = 8
 """The same with these: SENDs of a producer, plain ACKs or FLOWs of a consumer count once."""
 
 LINGER_S = 5.0
-"""How long a client that was closed may take to read why."""
+"""Time for a closed client to read the reason."""
 
 QUIET_S = 0.5
-"""Who was closed, has all that was sent to it, and says nothing for so long, is not waited for."""
+"""Silence after which a closed client that has received everything is disconnected."""
 _LINGER_STEP_S = 0.05
 
-_PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN = range(1, 6)  # of what the reader finds
-_TOO_EARLY = Refused(pb.NotAllowedError, "nothing is served before CONNECT was answered")
+_PUBLISHES, _REFUSED_SEND, _ACKS, _FLOW, _BROKEN = range(1, 6)  # kinds of items from the reader
+_TOO_EARLY = Refused(pb.NotAllowedError, "send CONNECT first, and wait for its answer")
+_SERVER = f"holdfast {__version__}"
 _PING = framed(pb.CommandPing())
 _PONG = framed(pb.CommandPong())
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client, from its first byte to its last. Those who serve its requests use `send` and `authorize`."""
+    """The connection of a client. Handlers of its requests use `send` and `authorize`."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.broker = server.broker
         self.options = server.options
         self.identity: Identity | None = None
-        """None until the client has shown who it is."""
+        """None until the client is authenticated."""
         self.address = ""
         self.client_version = ""
         self.producers: Producers = Producers(self)
         self.consumers: Consumers = Consumers(self)
         self.watches: Watches = Watches(self)
         self.stalled = False
-        """The client reads more slowly than it is sent to."""
+        """The client reads more slowly than the server sends."""
         self.loop = asyncio.get_running_loop()
         self.reader = WireReader(GREETING_BYTES_MAX)
         self._protocol_version = 0
         self._auth_method = ""
         self._behind = ""
-        """For whom a proxy speaks, by its own account."""
+        """The role of a proxy's client, as the proxy names it."""
         self._refreshes = False
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
@@ -106,18 +106,18 @@ class Connection(asyncio.BufferedProtocol):
         self._pinged: float | None = None
         self._answers: list[asyncio.Future[None]] = []
         self._frame = Pace(self.options.frame_s)
-        """A frame of which only the beginning is there."""
+        """The transfer of an incomplete frame."""
         self._paused_at = 0.0
         self._writing = Pace(2 * self.options.keep_alive_s)
         self._unsent = 0
-        """How much waited to be sent when the client began to be slow."""
+        """Bytes that were unsent when the client became slow."""
         self._peer = ""
         self._appetite = Appetite(len(server.buffer))
         self._entered = False
         self._showing = False
         self._closing = False
         self.lost = self.loop.create_future()
-        """Done when the connection has gone."""
+        """Done when the connection is closed."""
 
     # -- its life --------------------------------------------------------------------------------------
 
@@ -149,25 +149,25 @@ class Connection(asyncio.BufferedProtocol):
         if not self.lost.done():
             self.lost.set_result(None)
         if self.identity is not None:
-            LOG.debug("client gone", peer=self.address, role=self.role, why=error or "closed")
+            LOG.debug("client disconnected", peer=self.address, role=self.role, why=error or "closed")
 
     def _ended(self) -> None:
-        """Nothing more is done for the client: what it had goes to others."""
+        """Release everything that the client had; its messages go to other consumers."""
         if self._expiry is not None:
             self._expiry.cancel()
         self._requests.cancel()
         for task in self._tasks:
             task.cancel()
-        self._alive()  # whoever waits for a sign of life need not wait any more
+        self._alive()  # ends the wait of `lives`
         self.consumers.gone()
         self.producers.gone()
         self.watches.gone()
-        self.reader = WireReader(GREETING_BYTES_MAX)  # half a frame must not wait for the garbage collector
+        self.reader = WireReader(GREETING_BYTES_MAX)  # frees an incomplete frame now
         self.server.budget.hold((self, "frame"), 0)
         self.server.budget.hold((self, "unsent"), 0)
 
     def close(self, reason: Refused | None = None) -> None:
-        """End it; the client is told why, if there is a reason."""
+        """Close the connection, and tell the client the reason, if any."""
         if self._closing or self._transport is None:
             return
         if reason is not None:
@@ -178,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         self._ended()
         if self.identity is not None and transport.can_write_eof():
-            # To close while something of the client is unread would take back what it has not read yet.
+            # Closing a socket with unread input would reset it, and the client would lose the reason.
             with contextlib.suppress(OSError):  # the client has reset the connection
                 transport.write_eof()
             transport.resume_reading()
@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
             self.loop.call_later(LINGER_S, self.abort)
 
     def _linger(self, until: float) -> None:
-        """Until the client closes, too, or knows why it should, or has had its time."""
+        """Wait until the client closes, too, or has the reason, or its time is over."""
         if self._transport is None:
             return
         now = self.loop.time()
@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             self.loop.call_later(_LINGER_STEP_S, self._linger, until)
 
     def _unread(self) -> bool:
-        """Is there anything that has not reached the client's machine?"""
+        """Return whether bytes have not yet reached the client's machine."""
         assert self._transport is not None
         waiting = self._transport.get_write_buffer_size()
         with contextlib.suppress(OSError):
@@ -207,12 +207,12 @@ class Connection(asyncio.BufferedProtocol):
         return waiting > 0
 
     def abort(self) -> None:
-        """End it now."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     async def shut(self, reason: Refused) -> None:
-        """The server stops: nothing more is taken; who waits, and everybody who is attached, is told."""
+        """Stop reading, refuse waiting requests, and close producers and consumers."""
         self.pause("stopping")
         under_way = self._requests.abandon(lambda request, number: self.send(request.refuse(number, reason)))
         await asyncio.gather(*under_way, return_exceptions=True)
@@ -223,7 +223,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- what comes in ---------------------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """One for all connections: what is read is taken out before the next one reads."""
+        """Return the buffer of all connections: each empties it before the next one reads."""
         return self.server.buffer[: self._appetite.bytes]
 
     def buffer_updated(self, count: int) -> None:
@@ -236,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         self._appetite.took(self.loop.time() - self._heard)
 
     def _take(self, data: memoryview | bytes) -> None:
-        """Carry out everything that is complete."""
+        """Carry out all complete frames."""
         try:
             frame = self.broker.frame
         except HoldfastError as error:
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             room = min(TURN_COMMANDS, self._requests.room)
             items = list[Any](self.reader.feed(data, frame, room, TURN_ITEMS))
-        finally:  # whatever happens, every event that is in the frame has its future
+        finally:  # also after an error, every event in the frame gets its future
             added = frame.count - before
             futures = iter(self.broker.added(added) if added else ())
         self._note_frame(bool(items))
@@ -266,10 +266,10 @@ class Connection(asyncio.BufferedProtocol):
             elif kind == _REFUSED_SEND:
                 self.producers.refused(*item[1:])
             elif kind == _BROKEN:
-                self.close(Refused(pb.UnknownError, f"this is not the protocol: {item[1]}"))
+                self.close(Refused(pb.UnknownError, f"the bytes are not Pulsar's protocol: {item[1]}"))
             else:
                 self._command(item[1], item[2])
-        if self.reader.stalled:  # the frame of events was full: when it has left, there is room again
+        if self.reader.stalled:  # the frame of events was full; it has room again after the turn
             self.pause("frame")
             if "requests" not in self._pauses:  # else when some were answered
                 self.loop.call_soon(self._take_rest)
@@ -277,9 +277,9 @@ class Connection(asyncio.BufferedProtocol):
             self.server.wait_for_room()
 
     def _note_frame(self, taken: bool) -> None:
-        """What is there of an incomplete frame: it has its time, and counts for the whole process."""
+        """Time an incomplete frame, and count its bytes in the budget."""
         pending, budget = self.reader.pending, self.server.budget
-        if taken or not pending:  # what is there now is another frame, and the youngest of all
+        if taken or not pending:  # the pending bytes are of a new frame, the youngest holder
             self._frame.end()
             budget.hold((self, "frame"), 0)
         if pending:
@@ -287,8 +287,8 @@ class Connection(asyncio.BufferedProtocol):
             budget.hold((self, "frame"), pending, self.crowded_out)
 
     def crowded_out(self) -> None:
-        """Too much is held in all, and this client has held its part for longest: it is closed."""
-        reason = "too much is held for clients, and this one has been slow for longest (limits.held_bytes)"
+        """Close this client, the one that has been slow for longest: the budget is exhausted."""
+        reason = "memory for clients exceeds limits.held_bytes; this client has been slow for longest"
         self.server.refusals.say("client closed", reason, peer=self.address, role=self.role)
         self.abort()
         self._closing = True
@@ -306,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
             command = pb.BaseCommand.FromString(body)
             commands.require_text(command)
         except (DecodeError, UnicodeDecodeError) as error:
-            self.close(Refused(pb.UnknownError, f"a command of type {kind} that cannot be read: {error}"))
+            self.close(Refused(pb.UnknownError, f"a command of type {kind} cannot be parsed: {error}"))
         except Refused as error:
             self.close(error)
         else:
@@ -326,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             request = REQUESTS.get(kind) or self.server.handlers.get(kind)
             if request is None:
-                self.close(Refused(pb.NotAllowedError, f"this broker does not know commands of type {kind}"))
+                self.close(Refused(pb.NotAllowedError, f"commands of type {kind} are not supported"))
             else:
                 self._request(request, getattr(command, request.name), size)
 
@@ -346,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
                 "request refused", refused, peer=self.address, role=self.role, request=request.name
             )
             answer = request.refuse(message.request_id, refused)
-        except Exception as error:  # a mistake in the code: this client is told, the others are not disturbed
+        except Exception as error:  # a bug: the other clients are not affected
             LOG.error("request failed", peer=self.address, request=request.name, error=_trace(error))
             reason = Refused(pb.UnknownError, f"{type(error).__name__}: {error}")
             answer = request.refuse(message.request_id, reason)
@@ -360,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.loop.call_soon(self._take_rest)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Work that ends with the connection, if not before."""
+        """Start work that is cancelled at the end of the connection."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned_done)
@@ -379,10 +379,10 @@ class Connection(asyncio.BufferedProtocol):
         return "" if self.identity is None else self.identity.role
 
     def authorize(self, action: PulsarAction, name: str, subscription: str = "", behind: str = "") -> None:
-        """May this client do that? A proxy that says who is behind it, too: both must be allowed.
+        """Check that the client may do an action; of a proxy, its client as well.
 
         Raises:
-            Denied: it may not.
+            Denied: no grant allows it.
         """
         for role in {self.role: None, self._behind or self.role: None, behind or self.role: None}:
             self.options.authorize(role, action, name, subscription)
@@ -400,7 +400,7 @@ class Connection(asyncio.BufferedProtocol):
         self._show(shown)
 
     def _show(self, shown: pb.AuthData) -> None:
-        """The client shows who it is, for the first time or once more: one at a time, nothing beside it."""
+        """Check the client's credentials, first or renewed; nothing else is read meanwhile."""
         if not self._showing:
             self._showing = True
             self.pause("showing")
@@ -419,17 +419,15 @@ class Connection(asyncio.BufferedProtocol):
         try:
             identity = await self.options.authenticate(credentials)
             if self.identity is not None and identity.role != self.identity.role:
-                raise Denied(f"this connection is {self.identity.role!r}'s, not {identity.role!r}'s")
+                words = f"the new credentials are of the role {identity.role!r}, the connection is of"
+                raise Denied(f"{words} {self.identity.role!r}; open another connection")
         except Denied as error:
             self.close(Refused(pb.AuthenticationError, str(error)))
             return
         if self.identity is None:
             self.reader.frame_max = self.options.frame_bytes_max
-            self.send(
-                commands.connected(
-                    f"holdfast {__version__}", self._protocol_version, self.options.message_bytes_max
-                )
-            )
+            most = self.options.message_bytes_max
+            self.send(commands.connected(_SERVER, self._protocol_version, most))
             LOG.debug("client connected", peer=self.address, role=identity.role, version=self.client_version)
         self.identity = identity
         self._auth_method = shown.auth_method_name
@@ -442,17 +440,16 @@ class Connection(asyncio.BufferedProtocol):
         if not self._refreshes:
             self.close(Refused(pb.AuthenticationError, "the credentials have expired; connect with new ones"))
             return
-        challenge = commands.auth_challenge(
-            f"holdfast {__version__}", self._protocol_version, self._auth_method
+        self.send(commands.auth_challenge(_SERVER, self._protocol_version, self._auth_method))
+        late = Refused(
+            pb.AuthenticationError, "the credentials have expired, and the client sent no new ones"
         )
-        self.send(challenge)
-        late = Refused(pb.AuthenticationError, "the credentials have expired, and no new ones were shown")
         self._expiry = self.loop.call_later(self.options.handshake_s, self.close, late)
 
     # -- what goes out ---------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Frames for the client; they leave together at the end of the turn."""
+        """Queue frames for the client; they leave together at the end of the turn."""
         if self._closing:
             return
         self._out.append(data)
@@ -464,7 +461,7 @@ class Connection(asyncio.BufferedProtocol):
             self.loop.call_soon(self._flush_turn)
 
     def flush(self) -> None:
-        """Hand what has collected to the transport."""
+        """Pass the queued frames to the transport."""
         if self._out and self._transport is not None and not self._closing:
             out, self._out, self._out_bytes = self._out, [], 0
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
@@ -483,7 +480,7 @@ class Connection(asyncio.BufferedProtocol):
         self.consumers.hold()
 
     def _note_unsent(self) -> int:
-        """What waits to be sent counts for the whole process, while the client is slow."""
+        """Count unsent bytes of a slow client in the budget; return their number."""
         size = 0 if self._transport is None else self._transport.get_write_buffer_size()
         self.server.budget.hold((self, "unsent"), size, self.crowded_out)
         return size
@@ -499,7 +496,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def url(self) -> str:
-        """Where the client has reached this broker, as a client would write it."""
+        """The URL by which the client has reached this broker."""
         if self._transport is None:
             return ""
         host, port, *_ = self._transport.get_extra_info("sockname")
@@ -509,7 +506,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- stopping and starting to read -----------------------------------------------------------------
 
     def pause(self, why: str) -> None:
-        """Read no more, until `go_on` is told the same."""
+        """Stop reading until `go_on` with the same reason."""
         if not self._pauses and self._transport is not None and not self._closing:
             self._paused_at = self.loop.time()
             self._transport.pause_reading()
@@ -528,24 +525,25 @@ class Connection(asyncio.BufferedProtocol):
     # -- is it alive? ----------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
-        """Called from time to time: who is silent is asked, who stays silent is gone."""
+        """Ping a silent client, and close one that stays silent; called periodically."""
         if self._closing:
             return
         if self.identity is None:
             if now - self._opened > self.options.handshake_s:
-                self.close(Refused(pb.AuthenticationError, f"no CONNECT in {self.options.handshake_s} s"))
+                reason = f"no CONNECT within {self.options.handshake_s} s (limits.unauthenticated_s)"
+                self.close(Refused(pb.AuthenticationError, reason))
         elif self.stalled:
             self._look_at_writing(now)
         elif self._pauses:
-            # It may have answered: nobody has looked. But who has gone is found out by sending to it.
+            # An answer may wait unread. But the kernel reports a dead peer only when something is sent.
             if now - max(self._heard, self._pinged or 0.0) > self.options.keep_alive_s:
                 self._ping(now)
         elif self._frame.late(now, self.reader.pending):
             self.close(
                 Refused(
                     pb.TooManyRequests,
-                    f"{self.reader.pending} bytes of a frame in {self._frame.since(now):.0f} s, and no end; "
-                    "send it faster, or smaller ones (limits.frame_s)",
+                    f"a frame is incomplete after {self._frame.since(now):.0f} s, with {self.reader.pending} "
+                    "bytes; send faster, send smaller frames, or raise limits.frame_s",
                 )
             )
         elif self._pinged is not None:
@@ -556,18 +554,18 @@ class Connection(asyncio.BufferedProtocol):
             self._ping(now)
 
     def _look_at_writing(self, now: float) -> None:
-        """What waits to be sent must become less: who has gone without a word reads nothing."""
+        """Close a client that does not read: its unsent bytes must become fewer."""
         left = self._note_unsent()
         if self._writing.late(now, max(0, self._unsent - left)):
             LOG.warning("client does not read", peer=self.address, seconds=self._writing.since(now))
             self.abort()
 
     async def lives(self) -> bool:
-        """Ask the client for a sign of life; without one it is closed."""
+        """Ping the client, and close it without an answer; return whether it answered."""
         if self._closing or self._pauses:
             return not self._closing
         answer = self.loop.create_future()
-        if not self._answers:  # else it was asked already
+        if not self._answers:  # else a ping is on its way
             self._ping(self.loop.time())
             self.flush()
         self._answers.append(answer)
@@ -575,7 +573,7 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(self.options.liveness_s):
                 await answer
         except TimeoutError:
-            LOG.warning("client gives way to another that lives", peer=self.address)
+            LOG.warning("client did not answer a PING; another client takes its place", peer=self.address)
             self.abort()
             return False
         return not self._closing
@@ -595,5 +593,5 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _trace(error: BaseException) -> str:
-    """All of it, for who has to find the mistake."""
+    """Format an error with its traceback."""
     return "".join(traceback.format_exception(error))

@@ -1,4 +1,4 @@
-"""The consumers of a connection: how they join a subscription, and how they leave it."""
+"""Join consumers of a connection to subscriptions, and detach them."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ _TYPES: dict[int, SubscriptionType] = {
 _SUB_TYPES = {"exclusive": "Exclusive", "shared": "Shared", "failover": "Failover"}
 
 PRIORITY_MAX = 1000
-"""The last to be served."""
+"""The largest priority number: such a consumer is served last."""
 
 LATEST_LEDGER = (1 << 63) - 1
-"""In a start position: the end of the topic. Some clients have fewer bits for the entry beside it."""
+"""The ledger of a start position that means the end of the topic; its entry differs by client."""
 
 
 class Consumers:
-    """Those of one connection, by the ids that its client gives them."""
+    """The consumers of one connection, by the ids of its client."""
 
     def __init__(self, connection: Connection) -> None:
         self._on = connection
         self._joined: dict[int, WireConsumer] = {}
         self._joining: dict[int, asyncio.Task[Any]] = {}
         self._later: dict[int, list[bytes]] = {}
-        """Answers that the client must not see before that to its SUBSCRIBE."""
+        """Answers that the client must get after that to its SUBSCRIBE."""
 
     def __len__(self) -> int:
         return len(self._joined)
 
     def require(self, id: int) -> WireConsumer:  # noqa: A002  # as in the protocol
-        """The consumer of this id.
+        """Return the consumer of this id.
 
         Raises:
-            Refused: there is none.
+            Refused: this connection has no such consumer.
         """
         consumer = self._joined.get(id)
         if consumer is None:
-            raise Refused(pb.MetadataError, f"there is no consumer {id} on this connection (any more)")
+            raise Refused(pb.MetadataError, f"this connection has no consumer {id}; subscribe first")
         return consumer
 
     # -- joining ---------------------------------------------------------------------------------------
 
     async def subscribe(self, command: pb.CommandSubscribe) -> bytes | None:
-        """SUBSCRIBE: join a subscription, which is made if it is new."""
+        """SUBSCRIBE: join a subscription, and create it if it is new."""
         id = command.consumer_id  # noqa: A001
         known = self._joined.get(id)
-        if known is not None:  # the client did not hear the answer
+        if known is not None:  # the client did not get the first answer
             if (known.topic.name, known.subscription) != (
                 lookup.full_name(command.topic),
                 command.subscription,
@@ -77,13 +77,13 @@ class Consumers:
                 )
             return commands.success(command.request_id)
         if id in self._joining:
-            raise Refused(pb.ServiceNotReady, f"consumer {id} is joining already")
+            raise Refused(pb.ServiceNotReady, f"consumer {id} is already joining; wait for the answer")
         most = self._on.options.consumers_max
         if len(self._joined) + len(self._joining) >= most:
             raise Refused(
                 pb.NotAllowedError,
-                f"this connection has {most} consumers, and no more are possible: close some, or use another "
-                "connection (limits.consumers_per_connection)",
+                f"this connection has {most} consumers, the most that limits.consumers_per_connection "
+                "allows; close some, use another connection, or raise the limit",
             )
         task = asyncio.current_task()
         assert task is not None
@@ -103,7 +103,7 @@ class Consumers:
         return None
 
     def answer(self, id: int, answer: bytes) -> None:  # noqa: A002
-        """Tell the client; if its SUBSCRIBE of this id waits for an answer, after that one."""
+        """Send an answer; while a SUBSCRIBE of this id is pending, after its answer."""
         if id in self._joining:
             self._later.setdefault(id, []).append(answer)
         else:
@@ -116,7 +116,7 @@ class Consumers:
     async def _join(self, command: pb.CommandSubscribe) -> WireConsumer:
         type_ = _TYPES.get(command.subType)
         if type_ is None:
-            raise Unsupported("subscriptions are Exclusive, Shared or Failover; there is no Key_Shared yet")
+            raise Unsupported("Key_Shared is not supported yet; use Exclusive, Shared or Failover")
         checked_name(command.subscription, "a subscription")
         if not command.consumer_name:
             command.consumer_name = f"consumer-{self._on.broker.random.token(4).hex()}"
@@ -143,7 +143,7 @@ class Consumers:
         session = await self._enter(subscription, command, type_, dispatcher)
         consumer: WireConsumer | None = None
         try:
-            # Whoever joins while a reset is under way would be closed at its end, having seen nothing.
+            # A consumer that joins during a reset would be closed at its end without a message.
             await dispatcher.reset_ended()
             consumer = WireConsumer(self._on, command, topic, dispatcher, type_, _priority(command), session)
             consumer.attach()
@@ -159,7 +159,7 @@ class Consumers:
         type_: SubscriptionType,
         dispatcher: Dispatcher,
     ) -> int:
-        """Join. Consumers that are in the way must answer first."""
+        """Join the subscription; ping consumers that prevent it, and retry if one is dead."""
         sessions, name, priority = self._on.broker.sessions, command.consumer_name, _priority(command)
         try:
             return await sessions.join(subscription, name, type_, priority)
@@ -174,14 +174,15 @@ class Consumers:
     ) -> WireConsumer:
         if command.subscription in topic.subscriptions:
             raise Misuse(
-                f"{topic.name} has a durable subscription {command.subscription!r}: take another name"
+                f"{topic.name} has a durable subscription {command.subscription!r}; use another name for a "
+                "reader"
             )
         dispatcher = self._on.server.taken_back(topic, command.subscription)
         kept = dispatcher is not None
         if dispatcher is None:
             start = self._start(command)
             place = await self._on.broker.place(topic, start)
-            # A reader names what it had last: what comes behind that is next.
+            # A reader names its last message; the next one may be damaged, too.
             for each in {place, place + isinstance(start, MessageId)} & topic.damaged:
                 await topic.require_whole(each)
             dispatcher = await self._on.broker.volatile_dispatcher(topic, command.subscription, start)
@@ -192,35 +193,38 @@ class Consumers:
             )
             consumer.attach()
         except asyncio.CancelledError:
-            self._on.server.let_go(topic, dispatcher, keep=True)  # nobody may be left who does
+            self._on.server.let_go(topic, dispatcher, keep=True)  # no other consumer may be there to do it
             raise
         except (Busy, Misuse) as error:
             holders = self._on.server.attached.get(dispatcher, {})
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
                 raise Busy(str(error)) from error
-            raise Refused(pb.ServiceNotReady, "who had it has just gone; try again") from error
-        except BaseException:  # no memory for it, say: a subscription without a consumer would stay for ever
+            reason = f"the consumer of {command.subscription!r} has just disconnected; try again"
+            raise Refused(pb.ServiceNotReady, reason) from error
+        except BaseException:  # no memory, say; without a consumer the subscription would stay forever
             self._on.server.let_go(topic, dispatcher, keep=kept)
             raise
         return consumer
 
     async def _require_whole(self, topic: Topic, dispatcher: Dispatcher) -> None:
-        """Raises Corrupt: what the subscription has to read next is damaged. Its consumers were closed for
-        that, and whoever comes would wait for ever."""
+        """Raise Corrupt if the next entry of the subscription is damaged.
+
+        Its consumers were closed for that, and a new one would wait forever.
+        """
         found = dispatcher.damage
         next_ = dispatcher.read_position if found is None else found[0]
         if found is not None or next_ in topic.damaged:
             await topic.require_whole(next_)
 
     async def _subscription(self, command: pb.CommandSubscribe, topic: Topic) -> SubscriptionState:
-        """The durable subscription, made if it is new."""
+        """Return the durable subscription; create it if it is new."""
         known = topic.subscriptions.get(command.subscription)
         if known is not None:
             return known
         broker = self._on.broker
         place = await broker.place(topic, self._start(command))
         properties = {each.key: each.value for each in command.subscription_properties}
-        with contextlib.suppress(Exists):  # somebody was quicker
+        with contextlib.suppress(Exists):  # another client created it meanwhile
             await broker.create_subscription_at(topic, command.subscription, place, properties)
         found = topic.subscriptions.get(command.subscription)
         if found is None:
@@ -228,7 +232,7 @@ class Consumers:
         return found
 
     def _start(self, command: pb.CommandSubscribe) -> Start:
-        """Where a new subscription begins."""
+        """Return the start of a new subscription."""
         if command.start_message_rollback_duration_sec:
             # Log time, as in the entries: the wall clock may be a year from it.
             now_ns = self._on.broker.log_time_now()
@@ -236,8 +240,8 @@ class Consumers:
         if command.HasField("start_message_id") and not command.durable:
             start = id_of(command.start_message_id)
             if start.ledger != LATEST_LEDGER:
-                # At the entry itself, although readers mean "after it": of a batch they may have a part
-                # yet to come, and they leave out what they know.
+                # Start at the entry itself, although readers mean "after it". They may still need a part of
+                # its batch, and they skip the messages that they have.
                 return "earliest" if start.ledger < 0 else start._replace(batch=-1)
         earliest = command.initialPosition == pb.CommandSubscribe.Earliest
         return "earliest" if earliest else "latest"
@@ -255,7 +259,7 @@ class Consumers:
         return commands.success(command.request_id)
 
     async def unsubscribe(self, command: pb.CommandUnsubscribe) -> bytes:
-        """UNSUBSCRIBE: the subscription goes, with the last of its consumers or by force."""
+        """UNSUBSCRIBE: delete the subscription, by its only consumer or by force."""
         consumer = self.require(command.consumer_id)
         if consumer.session == 0:
             consumer.detach()
@@ -263,12 +267,13 @@ class Consumers:
             return commands.success(command.request_id)
         subscription = consumer.topic.subscriptions.get(consumer.subscription)
         if subscription is None:
-            raise NotFound(f"there is no subscription {consumer.subscription!r} (any more)")
+            raise NotFound(f"{consumer.topic.name} has no subscription {consumer.subscription!r} any more")
         others = [each for each in subscription.consumers if each != consumer.session]
         if others and not command.force:
             raise Refused(
                 pb.MetadataError,
-                f"the subscription {subscription.name!r} has {len(others)} other consumers; close them first",
+                f"the subscription {subscription.name!r} has {len(others)} other consumers; close them "
+                "first, or use force",
             )
         self.drop(consumer)
         consumer.detach()
@@ -276,24 +281,24 @@ class Consumers:
             await self._on.broker.admin.delete_subscription(
                 consumer.topic.name, subscription.name, force=command.force
             )
-        except HoldfastError:  # somebody joined meanwhile: this one has left, and must come back
+        except HoldfastError:  # another consumer joined meanwhile; this one was detached, and must rejoin
             self._on.send(commands.close_consumer(consumer.id))
             raise
         return commands.success(command.request_id)
 
     def drop(self, consumer: WireConsumer) -> None:
-        """Forget a consumer that has left."""
+        """Drop a detached consumer."""
         if self._joined.get(consumer.id) is consumer:
             del self._joined[consumer.id]
 
     def gone(self) -> None:
-        """The connection is gone, and they with it."""
+        """Detach all consumers at the end of the connection."""
         joined, self._joined = self._joined, {}
         for consumer in joined.values():
             consumer.detach()
 
     def shut(self) -> None:
-        """The server stops."""
+        """Close all consumers when the server stops."""
         for consumer in list(self._joined.values()):
             consumer.expel()
 
@@ -308,9 +313,12 @@ class Consumers:
         consumer = self._joined.get(id)
         reason: Refused | None = None
         if transaction:
-            reason = Refused(pb.NotAllowedError, "there are no transactions yet; nothing was acknowledged")
+            reason = Refused(pb.NotAllowedError, "transactions are not supported; nothing was acknowledged")
         elif consumer is None:
-            reason = Refused(pb.ConsumerNotFound, f"consumer {id} was closed; nothing was acknowledged")
+            reason = Refused(
+                pb.ConsumerNotFound,
+                f"consumer {id} was closed; nothing was acknowledged, and the messages are redelivered",
+            )
         else:
             consumer.acked(bool(cumulative), ids, request)
         if reason is not None and request >= 0:
@@ -322,12 +330,12 @@ class Consumers:
             consumer.redeliver(command)
 
     def hold(self) -> None:
-        """The client is slow to read."""
+        """Stop delivery to a client that is slow to read."""
         for consumer in self._joined.values():
             consumer.hold()
 
     def release(self) -> None:
-        """It has caught up."""
+        """Resume delivery to a client that has caught up."""
         for consumer in list(self._joined.values()):
             consumer.release()
 

@@ -1,8 +1,8 @@
-"""A consumer at the other end of a connection, as its dispatcher sees it.
+"""Connect a dispatcher with a consumer at the other end of a connection.
 
-The client has a queue of its own, which the broker can empty in one way only: by closing the consumer. So
-after a reset that its client did not ask for, the client is closed, and subscribes again under the new reset
-number; what it had is then gone on both sides.
+The client has its own queue, which the broker can empty only by closing the consumer. So after a reset by
+another client the consumer is closed. Its client drops its queue, and subscribes again under the new reset
+number.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
 
 SESSION_BYTES = 4096
-"""What a producer or a consumer takes, about, beside its properties."""
+"""Approximate memory of a producer or a consumer, without its properties."""
 
 SLICE_IDS = 2000
-"""Ids of one command that are carried out before others have a turn."""
+"""Ids of one command that are processed before other connections have a turn."""
 
 _PAUSE = "ids"
 
 MASK_BITS = 1024
-"""A mask of so many messages is kept unseen: batches have that many by default."""
+"""Messages in the longest mask that is stored unchecked: clients' batches have at most 1000 by default."""
 
 CHECKS_MAX = 4
-"""Longer masks of one consumer that are compared with their batches at once; each is in memory."""
+"""Longer masks of one consumer that are checked at once; each is in memory."""
 
 DAMAGE_S = 60.0
-"""How long a consumer may hold messages while what comes next is damaged; then it is closed all the same."""
+"""Time for a consumer to acknowledge its messages before it is closed because the next entry is damaged."""
 
 LOG = logging.getLogger("holdfast.server")
 _SHORT = (1 << MASK_BITS) - 1
@@ -48,7 +48,7 @@ _Ranges = list[tuple[int, int]]
 
 
 class WireConsumer:
-    """A consumer that has joined a subscription: the endpoint of its dispatcher."""
+    """A consumer of a subscription: the endpoint of its dispatcher."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class WireConsumer:
         self.priority = priority
         self.metadata = {each.key: each.value for each in command.metadata}
         self.session = session
-        """0: the subscription is not durable, and nobody else knows of this consumer."""
+        """The session at the broker; 0: none, because the subscription is volatile."""
         self.opened_ns = connection.broker.clock.now_ns()
         self.reset_number = dispatcher.reset_number
-        """Under which everything is delivered to it, and acknowledged by it."""
+        """The reset under which messages are delivered to it, and acknowledged by it."""
         self.messages_out = 0
         self._epoch: int | None = command.consumer_epoch if command.HasField("consumer_epoch") else None
-        """Of a client that counts its own rewinds: it drops what was sent before the last one."""
+        """The number of a client's last rewind: the client drops messages of earlier epochs."""
         self.ticket = 0
         """Its number at the dispatcher."""
         self._attached = False
@@ -86,17 +86,17 @@ class WireConsumer:
         self._answered = False
         self._is_active: bool | None = None
         self._checking = 0
-        """Masks of acknowledgements that are being compared with their batches."""
+        """Masks of acknowledgements that are being checked."""
 
     # -- joining and leaving ---------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Take its place at the dispatcher.
+        """Join the dispatcher.
 
         Raises:
-            Busy: the subscription is exclusive, and somebody has it.
-            TooManyConnections: there is no memory for another consumer.
-            Misuse: it has consumers of another type.
+            Busy: the subscription is exclusive and has a consumer.
+            TooManyConnections: limits.held_bytes is reached.
+            Misuse: the subscription has consumers of another type.
         """
         budget, size = self.connection.server.budget, SESSION_BYTES + properties_size(self.metadata)
         budget.require(size, "a consumer")
@@ -108,14 +108,14 @@ class WireConsumer:
         self.connection.server.attached.setdefault(self.dispatcher, {})[self] = None
 
     def answered(self) -> None:
-        """The client knows that it has joined: it can be told more."""
+        """Send what had to wait for the answer to SUBSCRIBE."""
         self._answered = True
         if self._is_active is not None:
             self.connection.send(commands.active_consumer_change(self.id, self._is_active))
         self.look_for_end()
 
     def detach(self, keep: bool = False) -> None:
-        """Leave; what it held goes to others. With `keep` a volatile subscription stays for a while."""
+        """Leave the dispatcher; with `keep` a volatile subscription stays for a while."""
         if not self._attached:
             return
         self._attached = False
@@ -132,7 +132,7 @@ class WireConsumer:
             server.let_go(self.topic, self.dispatcher, keep)
 
     def expel(self, keep: bool = False) -> None:
-        """Leave, and not by its own wish: the client is told, and subscribes again."""
+        """Close the consumer at its client, which subscribes again."""
         if self._attached:
             self.detach(keep)
             self.connection.consumers.drop(self)
@@ -146,7 +146,7 @@ class WireConsumer:
 
     def cleared(self, reset_number: int) -> None:
         if reset_number != self.reset_number:
-            self.expel()  # else it is rewound: its client drops what it has, and gives permits for it
+            self.expel()  # else it is a rewind: the client drops its queue, and sends permits for it
 
     def active(self, active: bool) -> None:
         if self.type == "failover":
@@ -155,12 +155,14 @@ class WireConsumer:
                 self.connection.send(commands.active_consumer_change(self.id, active))
 
     def failed(self, error: Exception) -> None:
-        """The protocol has no word for it but to close the consumer: its client subscribes again, which is
-        refused with the error. What it holds it may acknowledge first."""
+        """Close the consumer because of damage, after it has acknowledged its messages.
+
+        The protocol has no other message for this. The client subscribes again, and that is refused.
+        """
         now = self.connection.loop.time()
         if str(error) != self._told_of_damage:
             self._told_of_damage, self._damaged_since = str(error), now
-            LOG.error("consumer %s of %s cannot go on: %s", self.name, self.subscription, error)
+            LOG.error("consumer %s of %s stops at damage: %s", self.name, self.subscription, error)
         stats, found = self.stats(), self.dispatcher.damage
         if found is not None:
             self.topic.note_damage(found[0])
@@ -173,11 +175,11 @@ class WireConsumer:
     # -- flow ------------------------------------------------------------------------------------------
 
     def flow(self, permits: int) -> None:
-        """The client can take that many more messages."""
+        """Add permits."""
         self.dispatcher.flow(self.ticket, permits)
 
     def hold(self) -> None:
-        """The client is slow to read: it gets nothing until what was sent has left."""
+        """Stop delivery until the unsent bytes have left."""
         self.dispatcher.pause(self.ticket)
 
     def release(self) -> None:
@@ -186,7 +188,7 @@ class WireConsumer:
     # -- acknowledgements ------------------------------------------------------------------------------
 
     def acked(self, cumulative: bool, ids: AckIds, request: int) -> None:
-        """ACK: by whole entries, parts of batches, or up to one."""
+        """ACK: acknowledge entries, parts of batches, or all up to an entry."""
         receipt = request >= 0 or self.topic.terminated
         futures: list[asyncio.Future[None] | None] = []
         refused: HoldfastError | None = None
@@ -218,7 +220,7 @@ class WireConsumer:
     async def _ack_rest(
         self, ranges: _Ranges, parts: Sequence[_Part], places: _Places, receipt: bool
     ) -> None:
-        """The others have a turn between slices; the client is not read meanwhile."""
+        """Acknowledge further slices, with turns of other connections between them."""
         for at in range(SLICE_IDS, max(len(ranges), len(parts)), SLICE_IDS):
             await asyncio.sleep(0)
             waiting = self._ack_slice(at, ranges, parts, places, receipt)
@@ -251,9 +253,9 @@ class WireConsumer:
         return futures
 
     def _ack_up_to(self, ids: AckIds, receipt: bool) -> list[asyncio.Future[None] | None]:
-        """Up to the last id: an entry, or some messages of it and everything before."""
+        """Acknowledge everything before an entry, and the entry or a part of it."""
         if self.type == "shared":
-            raise Misuse("a shared subscription has no order: acknowledge its messages one by one")
+            raise Misuse("a Shared subscription has no order; acknowledge each message, not cumulatively")
         still_open = 0
         if ids.parts:
             ledger, end, _, still_open = ids.parts[-1]
@@ -272,10 +274,10 @@ class WireConsumer:
         return futures
 
     def _ack_part(self, ordinal: int, still_open: int, receipt: bool) -> asyncio.Future[None] | None:
-        """Of a batch, these messages stay open. Its size is not known here: clients do not tell, or lie.
+        """Acknowledge all messages of a batch except those of a mask.
 
-        So a long mask is compared with the batch before it becomes durable. What is not kept has no effect:
-        the batch comes again as a whole.
+        The batch's size is not known here, and clients may send a wrong one. So a long mask is compared with
+        the batch before it becomes durable. A mask above a limit is dropped: the whole batch is redelivered.
         """
         if self.dispatcher.partial_batches >= self.connection.options.partial_batches_max:
             return None
@@ -298,13 +300,13 @@ class WireConsumer:
     def _checked(self, task: asyncio.Task[None]) -> None:
         self._checking -= 1
         if not task.cancelled():
-            task.exception()  # who does not wait for it is not warned of it
+            task.exception()  # retrieved, or asyncio would log it
 
     def _acknowledged(
         self, request: int, refused: HoldfastError | None, outcomes: Sequence[BaseException | None]
     ) -> None:
         for outcome in outcomes:
-            # What a reset has made void is no failure of whoever acknowledges: it is as the reset says.
+            # An acknowledgement that a reset has overtaken is not a failure: the reset decides.
             if isinstance(outcome, HoldfastError) and not isinstance(outcome, Outdated):
                 refused = outcome
         if request >= 0:
@@ -313,7 +315,7 @@ class WireConsumer:
         self.look_for_end()
 
     def _places(self, ledgers: Iterable[int]) -> _Places:
-        """Of ledgers: their first ordinal, and how many of their entries can have been delivered."""
+        """Return the first position of each ledger, and its number of visible entries."""
         table, visible, places = self.topic.ledgers, self.topic.visible, {}
         for ledger in ledgers:
             info = table.find(ledger)
@@ -322,7 +324,7 @@ class WireConsumer:
         return places
 
     def redeliver(self, command: pb.CommandRedeliverUnacknowledgedMessages) -> None:
-        """REDELIVER_UNACKNOWLEDGED_MESSAGES: where one consumer is served, all of it, in order."""
+        """REDELIVER_UNACKNOWLEDGED_MESSAGES: with one active consumer, all messages in order."""
         if command.HasField("consumer_epoch"):
             self._epoch = max(self._epoch or 0, command.consumer_epoch)
         if self.type != "shared" or not command.message_ids:
@@ -336,7 +338,7 @@ class WireConsumer:
             )
 
     async def _redeliver_rest(self, ids: Sequence[pb.MessageIdData]) -> None:
-        """The others have a turn between slices; the client is not read meanwhile."""
+        """Redeliver further slices, with turns of other connections between them."""
         for at in range(SLICE_IDS, len(ids), SLICE_IDS):
             await asyncio.sleep(0)
             self._redeliver(ids[at : at + SLICE_IDS])
@@ -353,7 +355,7 @@ class WireConsumer:
     # -- looking ---------------------------------------------------------------------------------------
 
     def look_for_end(self) -> None:
-        """If the topic was terminated and everything is acknowledged, the client is told, once."""
+        """Notify the client once when a terminated topic is fully acknowledged."""
         topic = self.topic
         if (
             topic.terminated
@@ -367,11 +369,11 @@ class WireConsumer:
             self.connection.send(commands.reached_end_of_topic(self.id))
 
     def stats(self) -> ConsumerStats | None:
-        """As its dispatcher sees it."""
+        """Return the stats of its dispatcher."""
         return self.dispatcher.consumer_stats(self.ticket)
 
     def mark_delete(self) -> MessageId:
-        """The last message below which everything is acknowledged; entry −1: none of its ledger."""
+        """Return the id up to which everything is acknowledged; entry −1 is before the ledger."""
         topic, acked_to = self.topic, self.dispatcher.acked_to
         if acked_to > topic.first:
             return topic.id_of(acked_to - 1)

@@ -1,7 +1,7 @@
-"""Our own commands on the binary port: stages, `sink.commit`, progress of a subscription, ports of HTTP.
+"""Serve our own commands on the binary port: stages, sinks, progress, ports of HTTP.
 
-Whoever does not know what became of a request sends it again: each is harmless when it comes twice. Refusals
-begin with the name of the error, so that `holdfast.client` can raise the same one.
+All are idempotent: a client without an answer repeats the request. Refusals begin with the name of the error,
+so that `holdfast.client` can raise the same one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from holdfast.server.pulsar.connection import Connection
 
 UNDER_WAY_BYTES = 8 << 20
-"""What one connection may have under way of these; beyond that it is not read."""
+"""Bytes of such requests in progress on one connection; above it the connection is not read."""
 
 LISTED = 0.3
-"""Items of a step (see `Steps`) that an entry of an append or a part of a commit is."""
+"""Items of a step (see `Steps`) for each entry of an append, and each part of a commit."""
 
 _PAUSE = "stages"
 _under_way: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
@@ -37,7 +37,7 @@ _Handle = Callable[["Connection", Any], Awaitable[bytes]]
 
 
 def _named(handle: _Handle) -> _Handle:
-    """Count what is under way, and refuse with the name of the error in front."""
+    """Count the request's bytes, and refuse with the name of the error in front."""
 
     async def carry_out(connection: Connection, command: Any) -> bytes:
         size = command.ByteSize()
@@ -54,7 +54,7 @@ def _named(handle: _Handle) -> _Handle:
 
 
 def took(connection: Connection, size: int) -> None:
-    """So much more is under way, or less: too much, and the connection is not read until it is less."""
+    """Count bytes in progress; above the limit, stop reading the connection."""
     before = _under_way.get(connection, 0)
     _under_way[connection] = after = before + size
     if after > UNDER_WAY_BYTES:
@@ -67,20 +67,22 @@ def took(connection: Connection, size: int) -> None:
 
 
 async def stage_open(connection: Connection, command: pb.CommandStageOpen) -> bytes:
-    """STAGE_OPEN: make a stage."""
+    """STAGE_OPEN: create a stage."""
     connection.authorize("stage", "")
     await connection.broker.stages.open(command.stage)
     return commands.success(command.request_id)
 
 
 async def stage_append(connection: Connection, command: pb.CommandStageAppend) -> bytes:
-    """STAGE_APPEND: entries for a topic; answered when they are durable."""
+    """STAGE_APPEND: append entries for a topic; answer when they are durable."""
     topic = await lookup.topic_for(connection, command.topic, "produce")
     entries, steps = list(command.entries), Steps()
     most = connection.options.message_bytes_max + ENTRY_PADDING_BYTES
     for entry in entries:
         if len(entry) > most:
-            raise Misuse(f"an entry of {len(entry)} bytes; the largest is {most}")
+            raise Misuse(
+                f"an entry has {len(entry)} bytes; at most {most} are allowed (limits.message_bytes)"
+            )
         parse_entry(entry)
         await steps.did(LISTED)
     stages, size = connection.broker.stages, command.ByteSize()
@@ -93,7 +95,7 @@ async def stage_append(connection: Connection, command: pb.CommandStageAppend) -
 
 
 async def stage_close(connection: Connection, command: pb.CommandStageClose) -> bytes:
-    """STAGE_CLOSE: what the stage holds. Changes nothing: a commit refuses one that was appended to since."""
+    """STAGE_CLOSE: return the stage's receipt; a commit refuses entries appended later."""
     connection.authorize("stage", "")
     receipt = await connection.broker.stages.receipt(command.stage)
     answer = pb.CommandStageReceipt(request_id=command.request_id)
@@ -103,20 +105,20 @@ async def stage_close(connection: Connection, command: pb.CommandStageClose) -> 
 
 
 async def stage_drop(connection: Connection, command: pb.CommandStageDrop) -> bytes:
-    """STAGE_DROP: give it up."""
+    """STAGE_DROP: delete a stage."""
     connection.authorize("stage", "")
     await connection.broker.stages.drop(command.stage)
     return commands.success(command.request_id)
 
 
 async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> bytes:
-    """SINK_COMMIT: publish stages, in all their topics at once, once."""
+    """SINK_COMMIT: publish stages once, in all their topics at the same time."""
     broker = connection.broker
     connection.authorize("stage", "")
     if len(command.parts) > COMMIT_PARTS_MAX:
-        raise Misuse(f"a commit of {len(command.parts)} parts; at most {COMMIT_PARTS_MAX} are possible")
+        raise Misuse(f"a commit has {len(command.parts)} parts; at most {COMMIT_PARTS_MAX} are allowed")
     if not command.key:
-        raise Misuse("a sink has a key that is not empty")
+        raise Misuse("the key of the sink is empty; give it a name")
     parts, allowed, steps = [], set(), Steps()
     for part in command.parts:
         parts.append((part.stage, part.topic_id, part.count, part.digest))
@@ -126,7 +128,7 @@ async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> 
                 connection.authorize("produce", topic.name)
             allowed.add(part.topic_id)
         await steps.did(LISTED)
-    # Keys are a role's own: nobody can make another's batches look as if they were committed.
+    # Keys belong to a role: no other role can mark its batches as committed.
     role = connection.role.replace("%", "%25").replace(":", "%3A")
     key = f"{role}:{command.key}" if role else command.key
     done = await broker.stages.commit(key, command.batch, parts)
@@ -139,8 +141,8 @@ async def sink_commit(connection: Connection, command: pb.CommandSinkCommit) -> 
 
 
 async def progress(connection: Connection, command: pb.CommandProgress) -> bytes:
-    """PROGRESS: how far a subscription is; it can be made."""
-    make = command.create and not command.incarnation  # who knows the topic wants it, and no new one
+    """PROGRESS: return the progress of a subscription, which can be created."""
+    make = command.create and not command.incarnation  # with an incarnation, only that topic will do
     topic = await lookup.topic_for(connection, command.topic, "consume", command.subscription, create=make)
     _require_incarnation(topic, command.incarnation)
     if command.create:
@@ -148,27 +150,27 @@ async def progress(connection: Connection, command: pb.CommandProgress) -> bytes
         await connection.broker.ensure_subscription(topic, command.subscription, start)
     subscription = _subscription(topic, command.subscription)
     number, acked_to = subscription.reset_number, subscription.acks.acked_to
-    await connection.broker.settle()  # what is told is durable
+    await connection.broker.settle()  # the answer is durable
     return _response(connection, command.request_id, topic, number, acked_to)
 
 
 async def progress_advance(connection: Connection, command: pb.CommandProgressAdvance) -> bytes:
-    """PROGRESS_ADVANCE: acknowledge all below a position, unless the subscription was reset meanwhile."""
+    """PROGRESS_ADVANCE: acknowledge all below a position, unless a reset came before."""
     topic = await lookup.topic_for(connection, command.topic, "consume", command.subscription, create=False)
     _require_incarnation(topic, command.incarnation)
     subscription = _subscription(topic, command.subscription)
     if command.to > topic.visible:
-        raise Misuse(f"{topic.name} is visible up to {topic.visible}; {command.to} lies behind that")
+        raise Misuse(f"position {command.to} of {topic.name} does not exist yet; the end is {topic.visible}")
     revised = await connection.broker.advance(subscription, command.reset_number, command.to)
     return _response(connection, command.request_id, topic, revised.reset_number, revised.target)
 
 
 def _require_incarnation(topic: Topic, wanted: bytes) -> None:
-    """Positions of one topic are none of another that was made under its name."""
+    """Refuse positions of a deleted topic of the same name."""
     if wanted and wanted != topic.incarnation:
         raise NotFound(
-            f"{topic.name} was deleted and made again: positions in the old one mean nothing in the new one; "
-            "ask for its progress anew"
+            f"{topic.name} was deleted and created again, and the position is of the old topic; ask for the "
+            "progress again"
         )
 
 
@@ -197,11 +199,11 @@ def _response(connection: Connection, request: int, topic: Topic, reset_number: 
 
 
 async def http_ports(connection: Connection, command: pb.CommandHttpPorts) -> bytes:
-    """HTTP_PORTS: for clients that know the binary address alone and read over Flight."""
+    """HTTP_PORTS: for clients that know only the binary address and read over Flight."""
     connection.authorize("read", "")
     ports = connection.server.http_ports
     if ports is None:
-        raise Closed("HTTP is not open yet; ask again")
+        raise Closed("the server has not opened HTTP yet; try again")
     return framed(
         pb.CommandHttpPortsResponse(request_id=command.request_id, http_port=ports[0], https_port=ports[1])
     )

@@ -1,4 +1,4 @@
-"""The broker on the network: Pulsar's binary protocol, with TLS and without."""
+"""Serve a broker on the network by Pulsar's binary protocol, with and without TLS."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from holdfast.server.pulsar.watching import Watching
 LOG = Log("holdfast.wire")
 
 READ_BYTES = 256 << 10
-"""The most that is read from a connection at once."""
+"""The most bytes read from a connection at once."""
 
 LOOK_S = 1.0
 """Interval of the checks for silent connections, and for those without CONNECT."""
 
 
 class Server(Listening):
-    """Serves a broker, which stays its opener's: stop the server, then close the broker.
+    """Serves a broker. Stop the server, then close the broker.
 
-    `handlers` serve commands beside those of the protocol and our own (see `private`), by their type.
+    `handlers` serve further commands, by their type.
 
     Example:
         >>> import asyncio, holdfast, tempfile
@@ -64,34 +64,34 @@ class Server(Listening):
         self.producers: dict[int, WireProducer] = {}
         """By session."""
         self.attached: dict[Dispatcher, dict[WireConsumer, None]] = {}
-        """The consumers of each subscription, in the order in which they came."""
+        """The consumers of each subscription, in the order of their joining."""
         self.listings = Listings(broker)
         """The topics of each namespace."""
         self.turns = Turns()
-        """Which requests begin when."""
+        """The order in which requests begin."""
         self.budget = self.options.budget or Budget()
-        """Bytes that are held for clients."""
+        """The memory held for clients."""
         self.watching = Watching(self.budget, self.listings)
         """The topic lists that clients watch."""
         self.refusals = Refusals(LOG)
         """Refusals, for the log."""
         self.buffer = memoryview(bytearray(READ_BYTES))
-        """The bytes that were read last, of any connection."""
+        """The bytes read last, of any connection."""
         self.port: int | None = None
         self.tls_port: int | None = None
         self.http_ports: tuple[int, int] | None = (0, 0)
-        """Where the same broker speaks HTTP, without TLS and with it; 0: nowhere; None: not known yet."""
+        """Ports of HTTP and HTTPS for the same broker; 0: not open; None: not known yet."""
         self._kept: dict[Dispatcher, asyncio.TimerHandle] = {}
-        """Volatile subscriptions that wait for their client to come back."""
+        """Volatile subscriptions kept until their clients reconnect."""
         self._room: asyncio.Task[None] | None = None
 
     # -- its life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to listen.
+        """Open the ports.
 
         Raises:
-            OSError: an address or a port cannot be had.
+            OSError: an address or a port cannot be opened.
         """
         options = self.options
         ports = (options.port, options.tls_port)
@@ -107,7 +107,7 @@ class Server(Listening):
         self._looking = asyncio.get_running_loop().create_task(self._look(), name="keep-alive")
 
     async def stop(self, grace_s: float = 10.0) -> None:
-        """Take nothing more, confirm what was taken, tell the clients, and let them go."""
+        """Stop reading, confirm accepted messages, notify the clients, and close the connections."""
         if self._looking is None:
             return
         self._unlisten()
@@ -121,9 +121,9 @@ class Server(Listening):
                 await self.broker.settle()
                 while any(connection.producers.under_way for connection in self.connections):
                     await asyncio.sleep(0.001)
-        reason = Refused(pb.ServiceNotReady, "the broker stops; connect again")
+        reason = Refused(pb.ServiceNotReady, "the server is stopping; reconnect later")
         leaving = list(self.connections)
-        if leaving:  # not gather, which waits for tasks that do not heed their cancellation
+        if leaving:  # not gather, which waits for tasks that ignore their cancellation
             loop = asyncio.get_running_loop()
             shutting = [loop.create_task(connection.shut(reason)) for connection in leaving]
             await asyncio.wait(shutting, timeout=max(0.0, deadline - loop.time()))
@@ -164,14 +164,14 @@ class Server(Listening):
             self._room = asyncio.get_running_loop().create_task(self._wait_for_room(), name="room")
 
     async def _wait_for_room(self) -> None:
-        with contextlib.suppress(HoldfastError):  # it has ended: they find out when they are read
+        with contextlib.suppress(HoldfastError):  # a broker that has failed refuses the next publish
             await self.broker.room()
         self._room = None
         for connection in list(self.connections):
             connection.go_on("disk")
 
     async def all_live(self, connections: Iterable[Connection]) -> bool:
-        """Does every one of these clients still answer? Those that do not are closed."""
+        """Ping clients, and close those without an answer; return whether all answered."""
         return all(await asyncio.gather(*(connection.lives() for connection in connections)))
 
     def let_go(self, topic: Topic, dispatcher: Dispatcher, keep: bool) -> None:

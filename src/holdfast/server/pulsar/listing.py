@@ -53,17 +53,17 @@ EMPTY = Listing(())
 
 
 class Listings:
-    """Those of all namespaces, kept up with what is created and deleted."""
+    """The listings of all namespaces, updated when topics are created or deleted."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.there: dict[str, int] = {}
-        """The topics that there are, by their names."""
+        """Ids of the existing topics, by their names."""
         self._sorted: dict[str, list[str]] = {}
         self._made: dict[str, Listing] = {}
 
     def start(self) -> None:
-        """Look at all topics, and hear of every later one."""
+        """List all topics, and watch for later ones."""
         for topic in self._broker.topics.values():
             self.there[topic.name] = topic.id
             self._sorted.setdefault(namespace_of(topic.name), []).append(topic.name)
@@ -75,7 +75,7 @@ class Listings:
         self._broker.unwatch(self._settled)
 
     def of(self, namespace: str) -> Listing:
-        """The topics of a namespace; none, if there is no such namespace."""
+        """Return the topics of a namespace; of an unknown one, no topics."""
         found = self._made.get(namespace)
         if found is None and namespace in self._sorted:
             found = self._made[namespace] = Listing(self._sorted[namespace])

@@ -1,4 +1,4 @@
-"""Finding topics: how many partitions, which broker, which topics of a namespace."""
+"""Find topics: their partitions, their broker, the topics of a namespace."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _Lookup = pb.CommandLookupTopicResponse
 
 
 def full_name(name: str) -> str:
-    """The full name of a topic that a client names.
+    """Return the full name of a topic that a client names.
 
     Raises:
-        Refused: that is none.
+        Refused: the name is not a topic's.
     """
     try:
         require_length(name, "a topic", FULL_NAME_BYTES_MAX)
@@ -36,7 +36,7 @@ def full_name(name: str) -> str:
 
 
 def require_namespace_name(name: str) -> None:
-    """Raises Refused where a client names no namespace."""
+    """Raise Refused for a name that is not a namespace's."""
     try:
         namespace_name(name)
     except Misuse as error:
@@ -46,12 +46,12 @@ def require_namespace_name(name: str) -> None:
 async def topic_for(
     connection: Connection, name: str, action: PulsarAction, subscription: str = "", create: bool = True
 ) -> Topic:
-    """The topic that a client names, made if it is not there and may be.
+    """Return the topic that a client names; create it if it is absent.
 
     Raises:
-        Refused: that is no topic's name.
-        Denied: this client may not.
-        NotFound: there is none, and none is made.
+        Refused: the name is not a topic's.
+        Denied: the client has no grant.
+        NotFound: the topic does not exist, and is not created.
     """
     full = full_name(name)
     connection.authorize(action, full, subscription)
@@ -64,14 +64,14 @@ async def topic_for(
 
 
 async def partitions(connection: Connection, command: pb.CommandPartitionedTopicMetadata) -> bytes:
-    """PARTITIONED_METADATA: no topic has any yet. It makes none, either: who publishes or subscribes does."""
+    """PARTITIONED_METADATA: answer 0, for no topic has partitions yet. Create no topic."""
     full = full_name(command.topic)
     connection.authorize("lookup", full, behind=command.original_principal)
     broker = connection.broker
     broker.require_namespace(full)
     wanted = broker.options.create_topics and command.metadata_auto_creation_enabled
     if not wanted and not broker.has_topic(full):
-        raise NotFound(f"there is no topic {full}")
+        raise NotFound(f"there is no topic {full}; create it first")
     return framed(_Metadata(request_id=command.request_id, response=_Metadata.Success, partitions=0))
 
 
@@ -85,10 +85,10 @@ def no_partitions(request: int, refused: Refused) -> bytes:
 
 
 async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> bytes:
-    """LOOKUP: this one.
+    """LOOKUP: answer with this broker.
 
-    Where nothing is advertised, the client is told to come by the way that it came: whatever stands between
-    (a container's port, a tunnel), that way is known to work.
+    Without an advertised address, the answer is the address by which the client came. It works through a
+    container's port or a tunnel, too.
     """
     full = full_name(command.topic)
     connection.authorize("lookup", full, behind=command.original_principal)
@@ -101,7 +101,7 @@ async def broker_of(connection: Connection, command: pb.CommandLookupTopic) -> b
             known = ", ".join(sorted(options.listeners)) or "none"
             raise Refused(
                 pb.ServiceNotReady,
-                f"there is no listener {shown(command.advertised_listener_name)}; there are: {known}",
+                f"no advertised listener {shown(command.advertised_listener_name)}; available: {known}",
             )
     answer = _Lookup(request_id=command.request_id, response=_Lookup.Connect, authoritative=True)
     if advertised is None:
@@ -127,7 +127,7 @@ def no_broker(request: int, refused: Refused) -> bytes:
 
 
 async def topics(connection: Connection, command: pb.CommandGetTopicsOfNamespace) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE. A pattern that cannot be matched here is the client's to match."""
+    """GET_TOPICS_OF_NAMESPACE: the client matches patterns that the server cannot."""
     require_namespace_name(command.namespace)
     connection.authorize("lookup", command.namespace)
     listing = EMPTY

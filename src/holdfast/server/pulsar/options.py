@@ -1,4 +1,4 @@
-"""How a server is set up, and what it asks of whoever decides who may do what."""
+"""Options of a server of the Pulsar protocol, with its hooks for authentication and authorization."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from holdfast.server.budget import Budget
 from holdfast.server.config import setting
 
 PulsarAction = Literal["lookup", "produce", "consume", "stage", "read"]
-"""What a client wants. `stage`: keep entries for a topic that it does not name yet."""
+"""An action of a client. `stage`: append entries to a stage; `read`: read topics over Flight."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a client shows when it connects, or when it is asked again."""
+    """Credentials that a client sends when it connects, or when they expire."""
 
     method: str
     """The name of the method; empty: none."""
     data: bytes
     address: str
-    """Where it comes from."""
+    """The client's address."""
     certificate: Mapping[str, Any] | None = None
-    """Its own, verified, as `SSLSocket.getpeercert` tells it; None without mutual TLS."""
+    """The client's verified certificate, as `SSLSocket.getpeercert` returns it; None without mutual TLS."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who somebody is."""
+    """The role of an authenticated client."""
 
     role: str = ""
     expires_s: float | None = None
-    """So long from now; then the client is asked again, or closed if it cannot answer."""
+    """Seconds from now until the client needs new credentials; a client that cannot renew is closed."""
 
 
 Authenticate: TypeAlias = Callable[[Credentials], Awaitable[Identity]]
-"""Raises `Denied` where the credentials are not good."""
+"""Raises `Denied` for invalid credentials."""
 Authorize: TypeAlias = Callable[[str, PulsarAction, str, str], None]
-"""May this role do that to this topic (in full) or namespace, with this subscription? Raises `Denied`."""
+"""Checks role, action, topic (full name) or namespace, and subscription; raises `Denied`."""
 
 
 async def anybody(credentials: Credentials) -> Identity:
-    """Everybody is let in."""
+    """Accept every client."""
     return Identity()
 
 
 def anything(role: str, action: PulsarAction, name: str, subscription: str) -> None:
-    """Everybody may do everything."""
+    """Allow every action."""
 
 
 def welcome(address: str) -> None:
-    """Nobody is counted."""
+    """Count nothing."""
 
 
 @dataclass(frozen=True)
 class Advertised:
-    """Where clients of one listener find this broker."""
+    """Addresses of this broker for clients of one listener."""
 
     url: str = ""
     """`pulsar://host:port`; empty: not without TLS."""
@@ -68,7 +68,7 @@ class Advertised:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Everything that a `Server` can be told, with units in the names. Settings mean the same here.
+    """Options of a `Server`, with units in the names; settings have the same meaning here.
 
     Example:
         >>> ServerOptions(port=0).host
@@ -89,7 +89,7 @@ class ServerOptions:
     authorize: Authorize = anything
     message_bytes_max: int = setting("limits.message_bytes")
     enter: Callable[[str], None] = welcome
-    """Called with the address (no port) of a new connection; raises a HoldfastError if it is one too many."""
+    """Called with the address (no port) of a new connection; raises a HoldfastError above a limit."""
     leave: Callable[[str], None] = welcome
     """Called once for each connection that has entered, at its end."""
     requests_max: int = setting("limits.requests_in_flight")

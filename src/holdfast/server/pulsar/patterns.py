@@ -41,9 +41,9 @@ class NamePattern:
     def __init__(self, text: str) -> None:
         size = len(text.encode())
         if size > PATTERN_BYTES_MAX:
-            raise Misuse(f"the pattern has {size} bytes: at most {PATTERN_BYTES_MAX} are possible")
+            raise Misuse(f"the pattern has {size} bytes; at most {PATTERN_BYTES_MAX} are allowed")
         if _NOT_BY_LINE.search(text):
-            raise Unsupported(rf"\A, \z, \C or (?-m) in the pattern {text!r}: match with it in the client")
+            raise Unsupported(rf"the pattern {text!r} has \A, \z, \C or (?-m); match with it in the client")
         _compiled(text)  # alone: a stray ) must not close the group below
         self._lines = _compiled(rf"(?m)(?:^(?:{text})$\C)+")
 
@@ -70,9 +70,9 @@ def _compiled(text: str) -> re2._Regexp:
         why = error.args[0].decode(errors="replace")
         if _NOT_HERE.match(why):
             raise Unsupported(
-                f"the pattern cannot be matched here ({why}): match with it in the client"
+                f"the server cannot match the pattern ({why}); match with it in the client"
             ) from None
-        raise Misuse(f"the pattern cannot be read: {why}") from None
+        raise Misuse(f"the pattern is malformed: {why}") from None
 
 
 class Shown(NamedTuple):

@@ -1,8 +1,8 @@
-"""The producers of a connection: their sessions with topics, and the receipts of what they publish.
+"""Open and close producers of a connection, and confirm their messages.
 
-What a producer sends does not pass through here: the core puts it into the turn's frame of events, one event
-per run of SENDs. Here its outcome is told: receipts in the order of the SENDs, because outcomes come in the
-order of their events (I61).
+Messages do not pass through here: the core puts them into the turn's frame of events, one event per run of
+SENDs. This module sends the receipts in the order of the SENDs, because outcomes come in the order of their
+events (I61).
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _ACCESS: dict[int, Access] = {
 }
 
 NOWHERE = MessageId(0, 0)
-"""Where nothing of a run is new: the receipts say so by themselves."""
+"""The first id of a run of duplicates: their receipts have no id."""
 
 CHECKSUM = 1
 _REFUSALS = {
-    CHECKSUM: Refused(pb.ChecksumError, "the checksum is not that of these bytes"),
+    CHECKSUM: Refused(pb.ChecksumError, "the checksum does not match the message; nothing was published"),
     3: Refused(
         pb.NotAllowedError,
-        "the message's metadata cannot be read, or its sequence numbers are above 2^63-2; nothing was "
+        "the message's metadata cannot be parsed, or its sequence numbers are above 2^63-2; nothing was "
         "published",
     ),
-    4: Refused(pb.NotAllowedError, "there are no transactions yet; nothing was published"),
+    4: Refused(pb.NotAllowedError, "transactions are not supported; nothing was published"),
 }
-_NO_SPACE = Refused(pb.PersistenceError, "the disk is full; nothing was published")
+_NO_SPACE = Refused(pb.PersistenceError, "the broker's disk is full; nothing was published")
 
 
 class WireProducer:
-    """A producer that may publish."""
+    """An open producer."""
 
     __slots__ = (
         "access",
@@ -80,44 +80,44 @@ class WireProducer:
         self.session = session
         self.epoch = -1
         self.last_sequence = -1
-        """Of what was stored under this name before: its client numbers on from there."""
+        """The last stored sequence number of this name: the client continues from there."""
         self.access: Access = _ACCESS[command.producer_access_mode]
         self.metadata = {each.key: each.value for each in command.metadata}
         self.opened_ns = connection.broker.clock.now_ns()
         self.under_way = 0
-        """Runs that were taken and not yet answered."""
+        """Runs of SENDs that were accepted and not yet answered."""
         self.last: asyncio.Future[Published] | None = None
-        """Of these, the last."""
+        """The outcome of the last accepted run."""
         self.messages_in = 0
         self.bytes_in = 0
         self.failed = False
-        """Something of it was refused: nothing that it sent afterwards may be taken, or the order is lost."""
+        """A message was refused: later ones must be refused, too, to keep the order."""
 
 
 class Producers:
-    """Those of one connection, by the ids that its client gives them."""
+    """The producers of one connection, by the ids of its client."""
 
     def __init__(self, connection: Connection) -> None:
         self._on = connection
         self._open: dict[int, WireProducer] = {}
         self._opening: dict[int, asyncio.Task[Any]] = {}
         self._blocked = False
-        """There was no room on the disk: the reader takes nothing of them."""
+        """The disk is full: the reader refuses their messages."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     @property
     def under_way(self) -> int:
-        """Runs that were taken and not yet answered."""
+        """Runs of SENDs that were accepted and not yet answered."""
         return sum(each.under_way for each in self._open.values())
 
     # -- opening and closing ---------------------------------------------------------------------------
 
     async def open(self, command: pb.CommandProducer) -> bytes | None:
-        """PRODUCER: begin a session."""
+        """PRODUCER: open a session."""
         known = self._open.get(command.producer_id)
-        if known is not None:  # the client did not hear the answer
+        if known is not None:  # the client did not get the first answer
             if known.topic.name != lookup.full_name(command.topic):
                 raise Refused(
                     pb.NotAllowedError,
@@ -125,13 +125,16 @@ class Producers:
                 )
             return self._success(command, known, known.last_sequence)
         if command.producer_id in self._opening:
-            raise Refused(pb.ServiceNotReady, f"producer {command.producer_id} is being opened already")
+            raise Refused(
+                pb.ServiceNotReady,
+                f"producer {command.producer_id} is already being opened; wait for the answer",
+            )
         most = self._on.options.producers_max
         if len(self._open) + len(self._opening) >= most:
             raise Refused(
                 pb.NotAllowedError,
-                f"this connection has {most} producers, and no more are possible: close some, or use another "
-                "connection (limits.producers_per_connection)",
+                f"this connection has {most} producers, the most that limits.producers_per_connection "
+                "allows; close some, use another connection, or raise the limit",
             )
         task = asyncio.current_task()
         assert task is not None
@@ -146,11 +149,12 @@ class Producers:
         broker = self._on.broker
         if command.producer_name.startswith(INGEST):
             raise Refused(
-                pb.NotAllowedError, f"names that begin with {INGEST} are those of local ingest; take another"
+                pb.NotAllowedError,
+                f"producer names that begin with {INGEST} are reserved for local ingest; use another",
             )
         if command.producer_name:
             checked_name(command.producer_name, "a producer")
-        if command.initial_subscription_name:  # it keeps what is published: that is a consumer's to decide
+        if command.initial_subscription_name:  # it retains messages, so the role needs the grant of consume
             full = lookup.full_name(command.topic)
             checked_name(command.initial_subscription_name, "a subscription")
             self._on.authorize("consume", full, command.initial_subscription_name)
@@ -170,7 +174,7 @@ class Producers:
             self._on.send(commands.producer_success(command.request_id, name, -1, None, ready=False))
         opened = await broker.sessions.exclusive(entered)
         if not broker.sessions.is_open(opened.session):
-            raise Fenced(f"another producer has taken {topic.name} over meanwhile")
+            raise Fenced(f"another producer has taken over {topic.name}; open a new one to take it back")
         producer.epoch, producer.last_sequence = opened.epoch, opened.last_sequence
         self._open[producer.id] = producer
         self._on.server.producers[producer.session] = producer
@@ -187,11 +191,11 @@ class Producers:
         )
 
     async def _enter(self, command: pb.CommandProducer, topic: Topic, name: str) -> ProducerOpened:
-        """Open the session. Producers that have the name, or the topic to themselves, must answer first."""
+        """Open the session; ping producers that prevent it, and retry if one is dead."""
         broker = self._on.broker
         access = _ACCESS[command.producer_access_mode]
-        # A name that the broker made up is its client's own: a later attempt replaces the earlier one.
-        # A name that a user chose may be two programs' by mistake.
+        # A generated name belongs to one client: its later attempt replaces the earlier one. Two programs
+        # may use the same chosen name by mistake.
         attempt = 0 if command.user_provided_producer_name else command.epoch
         epoch = command.topic_epoch if command.HasField("topic_epoch") else -1
         try:
@@ -204,13 +208,15 @@ class Producers:
             if await self._on.server.all_live({each.connection for each in holders} - {self._on}):
                 taken = any(each.name == name for each in topic.producers.values())
                 if access == "exclusive" and not taken:
-                    # As in Pulsar: a client that wants a topic to itself must not try again and again.
-                    raise Fenced(f"{topic.name} has other producers") from None
+                    # As in Pulsar, a client that asks for exclusive access does not retry.
+                    raise Fenced(
+                        f"{topic.name} has other producers; close them, or use the mode WaitForExclusive"
+                    ) from None
                 raise
         return await broker.sessions.open_producer(topic, name, access, attempt, epoch)
 
     async def close(self, command: pb.CommandCloseProducer) -> bytes:
-        """CLOSE_PRODUCER: what it has sent is answered first."""
+        """CLOSE_PRODUCER: answer after the receipts of its messages."""
         opening = self._opening.pop(command.producer_id, None)
         if opening is not None:
             opening.cancel()
@@ -228,23 +234,23 @@ class Producers:
         self._on.server.budget.hold(producer, 0)
 
     def expel(self, producer: WireProducer, ended: bool = True) -> None:
-        """Not by its own wish: the client may open it again. Its session has `ended`, or ends now."""
+        """Close a producer at its client; its session has `ended` or ends now."""
         if self._open.get(producer.id) is producer:
             self._ended(producer)
             if not ended:
                 self._on.broker.sessions.drop_producer(producer.session)
             same = any(each.name == producer.name for each in producer.topic.producers.values())
-            if not (ended and same):  # else its own client has come back by another way
+            if not (ended and same):  # else its client has opened it again on another connection
                 self._on.send(commands.close_producer(producer.id))
 
     def gone(self) -> None:
-        """The connection is gone, and they with it."""
+        """Close all producers at the end of the connection."""
         for producer in list(self._open.values()):
             self._ended(producer)
             self._on.broker.sessions.drop_producer(producer.session)
 
     def shut(self) -> None:
-        """The server stops."""
+        """Close all producers when the server stops."""
         for producer in list(self._open.values()):
             self._on.send(commands.close_producer(producer.id))
         self.gone()
@@ -252,7 +258,7 @@ class Producers:
     # -- publishing ------------------------------------------------------------------------------------
 
     def heed_space(self, size: int) -> None:
-        """Before so many bytes are taken in: is there room for them? If not, nobody here may publish."""
+        """Check that the disk has room for bytes that arrived; if not, block all producers."""
         if not self._open:
             return
         try:
@@ -271,7 +277,7 @@ class Producers:
                         self._take(producer)
 
     def _take(self, producer: WireProducer) -> None:
-        """From now on its SENDs are taken."""
+        """Accept the producer's SENDs from now on."""
         self._on.reader.set_producer(
             producer.id, producer.topic.id, producer.session, producer.epoch, producer.name
         )
@@ -285,7 +291,7 @@ class Producers:
         size: int,
         sequences: bytes,
     ) -> None:
-        """A run of SENDs is under way."""
+        """Note an accepted run of SENDs, to confirm it later."""
         producer = self._open[producer_id]
         producer.under_way += 1
         producer.last = future
@@ -304,20 +310,20 @@ class Producers:
                 producer.topic.note_batches(messages, published.count)
             ledger, entry, _ = published.first if published.count else NOWHERE
             self._on.send(encode_receipts(producer.id, sequences, ledger, entry, published.duplicates))
-        elif not isinstance(error, Fenced):  # of that the client is told when its session ends
+        elif not isinstance(error, Fenced):  # of which the end of its session notifies the client
             self._fail(producer, int.from_bytes(sequences[:8], "little"), error)
 
     def refused(self, producer_id: int, sequence: int, code: int) -> None:
-        """A SEND that was not taken."""
+        """Answer a SEND that the reader refused."""
         producer = self._open.get(producer_id)
         if producer is None or producer.failed:
-            return  # it was closed, and its client knows or will learn
+            return  # closed before; the client is notified of that
         reason = _REFUSALS.get(code, _NO_SPACE)
-        if code != CHECKSUM:  # such a message is left out by its client, which goes on with the next
+        if code != CHECKSUM:  # after which the client skips the message and continues
             producer.failed = True
             self._on.reader.drop_producer(producer.id)
         answer = commands.send_error(producer_id, sequence, reason)
-        if producer.under_way and producer.last is not None:  # receipts of what was sent before come first
+        if producer.under_way and producer.last is not None:  # after the receipts of earlier messages
             producer.last.add_done_callback(lambda _: self._on.send(answer))
         else:
             self._on.send(answer)

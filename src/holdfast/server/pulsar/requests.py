@@ -1,4 +1,4 @@
-"""The requests that a client can make, what serves each, and in which form it is refused."""
+"""List the requests of clients: handler, refusal and error codes of each."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Request:
     """One kind of request. Its message has a `request_id`, which the answer repeats."""
 
     name: str
-    """Where its message stands in BaseCommand."""
+    """The field of its message in BaseCommand."""
     handle: Callable[[Connection, Any], Awaitable[bytes | None]]
-    """Gives the answer's frame; None: it has answered by itself."""
+    """Returns the answer's frame; None: it has answered by itself."""
     refuse: Callable[[int, Refused], bytes] = commands.error
     codes: Mapping[type[Exception], pb.ServerError] = field(default_factory=dict)
-    """What errors mean here, where that is not the usual."""
+    """Codes of errors that differ from the usual ones."""
     large: bool = False
-    """Its answer can be much larger than the request: a connection has one of these under way."""
+    """Its answer can be much larger than the request: a connection carries out one of these at a time."""
 
 
 _OF_CONSUMERS: dict[type[Exception], pb.ServerError] = {

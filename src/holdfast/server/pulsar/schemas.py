@@ -1,4 +1,4 @@
-"""Schemas: kept per topic, so that consumers can read what producers wrote. Nothing is compared yet."""
+"""Store the schemas of topics for consumers. Compatibility is not checked yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSION_BYTES = 8
 
 
 async def store(connection: Connection, topic: Topic, schema: pb.Schema) -> bytes:
-    """Keep a topic's schema; its version, which messages carry. Bytes have none."""
+    """Store a topic's schema; return its version, which is empty for plain bytes."""
     if schema.type in (pb.Schema.Bytes, pb.Schema.AutoConsume):
         return b""
     packed = schema.SerializeToString(deterministic=True)
@@ -26,7 +26,7 @@ async def store(connection: Connection, topic: Topic, schema: pb.Schema) -> byte
 
 
 async def get(connection: Connection, command: pb.CommandGetSchema) -> bytes:
-    """GET_SCHEMA: of a version, or the newest."""
+    """GET_SCHEMA: return the schema of a version, or the newest."""
     topic = await lookup.topic_for(connection, command.topic, "lookup", create=False)
     known = topic.schemas
     version = len(known) - 1
@@ -35,7 +35,7 @@ async def get(connection: Connection, command: pb.CommandGetSchema) -> bytes:
         if len(command.schema_version) != VERSION_BYTES:
             raise Refused(
                 pb.MetadataError,
-                f"a schema's version has {VERSION_BYTES} bytes, not {len(command.schema_version)}",
+                f"the version of a schema needs {VERSION_BYTES} bytes, not {len(command.schema_version)}",
             )
     if not 0 <= version < len(known):
         raise Refused(pb.TopicNotFound, f"{topic.name} has no schema of version {max(version, 0)}")
@@ -44,35 +44,25 @@ async def get(connection: Connection, command: pb.CommandGetSchema) -> bytes:
         schema=pb.Schema.FromString(known[version]),
         schema_version=version.to_bytes(VERSION_BYTES, "big"),
     )
-    return _frame_of_get(answer)
+    return framed(answer)
 
 
 def not_got(request: int, refused: Refused) -> bytes:
-    return _frame_of_get(
+    return framed(
         pb.CommandGetSchemaResponse(request_id=request, error_code=refused.code, error_message=str(refused))
     )
 
 
-def _frame_of_get(answer: pb.CommandGetSchemaResponse) -> bytes:
-    return framed(answer)
-
-
 async def get_or_create(connection: Connection, command: pb.CommandGetOrCreateSchema) -> bytes:
-    """GET_OR_CREATE_SCHEMA: the version of a schema, which is kept if it is new."""
+    """GET_OR_CREATE_SCHEMA: return the version of a schema, which is stored if it is new."""
     topic = await lookup.topic_for(connection, command.topic, "produce")
     version = await store(connection, topic, command.schema)
-    return _frame_of_created(
-        pb.CommandGetOrCreateSchemaResponse(request_id=command.request_id, schema_version=version)
-    )
+    return framed(pb.CommandGetOrCreateSchemaResponse(request_id=command.request_id, schema_version=version))
 
 
 def not_created(request: int, refused: Refused) -> bytes:
-    return _frame_of_created(
+    return framed(
         pb.CommandGetOrCreateSchemaResponse(
             request_id=request, error_code=refused.code, error_message=str(refused)
         )
     )
-
-
-def _frame_of_created(answer: pb.CommandGetOrCreateSchemaResponse) -> bytes:
-    return framed(answer)

@@ -1,4 +1,4 @@
-"""SEEK and GET_LAST_MESSAGE_ID: another position for a subscription, and how far its topic goes."""
+"""Serve SEEK and GET_LAST_MESSAGE_ID."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 20
 
 BATCH_WORDS_MAX = (1 << 24) // 64
-"""Of an ack set: as many as the largest batch has messages."""
+"""Words of an ack set: as many bits as the largest batch has messages."""
 
 
 async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
-    """SEEK: every consumer of the subscription is closed, then it is reset, then the client is told.
+    """SEEK: close all consumers of the subscription, reset it, then answer.
 
-    A client whose answer takes long subscribes again before it has it, and then must have the answer to that
-    first: it would wait for the end of its seek for ever.
+    A client may subscribe again before the answer to its SEEK. It then needs the answer to SUBSCRIBE first,
+    or it would wait for its SEEK forever.
     """
     consumer = connection.consumers.require(command.consumer_id)
     dispatcher, topic, broker = consumer.dispatcher, consumer.topic, connection.broker
     if len(command.message_id.ack_set) > BATCH_WORDS_MAX:
         raise Refused(
-            pb.MetadataError, f"an ack set of more than {BATCH_WORDS_MAX} words: no batch is so large"
+            pb.MetadataError,
+            f"the ack set has {len(command.message_id.ack_set)} words; at most {BATCH_WORDS_MAX} are allowed",
         )
     open_ = commands.bits_of(command.message_id.ack_set)
     target = await broker.place(topic, _target(command))
@@ -40,7 +41,7 @@ async def seek(connection: Connection, command: pb.CommandSeek) -> bytes | None:
     for each in list(connection.server.attached.get(dispatcher, ())):
         each.expel(keep=True)
     await dispatcher.reset(target, broker.options.reset_timeout_s)
-    if open_ and target < topic.visible:  # into a batch: what stands before is not wanted
+    if open_ and target < topic.visible:  # into a batch: only its open messages are delivered
         open_ &= (1 << await topic.messages_at(target)) - 1  # the client's mask may be longer than the batch
         if open_:
             await dispatcher.narrow(target, open_)
@@ -52,7 +53,7 @@ def _target(command: pb.CommandSeek) -> Start:
     if command.HasField("message_publish_time"):
         return command.message_publish_time * 1_000_000
     if not command.HasField("message_id"):
-        raise Refused(pb.MetadataError, "a SEEK names a message or a time")
+        raise Refused(pb.MetadataError, "SEEK has neither a message id nor a publish time; send one of them")
     to = id_of(command.message_id)
     if to.ledger == LATEST_LEDGER:
         return "latest"
@@ -60,7 +61,7 @@ def _target(command: pb.CommandSeek) -> Start:
 
 
 async def last_message_id(connection: Connection, command: pb.CommandGetLastMessageId) -> bytes:
-    """GET_LAST_MESSAGE_ID: of the last message, in its batch if it is in one."""
+    """GET_LAST_MESSAGE_ID: return the id of the last message, with its index in a batch."""
     consumer = connection.consumers.require(command.consumer_id)
     topic, found = consumer.topic, consumer.dispatcher.damage
     if found is not None:
@@ -68,7 +69,7 @@ async def last_message_id(connection: Connection, command: pb.CommandGetLastMess
     last = id_data(topic.last_id())
     if topic.visible > topic.first:
         ordinal = topic.visible - 1
-        if topic.last_index[0] != ordinal:  # read once, not for each who asks: it can be large
+        if topic.last_index[0] != ordinal:  # read once for all requests: the entry can be large
             info = parse_entry((await topic.read(ordinal, 1, READ_BYTES)).entry(0))
             topic.last_index = (ordinal, info.messages - 1 if info.batch else -1)
         last = id_data(topic.id_of(ordinal), topic.last_index[1])

@@ -1,8 +1,8 @@
-"""When requests begin: in the order of their arrival, while their answers can be written, a few per turn.
+"""Start requests in their order, a few per turn, while answers can be written.
 
-Promises upward: for a client that does not read its answers no more of them are computed; however many
-requests a connection sends at once, those of the others begin in between. Needs from below: a connection that
-says whether its client keeps up with reading.
+Promises upward: no answers are computed for a client that does not read them. Connections take turns, so a
+connection with many requests does not delay those of others. Needs from below: a connection that reports
+whether its client keeps up with reading.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ TURN_REQUESTS = 4
 """Requests of all connections that begin in one turn of the loop; of large ones, one."""
 
 LARGE_BYTES = 8 << 10
-"""A request of more bytes is a large one: what it costs grows with them."""
+"""A request of more bytes is large: its cost grows with them."""
 
 REQUESTS_BYTES = 8 << 20
-"""A connection with more bytes of requests that wait or are under way is not read."""
+"""Bytes of a connection's waiting and running requests, above which it is not read."""
 
 
 class Turns:
-    """All connections that have requests which can begin: each begins one, then it is the next one's turn."""
+    """The connections with requests that can begin: each begins one in its turn."""
 
     def __init__(self) -> None:
         self._ring: deque[Pending] = deque()
         self._scheduled = False
 
     def wait(self, pending: Pending) -> None:
-        """It has something to begin."""
+        """Queue a connection that has a request to begin."""
         if not pending.in_turn:
             pending.in_turn = True
             self._ring.append(pending)
@@ -74,9 +74,9 @@ class Pending:
         self._waiting: deque[tuple[Request, Any, int]] = deque()
         self._under_way: dict[asyncio.Task[None], tuple[Request, int, int]] = {}
         self.bytes = 0
-        """Of all of them, as they were received."""
+        """The received bytes of all requests."""
         self._large: asyncio.Task[None] | None = None
-        """One whose answer can be large: nothing begins beside it."""
+        """A running request whose answer can be large: no other begins meanwhile."""
         self.in_turn = False
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class Pending:
 
     @property
     def ready(self) -> bool:
-        """Is there one that can begin?"""
+        """Whether a request can begin."""
         return bool(self._waiting) and self._large is None and not self._on.stalled
 
     def add(self, request: Request, message: Any, size: int) -> None:
@@ -94,22 +94,22 @@ class Pending:
 
     @property
     def room(self) -> int:
-        """How many more may be added now."""
+        """Requests that may be added now."""
         left = self._on.options.requests_max - len(self)
         return 0 if self.bytes >= REQUESTS_BYTES else max(0, left)
 
     @property
     def few(self) -> bool:
-        """Is at least half of what may wait or be under way free?"""
+        """Whether at least half of the limits is free."""
         return 2 * len(self) <= self._on.options.requests_max and 2 * self.bytes <= REQUESTS_BYTES
 
     def look(self) -> None:
-        """Something changed: perhaps one can begin."""
+        """Queue the connection, if a request can begin."""
         if self.ready:
             self._on.server.turns.wait(self)
 
     def begin(self) -> bool:
-        """Begin the first, if it can; answers whether it is a large one."""
+        """Begin the first request, if it can; return whether it is large."""
         if not self.ready:
             return False
         request, message, size = self._waiting.popleft()
@@ -129,14 +129,14 @@ class Pending:
         self.look()
 
     def _count(self, size: int) -> None:
-        """So much more is held, or less; what is little counts for nothing in the process's budget."""
+        """Count bytes; only a sum above `LARGE_BYTES` counts in the budget."""
         before, self.bytes = self.bytes, self.bytes + size
         if max(before, self.bytes) > LARGE_BYTES:
             held = self.bytes if self.bytes > LARGE_BYTES else 0
             self._on.server.budget.hold((self._on, "requests"), held, self._on.crowded_out)
 
     def cancel(self) -> None:
-        """The connection has gone."""
+        """Cancel all requests at the end of the connection."""
         self._count(-self.bytes)
         self._waiting.clear()
         for task, (request, number, _) in self._under_way.items():
@@ -144,7 +144,7 @@ class Pending:
             task.cancel()
 
     def abandon(self, refuse: Callable[[Request, int], None]) -> list[asyncio.Task[None]]:
-        """The server stops: all are refused. Answers those whose end is to be waited for."""
+        """Refuse all requests when the server stops; return the tasks to wait for."""
         while self._waiting:
             request, message, size = self._waiting.popleft()
             self._count(-size)

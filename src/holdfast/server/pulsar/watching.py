@@ -84,7 +84,7 @@ class Watch:
         """The topics that its client knows; None: it was not answered yet."""
 
     def tell(self, subject: Subject) -> None:
-        """Tell the client what has become different, unless it is slow to read: then later."""
+        """Send the changes to the client, unless it is slow to read: then later."""
         before, now = self.told, subject.topics
         if before is None or before is now or self.connection.stalled:
             return
@@ -123,10 +123,11 @@ class Watching:
     # -- coming and going ------------------------------------------------------------------------------
 
     async def join(self, watch: Watch) -> Subject:
-        """Begin to watch; the subject as it is now.
+        """Start a watch; return its subject.
 
         Raises:
-            Misuse, Unsupported: the pattern is none, or none that can be matched here.
+            Misuse: the pattern is malformed.
+            Unsupported: the server cannot match the pattern.
         """
         pattern = TopicPattern(watch.pattern)
         async with self._turn:
@@ -148,12 +149,12 @@ class Watching:
         return subject
 
     def _hold(self, subject: Subject) -> None:
-        """Each name that a pattern matches counts for what the process holds."""
+        """Count the names that a pattern matches in the budget."""
         fixed = max(SUBJECT_BYTES, subject.pattern.size_bytes)
         self._budget.hold(subject, fixed + NAME_BYTES * len(subject.topics))
 
     def leave(self, watch: Watch) -> None:
-        """It watches no more, if it did."""
+        """End a watch."""
         subject = self.subject(watch)
         if subject is not None:
             subject.watches.discard(watch)
@@ -161,7 +162,7 @@ class Watching:
                 self._sweep()
 
     def _sweep(self) -> None:
-        """Forget lists without watches."""
+        """Drop lists without watches."""
         for namespace, patterns in list(self.subjects.items()):
             for pattern in [pattern for pattern, subject in patterns.items() if not subject.watches]:
                 self._budget.hold(patterns.pop(pattern), 0)
@@ -228,7 +229,7 @@ def _become(work: _Work) -> list[tuple[Subject, tuple[frozenset[str], str]]]:
 
 
 class Watches:
-    """Those of one connection, by the ids that its client gives them."""
+    """The watches of one connection, by the ids of its client."""
 
     def __init__(self, connection: Connection) -> None:
         self._on = connection
@@ -246,8 +247,8 @@ class Watches:
         if len(self._watches) >= on.options.watchers_max:
             raise Refused(
                 pb.NotAllowedError,
-                f"this connection watches {len(self._watches)} topic lists, and no more are possible "
-                "(limits.watchers_per_connection)",
+                f"this connection watches {len(self._watches)} topic lists, the most that "
+                "limits.watchers_per_connection allows; close some, poll, or raise the limit",
             )
         lookup.require_namespace_name(command.namespace)
         on.authorize("lookup", command.namespace)
@@ -272,7 +273,9 @@ class Watches:
             )
         subject = self._on.server.watching.subject(known)
         if known.told is None or subject is None:
-            raise Refused(pb.ServiceNotReady, f"watcher {known.id} is being opened already")
+            raise Refused(
+                pb.ServiceNotReady, f"watcher {known.id} is already being opened; wait for the answer"
+            )
         known.told = subject.topics
         return subject
 
@@ -298,13 +301,13 @@ class Watches:
         self._on.server.watching.leave(watch)
 
     def release(self) -> None:
-        """The client has caught up with what it was sent."""
+        """Send missed changes to a client that has caught up."""
         for watch in list(self._watches.values()):
             subject = self._on.server.watching.subject(watch)
             if subject is not None:
                 watch.tell(subject)
 
     def gone(self) -> None:
-        """The connection is gone, and they with it."""
+        """End all watches at the end of the connection."""
         for watch in list(self._watches.values()):
             self._drop(watch)
