@@ -53,7 +53,7 @@ def test_archived_rows_are_the_topics_rows(spark: SparkSession, tmp_path: Path) 
     assert [(each.start, each.rows) for each in again.topics] == [(103, 1), (2, 0)]
     last = archive(spark, topics=["orders", "tar"], to=to, path=str(data))
     assert (last.run, last.rows) == (None, 0)
-    assert "nothing is new" in last.table()
+    assert "no new entries" in last.table()
     assert verify_archive(spark, to) == 163
 
 
@@ -232,12 +232,12 @@ def test_a_reset_meanwhile_stays(spark: SparkSession, tmp_path: Path) -> None:
     holder = Holder()
     done = archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": [{}]}), subscription="s", holder=holder)
     assert holder.advanced == [1]
-    assert "was reset meanwhile" in done.table()
+    assert "reset meanwhile; not advanced" in done.table()
     assert done.topics[0].acked_to == 0
     other = Holder(b"\xbb")
     done = archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": [{}]}), subscription="s", holder=other)
     assert other.advanced == []
-    assert "was made anew meanwhile" in done.table()
+    assert "created again meanwhile" in done.table()
 
 
 def test_a_topic_that_was_trimmed_or_made_anew(spark: SparkSession, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_message_in_parts_keeps_its_beginning(spark: SparkSession, tmp_path: P
     asked: dict[str, Any] = {"topics": ["t"], "to": to, "path": str(data), "subscription": "s"}
     first = archive(spark, **asked)
     assert [(each.stop, each.rows, each.acked_to) for each in first.topics] == [(2, 1, 1)]
-    assert "a message in parts is open from 1 on" in first.table()
+    assert "a chunked message is open from 1 on" in first.table()
     assert trim(data, "t") == 1
     append_entries(data, "t", [cut[1]], roll_entries=1)
     part = archive(spark, **asked)  # a run without rows
@@ -326,7 +326,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(spark: SparkSession, tmp_pat
                 broker.admin.delete_topic("t")
             publish(data, "t", [b"new"] * 3)
 
-    with pytest.raises(Corrupt, match="deleted and made anew while it was read; nothing was added"):
+    with pytest.raises(Corrupt, match="deleted and created again while it was read; nothing was added"):
         archive(spark, topics=["t"], to=to, path=str(data), told=told)
     assert ArchiveDirectory(to).runs() == []
     archive(spark, topics=["t"], to=to, path=str(data))
@@ -374,7 +374,7 @@ def test_rows_are_those_of_each_partition(spark: SparkSession, tmp_path: Path) -
     assert [(each.topic[-1], each.rows) for each in done.topics] == [("0", 1), ("1", 2), ("2", 3)]
     assert (done.rows, done.partitions) == (6, 1)
     fed["p-partition-1"].append({"topic": f"{FULL}p", "partition": 1, "position": 0})
-    with pytest.raises(Corrupt, match="partition 1, has positions 0 to 0; 2 to 2 were asked for"):
+    with pytest.raises(Corrupt, match="partition 1, returned positions 0 to 0; 2 to 2 were asked for"):
         archive(spark, topics=list(fed), to=tmp_path, source=Fed(fed))
 
 
@@ -414,7 +414,7 @@ def test_a_file_that_is_no_parquet_any_more_is_named(spark: SparkSession, tmp_pa
 
 def test_a_server_that_has_the_directory_must_be_named(spark: SparkSession, tmp_path: Path) -> None:
     publish(tmp_path / "data", "t", [b"x"])
-    with holdfast.Broker.open(tmp_path / "data"), pytest.raises(Locked, match="say broker"):
+    with holdfast.Broker.open(tmp_path / "data"), pytest.raises(Locked, match="give broker"):
         archive(spark, topics=["t"], to=tmp_path / "a", path=str(tmp_path / "data"), subscription="s")
 
 

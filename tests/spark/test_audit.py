@@ -167,17 +167,19 @@ def test_nothing_to_look_at(spark: SparkSession, tmp_path: Path) -> None:
         audit(spark)
     with pytest.raises(Misuse, match="name the topics"):
         audit(spark, source=Fed({}))
-    with pytest.raises(NotFound, match="no archive"):
+    with pytest.raises(NotFound, match="not an archive"):
         audit(spark, archive=tmp_path)
     for wrong in ({"mode": "permissive"}, {"keys": '["a"]'}, {"publishedFrom": "0"}):
-        with pytest.raises(Misuse, match=r"looks at everything: (mode|keys|publishedFrom) is not for it"):
+        with pytest.raises(
+            Misuse, match=r"reads all messages: option (mode|keys|publishedFrom) is not allowed"
+        ):
             audit(spark, topics=["t"], path=str(tmp_path), options=wrong)
 
 
 def test_what_the_archive_does_not_hold(spark: SparkSession, tmp_path: Path) -> None:
     rows = numbered(0, 1, 2)
     archive(spark, topics=["t"], to=tmp_path / "a", source=Fed({"t": rows}))
-    with pytest.raises(NotFound, match=f"no topic {FULL}tt; it holds {FULL}t"):
+    with pytest.raises(NotFound, match=f"no topic {FULL}tt; it has {FULL}t"):
         audit(spark, archive=tmp_path / "a", topics=["t", "tt"])
     with pytest.raises(Corrupt, match="ends at position 2, and 3 are archived"):
         audit(spark, archive=tmp_path / "a", source=Fed({"t": rows[:2]}))
@@ -204,7 +206,7 @@ def test_what_is_archived_may_be_deleted(spark: SparkSession, tmp_path: Path) ->
     for topics in ([], ["t", "u"]):
         found = audit(spark, topics=topics, archive=tmp_path, source=live)
         assert (found.sound, found.archived, found.live) == (True, 5, 1)
-        assert found.notes == [f"{FULL}u is archived, and the broker has it no longer"]
+        assert found.notes == [f"{FULL}u is archived, and the broker no longer has it"]
     with pytest.raises(NotFound, match=f"shows no topic {FULL}v"):
         audit(spark, topics=["t", "v"], archive=tmp_path, source=live)
     with pytest.raises(NotFound, match="nowhere"):
@@ -216,11 +218,11 @@ def test_what_was_trimmed_is_said(spark: SparkSession, tmp_path: Path) -> None:
     archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:2]}))
     found = audit(spark, archive=tmp_path, source=Fed({"t": rows}, first=4))
     assert (found.lost, found.archived, found.live) == (2, 2, 2)
-    assert found.notes == [f"{FULL}t: 2 positions behind the archive were trimmed and never archived"]
+    assert found.notes == [f"{FULL}t: 2 positions after the archive were trimmed and not archived"]
     assert f"note: {found.notes[0]}" in found.table()
     assert found.notes[0] in page(found)
     looked = library.look(spark, ["t"], Fed({"t": rows}, first=4), None)
-    assert looked.notes == [f"{FULL}t: the first 4 positions were trimmed, and are in no archive"]
+    assert looked.notes == [f"{FULL}t: the first 4 positions were trimmed and not archived"]
 
 
 def test_what_an_archive_has_left_out_is_said(spark: SparkSession, tmp_path: Path) -> None:
@@ -231,11 +233,11 @@ def test_what_an_archive_has_left_out_is_said(spark: SparkSession, tmp_path: Pat
     archive(spark, topics=["u"], to=tmp_path, source=Fed({"u": rows[:3]}, first=2))
     found = audit(spark, archive=tmp_path, topics=["t"])
     assert (found.lost, found.unseen, found.faults()) == (0, 3, ["3 positions trimmed unseen"])
-    assert found.notes == [f"{FULL}t: 3 positions before its next run were trimmed and never archived"]
+    assert found.notes == [f"{FULL}t: 3 positions between two runs were trimmed and not archived"]
     assert audit(spark, archive=tmp_path, topics=["t"], expected={"a": 4}).sound
     looked = library.look(spark, [], None, tmp_path)
     assert looked.unseen == 5
-    assert looked.notes[1] == f"{FULL}u: the first 2 positions were trimmed, and are in no archive"
+    assert looked.notes[1] == f"{FULL}u: the first 2 positions were trimmed and not archived"
 
 
 def test_each_topic_has_something_to_account_for(spark: SparkSession) -> None:
@@ -288,7 +290,7 @@ def test_partitions_of_an_archive(spark: SparkSession, tmp_path: Path) -> None:
     with holdfast.Broker.open(data) as broker:
         broker.admin.delete_topic("t-partition-1")
     looked = library.look(spark, ["t"], Origin(str(data)), to)
-    assert looked.notes == [f"{FULL}t-partition-1 is archived, and the broker has it no longer"]
+    assert looked.notes == [f"{FULL}t-partition-1 is archived, and the broker no longer has it"]
 
 
 def test_what_is_no_numbered_message(spark: SparkSession) -> None:

@@ -29,7 +29,7 @@ def test_archive_audit_measure_compact(
     place = ("--data", str(data))
     words = said(capsys, "archive", "rig", *place, "--to", str(to), "--subscription", "s", "--verify")
     assert "20 rows" in words
-    assert "read back and right" in words
+    assert "read back and equal" in words
     again = answered(capsys, "archive", "rig", *place, "--to", str(to), "--subscription", "s")
     assert (again["run"], again["topics"][0]["acked_to"]) == (None, 20)
     words = said(capsys, "audit", "rig", *place, "--archive", str(to), "--report", str(page))
@@ -84,7 +84,7 @@ def test_audit_of_an_archive_and_what_is_live(
     assert (both["messages"], both["producers"][0]["unconfirmed"], both["sound"]) == (22, 1, True)
     assert "shows no topic" in said(capsys, "audit", "rigg", "--archive", to, status=1)
     monkeypatch.delenv("HOLDFAST_DATA")
-    assert "holds no topic" in said(capsys, "audit", "rigg", "--archive", to, status=1)
+    assert "has no topic" in said(capsys, "audit", "rigg", "--archive", to, status=1)
 
 
 def test_what_is_wrong_is_said_in_a_line(
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_said_in_a_line(
     assert "a stream reads topics" in said(
         capsys, "measure", "--to", "x", "--archive", to, "--stream", status=2
     )
-    assert "no span of time" in said(
+    assert "not a span of time" in said(
         capsys, "measure", "--to", "x", "--archive", to, "--window", "soon", status=1
     )
     monkeypatch.delenv("HOLDFAST_DATA", raising=False)

@@ -57,7 +57,7 @@ def test_what_cannot_be_opened_stays_whole(spark: SparkSession, tmp_path: Path) 
     done = compact(spark, path=str(data), topics=["t"], to=to)
     assert positions(spark, to) == [0, 1, 2, 5, 6, 7, 9, 10]
     assert (done.read, done.keys, done.tombstones, done.keyless, done.unopened) == (12, 8, 1, 1, 3)
-    assert "encrypted and kept as they are: 3" in done.table()
+    assert "encrypted and kept unchanged: 3" in done.table()
     rows = {row["position"]: row for row in read_archive(spark, to).collect()}
     assert bytes(rows[2]["encryption"]) == entries[2].SerializeToString()
     more = [metadata("a"), metadata("d", **part("w", 1, 2))]  # 12, 13

@@ -265,7 +265,7 @@ def test_topics_come_go_and_come_again(
     broker.admin.delete_topic("new1", force=True)
     send(broker, range(3), "new1")
     send(broker, range(5, 6), "new2")
-    with pytest.raises(Exception, match="new1 was deleted, or made again, and was read up to entry 7"):
+    with pytest.raises(Exception, match="new1 was deleted or created again, and was read up to entry 7"):
         query.run(**strict)
     assert query.read(**lenient) == [*(("new1", i) for i in range(3)), ("new2", 5)]
 
@@ -281,7 +281,7 @@ def test_trimmed_between_two_runs(
     first = broker.admin.trim("orders")
     assert 12 < first < 45
     lost = rf"{ORDERS}: entries 12 to {first - 1} were trimmed before they were read; "
-    with pytest.raises(Exception, match=rf"{lost}set failOnDataLoss=false to go on with entry {first}"):
+    with pytest.raises(Exception, match=rf"{lost}set failOnDataLoss=false to continue with entry {first}"):
         query.run()
     assert query.read(failOnDataLoss="false") == [("orders", i) for i in range(first, 45)]
     assert query.read() == []

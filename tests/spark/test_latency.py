@@ -75,7 +75,7 @@ def test_an_archive_of_a_former_version(
     assert {row["storedTime"] for row in read_archive(spark, tmp_path).collect()} == {None}
     found = audit(spark, archive=tmp_path)
     assert (found.sound, found.untimed, found.latency, found.series) == (True, 5, [], [])
-    assert "5 archived messages have no storedTime" in found.table()
+    assert "5 archived messages without storedTime" in found.table()
     done = archive(spark, topics=["late", "ahead"], to=tmp_path, path=str(clocks.data))
     assert (done.run, done.rows) == (2, 5)
     assert [each.version for each in ArchiveDirectory.there(tmp_path).runs()] == [1, VERSION]
@@ -90,5 +90,5 @@ def test_a_run_of_a_later_version_is_refused(tmp_path: Path) -> None:
         directory.commit(Run(VERSION, "archive", 1, "id", "now", {}, []))
     [path] = (tmp_path / "_holdfast/runs").glob("*.json")
     path.write_bytes(msgspec.json.encode({**msgspec.json.decode(path.read_bytes()), "version": VERSION + 1}))
-    with pytest.raises(Corrupt, match="use a newer one"):
+    with pytest.raises(Corrupt, match="use a newer holdfast"):
         directory.runs()

@@ -93,7 +93,7 @@ def test_fields_of_another_name(spark: SparkSession, tmp_path: Path) -> None:
     measure(spark, to=tmp_path / "w", archive=tmp_path / "a", fields=fields)
     assert [row[1:] for row in windows(spark, tmp_path / "w")] == [("a b", 2, 2.5, 2.5)]
     none = measure(spark, to=tmp_path / "w", archive=tmp_path / "a", fields=Fields(value="deg F"))
-    assert none.note == "of 3 messages none is JSON with a number in 'deg F'"
+    assert none.note == "not one of 3 messages is JSON with a number in 'deg F'"
     assert none.table().startswith("note: of 3 messages none")
 
 

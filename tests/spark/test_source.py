@@ -65,7 +65,7 @@ def test_wrong_options_in_spark(spark: SparkSession, data: str, broker: Blocking
     fill(broker, 1)
     with pytest.raises(Exception, match=r"no option 'topik'; did you mean topic\?.*startingOffsets"):
         load(spark, data, topik="orders")
-    with pytest.raises(Exception, match=rf"no topic .*/order\. It shows: {ORDERS}"):
+    with pytest.raises(Exception, match=rf"no topic .*/order; check the name\. It shows: {ORDERS}"):
         load(spark, data, topic="order").collect()
 
 

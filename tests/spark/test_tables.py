@@ -62,7 +62,7 @@ def test_a_table_of_a_directory(spark: SparkSession, data: Path, tmp_path: Path)
 def test_what_no_table_can_be(spark: SparkSession, data: Path) -> None:
     with pytest.raises(Exception, match="no option 'topci'; did you mean topic"):
         spark.sql(f"CREATE TABLE own USING holdfast OPTIONS (path '{data}', topci 'orders')")
-    with pytest.raises(Exception, match="a table keeps no token"):
+    with pytest.raises(Exception, match="a table cannot keep a token"):
         spark.sql(f"CREATE TABLE own USING holdfast OPTIONS (path '{data}', topic 'orders', token 'x')")
     spark.sql(f"CREATE TABLE own (value binary) USING holdfast OPTIONS (path '{data}', topic 'orders')")
     with pytest.raises(Exception, match="create it without columns"):

@@ -2,9 +2,9 @@
 
 Promises upward: `format("holdfast")` reads topics exactly as they are, and writes to them exactly once.
 Needs from below: the broker's files (`holdfast.ledger.files.table`) and the core's columns
-(`holdfast._core.Columns`) to read; the small client (`holdfast.client`) to write and to move a subscription.
+(`holdfast._core.Columns`) to read; the client (`holdfast.client`) to write and to advance a subscription.
 
-Spark is only imported when something here is used.
+Spark is imported at the first use, not with this package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("holdfast")` known to a session that `session` did not make. Twice does no harm."""
+    """Register `format("holdfast")` in a session that `session` did not create. Repeating it is harmless."""
     from holdfast.pipeline.source.format import source_of
 
     spark.dataSource.register(source_of(spark))

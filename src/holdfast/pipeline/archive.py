@@ -1,9 +1,10 @@
-"""Topics to Parquet: only what is new, all of it or nothing, read back before the broker may trim.
+"""Archive the new entries of topics as Parquet, and let the broker trim them.
 
-    lock → finish an earlier run → hold the subscription → plan → write → read back → commit → move → advance
+    lock → recover earlier runs → hold the subscription → plan → write → read back → commit → move → advance
 
-Positions are planned once; everything behind that is the same however often it is done. A run that is killed
-anywhere is as if it had not been, or is finished by the next one (`archived.py` has the table).
+A run is added as a whole or not at all, and it is read back before the broker may trim. Its positions are
+planned once; every later step can be repeated. The next run discards or finishes a run that was killed
+(`jobs/archive_directory.py` has the table).
 """
 
 from __future__ import annotations
@@ -45,43 +46,43 @@ from holdfast.pipeline.jobs.summary import plural, size_words, text_table
 
 ROWS_PER_FILE = 2_000_000
 WRITERS = 64
-"""Days and topics that a task may have open: up to so many it writes as it reads, without sorting first."""
+"""Folders (topic and day) that a task has open at once; with more, Spark sorts the rows first."""
 KEPT = {**COLUMNS, **{name: EXTRA[name] for name in ("keyEncoding", "orderingKey", "encryption")}}
-"""What is kept of a message: all that a replay needs to write it as it was (I184)."""
+"""Columns of an archive: all that a replay needs to publish the same message (I184)."""
 ARCHIVED = {**KEPT, "date": "DATE"}
 ARCHIVED_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ARCHIVED.items())
 DAY_US = 86_400_000_000
 HALF = 20
 LITERALLY = {"__globPaths__": "false"}
-"""For Spark's readers of files: a path is what it is, whatever brackets, stars and braces it has in it."""
+"""Option for Spark's file readers: brackets, stars and braces in a path are not patterns."""
 FOLDER_BYTES_MAX = 255
 _ESCAPED = set("\"#%'*/:=?\\{[]^")
-"""What Spark writes as %3A in the name of a folder, beside characters that no topic has."""
+"""Characters of topic names that Spark escapes in a folder's name, a colon as %3A."""
 
 
 @dataclass(frozen=True)
 class ArchivedTopic:
-    """What a run did with a topic."""
+    """The result of a run for one topic."""
 
     topic: str
     start: int
     stop: int
-    """Positions from `start` up to, without, `stop`."""
+    """The run covers the positions from `start` up to `stop`, which is excluded."""
     rows: int
     lost: int
-    """Positions that were trimmed before they could be archived, as the caller accepted."""
+    """Positions that were trimmed before they were archived; the caller accepted that."""
     acked_to: int | None = None
-    """Where the subscription stands now; None: none was named."""
+    """The subscription's cursor now; None: no subscription was named."""
     note: str = ""
 
 
 @dataclass(frozen=True)
 class ArchiveReport:
-    """What a run of `archive` did."""
+    """The result of a run of `archive`."""
 
     directory: str
     run: int | None
-    """None: nothing was new."""
+    """None: the topics had no new entries."""
     rows: int
     size_bytes: int
     files: int
@@ -91,11 +92,11 @@ class ArchiveReport:
     topics: list[ArchivedTopic] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the report for `--json`."""
         return asdict(self)
 
     def table(self) -> str:
-        """For people."""
+        """Return the report as text."""
         rows = [
             (
                 each.topic,
@@ -112,14 +113,14 @@ class ArchiveReport:
         lines = text_table(("TOPIC", "FROM", "TO", "ROWS", "ACKED TO", "NOTE"), rows)
         if self.recovered.moved or self.recovered.removed:
             lines.append(
-                f"finished what was left: {plural(self.recovered.moved, 'file')} moved, "
-                f"{plural(self.recovered.removed, 'unfinished run')} removed"
+                f"recovered: {plural(self.recovered.moved, 'file')} moved, "
+                f"{plural(self.recovered.removed, 'unfinished run')} deleted"
             )
         done = (
-            "nothing is new"
+            "no new entries"
             if self.run is None
             else f"run {self.run}: {plural(self.rows, 'row')} in {plural(self.files, 'file')} of "
-            f"{plural(self.partitions, 'partition')}, {size_words(self.size_bytes)}, read back and right"
+            f"{plural(self.partitions, 'partition')}, {size_words(self.size_bytes)}, read back and equal"
         )
         return "\n".join([*lines, f"{self.directory}: {done}; {self.seconds:.1f} s"])
 
@@ -140,26 +141,27 @@ def archive(
     accept_loss: bool = False,
     told: Told = silent,
 ) -> ArchiveReport:
-    """Add to an archive what is new in topics, and then let the broker have the room.
+    """Add the new entries of topics to an archive, then let the broker trim them.
 
     Args:
         spark: a session that knows `format("holdfast")`.
-        topics: which.
-        to: the archive's directory; made if it is not there.
-        path, url: a data directory, or a server's HTTP address; or `source`, who knows topics.
-        token: who this is, for the server and for the broker.
-        options: others of the source, such as tlsTrustCertsFilePath, or partitions.
-        subscription: made on every topic if it is not there, so that nothing is trimmed before it is
-            archived; advanced behind what was archived and read back.
-        broker: the address of the server that holds it; None: the one at `url`, or nobody has the directory
-            `path` open.
-        holder: instead of `broker`, somebody who knows subscriptions.
-        accept_loss: go on when positions were trimmed before they were archived.
-        told: hears of every step.
+        topics: names of topics.
+        to: the archive's directory; created if it does not exist.
+        path, url: a data directory, or a server's HTTP address.
+        token: authentication token.
+        options: other options of the source, such as tlsTrustCertsFilePath or partitions.
+        source: the topics, instead of `path` and `url`.
+        subscription: created on every topic if it does not exist, so that the broker trims only archived
+            entries. It advances after they were archived and read back.
+        broker: address of the server that has the subscription. Default: `url`; without `url` no server may
+            have the directory `path` open.
+        holder: the subscriptions, instead of `broker`.
+        accept_loss: continue if positions were trimmed before they were archived.
+        told: called at every step.
 
     Raises:
-        Corrupt: what was read back is not what was written, or positions are missing; nothing was added.
-        Locked: another process is at this archive.
+        Corrupt: the rows read back differ from those written, or positions are missing; nothing was added.
+        Locked: another process is changing this archive.
     """
     began = time.monotonic()
     require_folders(topics)
@@ -172,10 +174,12 @@ def archive(
         names, holds = list(known.extents(topics)), dict[str, Progress]()
         if subscription is not None and holder is not None:
             told("hold", subscription)
-            for name in names:  # before the plan: from now on nothing behind it is trimmed
+            for name in names:  # before the plan: from now on the broker trims no unarchived entry
                 holds[name] = holder.progress(name, subscription, create=True, start="earliest")
         told("plan")
-        there = known.extents(names)  # without a partition that has come since, which nobody holds
+        there = known.extents(
+            names
+        )  # without partitions created since, on which the subscription is not held
         ranges = plan(directory.positions(), {name: there[name] for name in names}, accept_loss)
         fresh = {name: reach for name, reach in ranges.items() if reach.stop > reach.start}
         run, spans = None, dict[str, Span]()
@@ -187,7 +191,7 @@ def archive(
             run, spans = add_run(
                 spark, directory, "archive", rows, fresh, told, lambda: require_same(known, fresh), known
             )
-        # What is let go of is there, also of a run that was killed before it came to this.
+        # Also files of earlier runs that were killed before they advanced the subscription.
         held = {name: (each.incarnation.hex(), each.acked_to) for name, each in holds.items()}
         directory.require_files(directory.reaching(held))
         done = []
@@ -213,15 +217,15 @@ def archive(
 
 
 def plan(archived: dict[str, Range], there: dict[str, Extent], accept_loss: bool) -> dict[str, Range]:
-    """Which positions are new. A pure function.
+    """Choose the positions to archive. A pure function.
 
-    | archived up to | the topic has | so                                                |
+    | archived up to | the topic has | the run covers                                    |
     |----------------|---------------|---------------------------------------------------|
-    | nothing        | first …       | all of it; what was trimmed before is not missed  |
+    | nothing        | first …       | all of it; positions trimmed before do not count  |
     | a, another incarnation | first … | all of it: this is another topic                |
     | a              | first ≤ a ≤ visible | from a on                                   |
-    | a              | first > a     | refused, or from first on with `accept_loss`      |
-    | a              | visible < a   | refused: it was restored, or has lost its end     |
+    | a              | first > a     | refused; with `accept_loss`, from first on        |
+    | a              | visible < a   | refused: restored from a backup, or lost its end  |
     """
     ranges: dict[str, Range] = {}
     owners = {topic_and_partition(name): name for name in archived}
@@ -229,48 +233,49 @@ def plan(archived: dict[str, Range], there: dict[str, Extent], accept_loss: bool
         before, owner = archived.get(name), owners.get(topic_and_partition(name), name)
         if owner != name and before is None:
             raise Misuse(
-                f"{owner} is archived there, and {name} would be the same partition of the same topic; use "
-                "another directory"
+                f"the archive has {owner}; {name} would be the same partition of the same topic; use another "
+                "directory"
             )
         if before is None or before.incarnation != extent.incarnation:
             ranges[name] = Range(extent.incarnation, extent.first, extent.visible)
             continue
         if extent.visible < before.stop:
             raise Corrupt(
-                f"{name} ends at position {extent.visible}, and {before.stop} are archived: it was restored "
-                "from a backup, or lost its end; archive it to another directory"
+                f"{name} ends at position {extent.visible}, and {before.stop} are archived: the topic was "
+                "restored from a backup, or lost its end; archive it to another directory"
             )
         lost = max(0, extent.first - before.stop)
         if lost and not accept_loss:
             raise Corrupt(
                 f"{name} begins at position {extent.first}, and only {before.stop} are archived: {lost} were "
-                "trimmed in between; name a subscription, which holds them next time, and go on with "
-                "accept_loss (--accept-loss)"
+                "trimmed in between. Continue with accept_loss (--accept-loss), and name a subscription: "
+                "it keeps entries until they are archived"
             )
         ranges[name] = Range(extent.incarnation, before.stop + lost, extent.visible, lost)
     return ranges
 
 
 def require_folders(topics: Sequence[str]) -> None:
-    """Each topic can be a folder.
+    """Check that each topic's name fits into the name of a folder.
 
     Raises:
-        Misuse: its name is too long for that.
+        Misuse: a name is too long.
     """
     for name in full_names(topics):
         if (size := len(folder_of(topic_and_partition(name)[0]).encode())) > FOLDER_BYTES_MAX:
             raise Misuse(
-                f"{name} cannot be archived: its folder would have a name of {size} bytes, and a file system "
-                f"takes {FOLDER_BYTES_MAX}; copy it to a topic with a shorter name"
+                f"{name} cannot be archived: its folder would have a name of {size} bytes, over "
+                f"{FOLDER_BYTES_MAX}; copy it to a topic with a shorter name"
             )
 
 
 def require_same(known: Topics, ranges: Mapping[str, Range]) -> None:
-    """These topics are still what they were when they were planned, so what was read since is theirs, all of
-    it.
+    """Check that the topics still have the planned positions.
+
+    Then the rows that were read since are complete.
 
     Raises:
-        Corrupt: one was deleted meanwhile, and perhaps made anew, or trimmed, or has lost its end.
+        Corrupt: a topic was deleted, deleted and created again, trimmed, or has lost its end.
     """
     for name, reach in ranges.items():
         try:
@@ -280,13 +285,11 @@ def require_same(known: Topics, ranges: Mapping[str, Range]) -> None:
         same = now.incarnation == reach.incarnation
         if same and now.first <= reach.start and now.visible >= reach.stop:
             continue
-        what = "deleted and made anew" if now.incarnation else "deleted"
+        what = "deleted and created again" if now.incarnation else "deleted"
         if same:
             cut = f"cut at position {now.visible}"
             what = f"trimmed up to position {now.first}" if now.first > reach.start else cut
-        raise Corrupt(
-            f"{name} was {what} while it was read; nothing was added: do it again for what is there now"
-        )
+        raise Corrupt(f"{name} was {what} while it was read; nothing was added: run it again")
 
 
 def add_run(
@@ -299,13 +302,13 @@ def add_run(
     require: Callable[[], None],
     known: Topics | None = None,
 ) -> tuple[Run, dict[str, Span]]:
-    """Write rows as a new run of a directory that is being changed: all of it, or nothing.
+    """Write rows as a new run of a locked directory: all or nothing.
 
-    `require` is asked when everything was read, and raises what speaks against it. `known`: the rows are to
-    be all that these topics have in the ranges.
+    `require` is called after all rows were read, and raises if the run must not be added. With `known`, the
+    rows must be all rows that these topics have in the ranges.
 
     Raises:
-        Corrupt: what was read back is not what was written, or not what the topics have; nothing was added.
+        Corrupt: the rows read back differ from those written, or from the topics; nothing was added.
         NoSpace: the disk is full.
     """
     runs = directory.runs()
@@ -324,7 +327,7 @@ def add_run(
             require_all(known, back, spans, ranges)
             require()  # the topic that was asked is still the one that was read
     except BaseException as error:
-        directory.discard(ident)  # the disk may be full of it
+        directory.discard(ident)  # its files may have filled the disk
         if "No space left on device" in str(error):
             raise NoSpace(f"{directory.path} has no room for these rows; nothing was added") from error
         raise
@@ -339,15 +342,15 @@ def add_run(
 
 
 def with_date(rows: DataFrame) -> DataFrame:
-    """The day in UTC on which a message was published, whatever zone the session is in."""
+    """Add the day of `publishTime` in UTC, not in the zone of the session."""
     days = F.floor(F.unix_micros(F.coalesce("publishTime", F.timestamp_micros(F.lit(0)))) / F.lit(DAY_US))
     return rows.select(*KEPT).withColumn("date", F.date_from_unix_date(days.cast("int")))
 
 
 def write(spark: SparkSession, rows: DataFrame, place: Path) -> Digest:
-    """Write by topic and day. The digest of what went in, taken on the way in the same pass."""
+    """Write rows by topic and day. Return their digest, computed in the same pass."""
     seen = Observation()
-    # With few days in a task, rows are written as they come; else Spark would sort all of them first.
+    # With few folders per task, Spark writes rows without sorting them.
     with settings(
         spark,
         {
@@ -367,7 +370,7 @@ def write(spark: SparkSession, rows: DataFrame, place: Path) -> Digest:
 
 
 def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> tuple[list[Part], Spans]:
-    """What a run's staged files hold, by folder and by topic, as another reader finds it."""
+    """Read a run's staged files, and summarise them by folder and by topic."""
     files, staging = directory.written(run), directory.staging(run)
     if not files:
         return [], {}
@@ -375,7 +378,7 @@ def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> tup
     for file in files:
         inside.setdefault(partition_of(file), []).append(str(file))
     leads, place = F.col("messageId.batchIndex") <= 0, F.col("position")
-    # The sum of positions, in two halves: as one number it could be too large.
+    # The sum of positions in two halves: one sum could overflow.
     halves = {"high": F.shiftright(place, HALF), "low": place.bitwiseAND((1 << HALF) - 1)}
     found = (
         parquet(spark, [str(staging / file) for file in files], staging)
@@ -410,31 +413,31 @@ def read_back(spark: SparkSession, directory: ArchiveDirectory, run: str) -> tup
 
 
 def folder_of(topic: str) -> str:
-    """As Spark names it."""
+    """Return the folder's name as Spark writes it."""
     return "topic=" + "".join(f"%{ord(each):02X}" if each in _ESCAPED else each for each in topic)
 
 
 def partition_of(file: Path) -> tuple[str, str]:
-    """Topic and day of topic=persistent%3A%2F%2Fpublic%2Fdefault%2Forders/date=2026-11-15/part-0.parquet."""
+    """Return topic and day of `topic=persistent%3A%2F%2Fa%2Fb%2Forders/date=2026-11-15/part-0.parquet`."""
     topic, date, _ = file.parts
     return unquote(topic.removeprefix("topic=")), date.removeprefix("date=")
 
 
 def require_right(sent: Digest, parts: list[Part]) -> None:
-    """The rows of all folders together are those that were sent.
+    """Check that the rows of all folders together are those that were sent.
 
-    Topic and day are in each row's hash: a row in the wrong folder is another row.
+    Each row's hash includes topic and day, so a row in the wrong folder counts as another row.
     """
     found = Digest.total(Digest.parse(part.digest) for part in parts)
     if found != sent:
         raise Corrupt(
             f"{sent.rows} rows were sent to Parquet (digest {sent}) and {found.rows} were read back "
-            f"(digest {found}); nothing was added: look at the disk, and archive again"
+            f"(digest {found}); nothing was added: check the disk, and archive again"
         )
 
 
 def parquet(spark: SparkSession, files: Sequence[str], base: Path, named: bool = False) -> DataFrame:
-    """Archived rows of these files; `named`: with a column `file`, the name without its folders."""
+    """Read the archived rows of files; `named` adds a column `file`, the name without folders."""
     rows = spark.read.schema(ARCHIVED_SCHEMA).options(**LITERALLY, basePath=str(base)).parquet(*files)
     also = [F.col("_metadata.file_name").alias("file")] if named else []
     return rows.select(*ARCHIVED, *also)  # Spark puts the folders' columns last
@@ -443,7 +446,7 @@ def parquet(spark: SparkSession, files: Sequence[str], base: Path, named: bool =
 def read_files(
     spark: SparkSession, there: ArchiveDirectory, files: Iterable[tuple[Run, str]], named: bool = False
 ) -> DataFrame:
-    """The rows of these files of these runs, wherever they are now. Raises Corrupt: one is missing."""
+    """Read files of runs, staged or in place. Raises Corrupt: a file is missing."""
     places: dict[Path, list[str]] = {}
     for run, file in files:
         found, staged = there.find(run, file), there.staging(run.id)
@@ -457,12 +460,12 @@ def read_files(
 def read_archive(
     spark: SparkSession, directory: str | Path, *, runs: Sequence[Run] | None = None
 ) -> DataFrame:
-    """The rows of an archive, or of a compacted directory: the source's columns, and `date`.
+    """Read an archive or a compacted directory: the source's columns, and `date`.
 
-    Only what runs have committed. `topic` and `date` are folders: a filter on them skips files.
+    Only committed runs are read. `topic` and `date` are folders: a filter on them skips files.
 
     Raises:
-        NotFound: there is no archive.
+        NotFound: the directory is not an archive.
         Corrupt: a file of it is missing.
     """
     there = ArchiveDirectory.there(directory)
@@ -471,10 +474,10 @@ def read_archive(
 
 
 def verify_archive(spark: SparkSession, directory: str | Path) -> int:
-    """Read all of an archive again and compare with what its runs say. How many rows it has.
+    """Compare an archive with the digests of its runs, and count its rows.
 
     Raises:
-        Corrupt: a partition is not what it was; the text names it.
+        Corrupt: a partition has changed; the text names it.
     """
     there, rows = ArchiveDirectory.there(directory), 0
     for run in there.current():
@@ -484,16 +487,16 @@ def verify_archive(spark: SparkSession, directory: str | Path) -> int:
 
 
 def digested(run: Run) -> list[str]:
-    """The columns that the digests of a run are made of."""
+    """Return the columns that the digests of a run cover."""
     return [name for name in ARCHIVED if run.version > 1 or name != "storedTime"]
 
 
 def _require_whole(spark: SparkSession, there: ArchiveDirectory, run: Run) -> None:
-    """Raises Corrupt: a partition of this run is not what it was."""
+    """Raises Corrupt: a partition of this run has changed."""
     try:
         found = read_archive(spark, there.path, runs=[run]).groupBy("topic", "date")
         rows = found.agg(*aggregates(digested(run))).collect()
-    except (PySparkException, Py4JJavaError) as error:  # a file that is no Parquet: whose?
+    except (PySparkException, Py4JJavaError) as error:  # a file is not Parquet: find its partition
         if len(run.parts) > 1:
             for part in run.parts:
                 _require_whole(spark, there, msgspec.structs.replace(run, parts=[part]))
@@ -520,20 +523,20 @@ def _advanced(
     known: Topics,
     span: Span,
 ) -> ArchivedTopic:
-    """Let go of what is archived; a subscription that was reset meanwhile stays where somebody wants it."""
-    if held.incarnation.hex() != reach.incarnation:  # positions of one are none of the other
-        return replace(row, note="was made anew meanwhile, and not let go of")
+    """Advance the subscription behind the archived entries, unless it was reset meanwhile."""
+    if held.incarnation.hex() != reach.incarnation:  # their positions do not correspond
+        return replace(row, note="topic created again meanwhile; subscription not advanced")
     to = reach.stop
-    # Where each position has its row, nothing is in parts: no need to look at all of it once more.
+    # If each position has its row, no chunked message is open: the topic need not be read again.
     try:
         if held.acked_to < reach.start or span.entries < reach.stop - reach.start:
             to = known.free_below(row.topic, held.acked_to, reach.stop, held.log_time)
         if to < reach.stop:
-            row = replace(row, note=f"a message in parts is open from {to} on: its beginning is kept")
+            row = replace(row, note=f"a chunked message is open from {to} on: its first chunks are kept")
         at = holder.advance(row.topic, subscription, to, held.reset_number, held.incarnation)
     except NotFound:
-        return replace(row, note="was deleted meanwhile, or its subscription")
+        return replace(row, note="topic or subscription deleted meanwhile")
     except CursorModifying:
         at = holder.progress(row.topic, subscription)
-        return replace(row, acked_to=at.acked_to, note="was reset meanwhile, and not moved")
+        return replace(row, acked_to=at.acked_to, note="subscription reset meanwhile; not advanced")
     return replace(row, acked_to=at.acked_to)

@@ -1,9 +1,9 @@
-"""The delivery audit: of numbered messages, which are lost, which are there twice, which overtook another.
+"""Audit the delivery of numbered messages: find lost, duplicated and out-of-order ones.
 
-A message is (topic, producer, number). Archive and live topic are looked at together, each position once: the
-archive's runs are read once, and what is live begins where they end. A topic that was deleted and made anew
-is another topic, whose producers count from 0 again: rows of the older one are accounted for under a name of
-their own. What Spark counts is in `accounting.py`.
+A message is (topic, producer, number). Archive and live topic are audited together, each position once: the
+live rows begin where the archive ends. A topic that was deleted and created again is another topic, whose
+producers count from 0 again. Rows of the former topic are counted under a name of their own.
+`jobs/audit_counts.py` has the queries.
 """
 
 from __future__ import annotations
@@ -39,43 +39,43 @@ from holdfast.pipeline.jobs.summary import plural, readable, short, text_table, 
 
 NEEDED = ("value", "topic", "partition", "messageId", "storedTime", "position")
 TAKEN = ("tlsTrustCertsFilePath", "tlsCertificateFilePath", "tlsKeyFilePath", "timeout", "minPartitions")
-"""Options of the source that leave nothing out."""
+"""Options of the source that do not filter messages."""
 Expected = Mapping[str, int | None] | Mapping[str, Mapping[str, int | None]]
-"""Producer → how many were confirmed to it; or the same for each topic. None: it is not known."""
+"""Producer → number of confirmed messages, or the same per topic. None: not known."""
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The account."""
+    """The result of an audit."""
 
     archived: int
     live: int
     messages: int
-    """All that were looked at: archived and live."""
+    """Archived and live messages."""
     foreign: int
-    """Not numbered."""
+    """Messages that are not numbered."""
     damaged: int
-    """Begins as a numbered message, and is none."""
+    """Messages that begin as numbered ones, but do not decode."""
     producers: list[ProducerAudit]
     latency: list[Latency]
     step_s: int
     series: list[Moment]
-    """The messages by `storedTime`, in steps of `step_s`."""
+    """Messages by `storedTime`, in steps of `step_s`."""
     histogram: list[Bar]
     untimed: int = 0
-    """Of a run of an archive that has no `storedTime`: their latency is not known."""
+    """Messages of archived runs without `storedTime`: their latency is not known."""
     said: bool = False
-    """What was confirmed was said."""
+    """The caller gave the expected counts."""
     unseen: int = 0
-    """Positions that were trimmed, and are in no archive."""
+    """Positions that were trimmed and are not archived."""
     empty: list[str] = field(default_factory=list)
-    """Topics that have nothing to account for, though nobody said so."""
+    """Topics without numbered messages, though the caller did not say that they are empty."""
     foreign_allowed: bool = False
     gaps: list[Gap] = field(default_factory=list)
     repeated: list[Found] = field(default_factory=list)
     overtaken: list[Found] = field(default_factory=list)
     strange: list[Strange] = field(default_factory=list)
-    """Some of what is not numbered or damaged."""
+    """Some of the messages that are not numbered, or damaged."""
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -93,7 +93,7 @@ class AuditReport:
 
     @property
     def unexpected(self) -> int:
-        """Producers that are there, and not in what was expected."""
+        """Count the producers that are not in the expected counts."""
         return sum(each.unexpected for each in self.producers)
 
     @property
@@ -101,7 +101,7 @@ class AuditReport:
         return not self.faults()
 
     def faults(self) -> list[str]:
-        """What is wrong, in words; nothing: all is well."""
+        """List the faults in words; empty: the audit is sound."""
         known = [each.confirmed is not None for each in self.producers]
         if self.messages == 0 and not any(known):
             return ["there is no message to account for"]
@@ -118,7 +118,7 @@ class AuditReport:
         ]
         if self.unexpected:
             faults.append(f"{plural(self.unexpected, 'producer')} not expected")
-        if self.unseen and not (self.said and all(known)):  # of whom, nobody can tell
+        if self.unseen and not (self.said and all(known)):  # their producers are not known
             faults.append(f"{plural(self.unseen, 'position')} trimmed unseen")
         if self.empty or not self.producers:
             topics = f" in {', '.join(map(short, self.empty))}" if self.empty else ""
@@ -126,14 +126,14 @@ class AuditReport:
         return faults
 
     def record(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the report for `--json`."""
         found = asdict(self)
         for name in ("lost", "duplicated", "out_of_order", "unexpected", "sound"):
             found[name] = getattr(self, name)
         return {**found, "faults": self.faults()}
 
     def table(self) -> str:
-        """For people."""
+        """Return the report as text."""
         head = ["TOPIC", "PRODUCER", "MESSAGES", "LOST", "DUPLICATED", "OUT OF ORDER"]
         rows: list[list[object]] = [
             [
@@ -160,7 +160,7 @@ class AuditReport:
             lines += ["", *text_table(columns, times, numbers=1)]
         if self.strange:
             shown = [(short(each.topic), each.position, each.what) for each in self.strange[:10]]
-            lines += ["", *text_table(("NO NUMBERED MESSAGE", "AT POSITION", "WHAT"), shown)]
+            lines += ["", *text_table(("NOT A NUMBERED MESSAGE", "AT POSITION", "WHAT"), shown)]
         lines += [*([""] if lines else []), *(f"note: {note}" for note in self.notes)]
         looked = f"{plural(self.messages, 'message')} ({self.archived:,} archived, {self.live:,} live)"
         if self.faults():
@@ -189,20 +189,21 @@ def audit(
 
     Args:
         spark: a session that knows `format("holdfast")`.
-        topics: which; none: all of the archive.
-        path, url, token, options: where they are live: a data directory, or a server's HTTP address, with
-            other options of the source; or `source`.
-        archive: an archive's directory, to be looked at together with the live topics, or alone.
-        expected: how many messages were confirmed to each producer, or, for several topics, to each producer
-            of each topic. Without it, all numbers up to the highest are expected, and what is missing at the
-            end is not noticed.
-        foreign_allowed: messages that are not numbered are no fault. What is damaged is one all the same.
-        told: hears of every step.
+        topics: names of topics; empty: all topics of the archive.
+        path, url, token, options: the live topics: a data directory, or a server's HTTP address, with other
+            options of the source.
+        source: the live topics, instead of `path` and `url`.
+        archive: an archive's directory, audited together with the live topics, or alone.
+        expected: the number of messages that were confirmed to each producer; for several topics, to each
+            producer of each topic. Without it, all numbers up to a producer's highest are expected, and
+            messages missing at the end are not noticed.
+        foreign_allowed: messages that are not numbered are not a fault. Damaged ones are.
+        told: called at every step.
 
     Raises:
-        NotFound: there is no such archive, or no such topic in it or in the broker.
-        Corrupt: a live topic ends before its archive does, or was deleted meanwhile; the archive has other
-            rows than its runs say.
+        NotFound: the archive does not exist, or a topic is neither in it nor in the broker.
+        Corrupt: a live topic ends before its archive does, or was deleted meanwhile; or the archive has other
+            rows than its runs list.
     """
     began = time.monotonic()
     told("read")
@@ -212,7 +213,7 @@ def audit(
     found = counted(spark, looked.rows, looked.topics, wanted, told)
     if looked.archived is not None and found["archived"] != looked.archived:
         raise Corrupt(
-            f"{archive} has {found['archived']} rows of these topics, and its runs have written "
+            f"the archive {archive} has {found['archived']} rows of these topics, and its runs have written "
             f"{looked.archived}; restore it from a copy"
         )
     if origin is not None:
@@ -229,19 +230,19 @@ def audit(
 
 
 def clock_notes(latency: Sequence[Latency], untimed: int) -> Iterator[str]:
-    """What must be known of the clocks before a latency is believed."""
+    """Describe clock skew and missing times, which make latencies unreliable."""
     for each in latency:
         if each.skewed:
             some = f"{each.skewed:,} of {plural(each.count, 'message')}"
             yield (
                 f"{each.topic}: clock skew: {some} were stored up to {time_words(-each.min)} before they "
-                "were sent; the clocks of producer and broker differ by that or more, and all latencies of "
-                "this topic are as wrong"
+                "were sent. The clocks of producer and broker differ by at least that, and all latencies of "
+                "this topic are wrong by as much"
             )
     if untimed:
         yield (
-            f"{plural(untimed, 'archived message')} have no storedTime, which archives of former versions "
-            "lack: their latency is not known"
+            f"{plural(untimed, 'archived message')} without storedTime, from archives of former versions: "
+            "their latency is not known"
         )
 
 
@@ -254,21 +255,21 @@ def _origin(
 def by_topic(
     expected: Expected, topics: Sequence[str], parts: Sequence[str] = ()
 ) -> dict[tuple[str, str], int | None]:
-    """What is expected, by topic and producer. `parts`: what is looked at of them, also partitions.
+    """Arrange the expected counts by topic and producer. `parts`: the audited topics and partitions.
 
     Raises:
-        Misuse: it does not say of which topic, or of one that is not looked at, or twice of one, or of one
-            of its partitions.
+        Misuse: a count is without a topic, of a topic that is not audited, of one partition among several, or
+            given twice.
     """
     require_counts(expected)
     nested = {name: each for name, each in expected.items() if isinstance(each, Mapping)}
     if nested and len(nested) < len(expected):
-        raise Misuse("expected names producers beside topics: say all of it by topic")
+        raise Misuse("expected mixes producers and topics; give all counts by topic")
     if not nested:
         if len(topics) != 1:
             raise Misuse(
-                f"{len(topics)} topics are looked at: say what is expected of each, "
-                'as {"orders": {"rig-1": 1000}}'
+                f"{len(topics)} topics are audited; give the expected counts by topic, "
+                'such as {"orders": {"rig-1": 1000}}'
             )
         return {
             (topics[0], name): count for name, count in expected.items() if not isinstance(count, Mapping)
@@ -279,53 +280,53 @@ def by_topic(
         full = topic_name(name)
         topic = topic_and_partition(full)[0]
         if topic not in topics:
-            raise Misuse(f"expected names {name}, which is not looked at; there are {', '.join(topics)}")
+            raise Misuse(f"expected names {name}, which is not audited; audited are {', '.join(topics)}")
         if topic in names:
-            raise Misuse(f"expected says it twice of {topic}, as {names[topic]} and as {name}; say it once")
+            raise Misuse(f"expected names {topic} twice, as {names[topic]} and as {name}; name it once")
         if full != topic and [each for each in parts if topic_and_partition(each)[0] == topic] != [full]:
             raise Misuse(
-                f"expected names {name}, which is a part of what is looked at: a producer counts over all "
-                f"partitions, so say it of {topic}"
+                f"expected names {name}, one of the audited partitions; a producer counts over all "
+                f"partitions, so give the counts of {topic}"
             )
         names[topic] = name
         found |= {(topic, producer): count for producer, count in producers.items()}
     unsaid = set(topics) - set(names)
     if unsaid:
         raise Misuse(
-            f"expected says nothing of {', '.join(sorted(unsaid))}; name the topics to look at, or say {{}}"
+            f"expected lacks {', '.join(sorted(unsaid))}; name the topics to audit, or give {{}} for each"
         )
     return found
 
 
 def require_counts(expected: Mapping[str, Any], by_topic: bool = True) -> None:
-    """What is expected are numbers of messages.
+    """Check that the expected counts are numbers of messages.
 
     Raises:
-        Misuse: one is not, or a name is none.
+        Misuse: a count is not a number, or a name is not text.
     """
     for name, count in expected.items():
         if by_topic and isinstance(count, Mapping):
             require_counts(count, by_topic=False)
         elif count is not None and (type(count) is not int or not 0 <= count < 1 << 63):
             raise Misuse(
-                f"expected says {count!r} of {name}: a number of messages is whole, 0 or more, and less than "
-                "2^63; null means that it is not known"
+                f"expected has {count!r} for {name}; a number of messages is whole, 0 or more, and less than "
+                "2^63, or null if it is not known"
             )
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise Misuse(f"expected names {name!r}, which is no text that a message could hold") from None
+            raise Misuse(f"expected names {name!r}, which is not valid text; correct the name") from None
 
 
 def empty(topics: Sequence[str], producers: Sequence[ProducerAudit], wanted: Wanted | None) -> list[str]:
-    """Topics of which nothing is there, and nobody has said how much there should be."""
+    """List the topics that have no numbered message and no expected count."""
     shown = {each.topic for each in producers if each.messages or each.confirmed is not None}
-    if wanted is not None:  # {}: nobody is expected to be there
+    if wanted is not None:  # {}: no producer is expected
         shown |= set(topics) - {topic for topic, _ in wanted}
     return [topic for topic in topics if topic not in shown]
 
 
-# -- what is looked at --------------------------------------------------------------------------------
+# -- the audited rows --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -334,28 +335,30 @@ class Looked:
 
     rows: DataFrame
     topics: list[str]
-    """All that are accounted for, even if there is nothing of them."""
+    """All audited topics, also empty ones."""
     notes: list[str]
     parts: list[str] = field(default_factory=list)
-    """The same, with each of the partitions that they have."""
+    """Their names, with each of their partitions."""
     unseen: int = 0
-    """Positions that were trimmed, and are in no archive."""
+    """Positions that were trimmed and are not archived."""
     archived: int | None = None
-    """Rows that there are of these topics as the archive's runs say; None: they do not tell."""
+    """Rows of these topics by the archive's runs; None: the runs do not count them."""
     live: Mapping[str, Range] = field(default_factory=dict)
-    """What is read of the broker."""
+    """The positions that are read from the broker."""
 
 
 def look(
     spark: SparkSession, topics: Sequence[str], origin: Topics | None, archive: str | Path | None
 ) -> Looked:
-    """Archived rows, and those of the live topics that are behind them."""
+    """Select the archived rows, and the live rows after them."""
     if origin is None and archive is None:
-        raise Misuse("an audit looks at an archive, at topics, or at both; say which")
+        raise Misuse("an audit reads an archive, live topics, or both; say which")
     taken = {name.lower() for name in TAKEN}
     for name in origin.more if isinstance(origin, Origin) else ():
         if name.lower() not in taken:
-            raise Misuse(f"an audit looks at everything: {name} is not for it; it takes {', '.join(TAKEN)}")
+            raise Misuse(
+                f"an audit reads all messages: option {name} is not allowed; allowed are {', '.join(TAKEN)}"
+            )
     runs = [] if archive is None else _runs(archive)
     everything = {topic: reach for run in runs for topic, reach in run.topics.items()}
     names = _names(topics, everything, archive, origin is not None)
@@ -365,7 +368,9 @@ def look(
         if name in names or topic_and_partition(name)[0] in names
     }
     there = {} if origin is None else still_there(origin, names, reached)[0]
-    ranges = plan(reached, there, accept_loss=True)  # only behind the archive; it refuses what lost its end
+    ranges = plan(
+        reached, there, accept_loss=True
+    )  # only after the archived positions; refuses a topic that lost its end
     newest = {name: reach.incarnation for name, reach in {**reached, **ranges}.items()}
     bases = list(dict.fromkeys(topic_and_partition(name)[0] for name in [*names, *there]))
     others = [name for name in everything if name not in reached and topic_and_partition(name)[0] in bases]
@@ -382,7 +387,7 @@ def look(
     notes = [note for _, note in trimmed]
     if origin is not None:
         notes += [
-            f"{name} is archived, and the broker has it no longer" for name in reached if name not in there
+            f"{name} is archived, and the broker no longer has it" for name in reached if name not in there
         ]
     return Looked(
         reduce(lambda left, right: left.unionByName(right), frames),
@@ -398,10 +403,10 @@ def look(
 
 
 def require_same(origin: Topics, read: Mapping[str, Range]) -> None:
-    """What was read was of these topics, all of it.
+    """Check that no topic was replaced while it was read.
 
     Raises:
-        Corrupt: one was deleted meanwhile, and perhaps made anew.
+        Corrupt: a topic was deleted, and perhaps created again.
     """
     for name, reach in read.items():
         try:
@@ -409,22 +414,22 @@ def require_same(origin: Topics, read: Mapping[str, Range]) -> None:
         except NotFound:
             now = None
         if now is None or now.incarnation != reach.incarnation:
-            raise Corrupt(f"{name} was deleted while it was read; do it again for what is there now")
+            raise Corrupt(f"{name} was deleted while it was read; audit again")
 
 
 def still_there(
     origin: Topics, names: Sequence[str], archived: Mapping[str, Range]
 ) -> tuple[dict[str, Extent], list[str]]:
-    """What is live of these topics; and which of them are archived, and deleted in the broker since then.
+    """Return the live topics, and archived topics that the broker no longer has.
 
     Raises:
         NotFound: a topic is neither live nor archived.
     """
     try:
         return origin.extents(names), []
-    except NotFound:  # which of them?
+    except NotFound:  # find which of them
         if isinstance(origin, Origin):
-            origin.require()  # a directory that is not there has not deleted anything
+            origin.require()  # a missing directory does not mean that topics were deleted
         known = set(archived) | {topic_and_partition(name)[0] for name in archived}
         there, gone = dict[str, Extent](), list[str]()
         for name in names:
@@ -440,49 +445,49 @@ def still_there(
 def _trimmed(
     runs: Sequence[Run], looked: Collection[str], live: Mapping[str, Range]
 ) -> Iterator[tuple[int, str]]:
-    """What is in neither place of the topics that are looked at: how many positions, and where."""
+    """Count the positions that are neither archived nor live, with a note for each topic."""
     before: dict[str, str] = {}
-    kept = [(each, "before its next run") for run in runs for each in run.topics.items() if each[0] in looked]
-    for (name, reach), where in [*kept, *((each, "behind the archive") for each in live.items())]:
+    kept = [(each, "between two runs") for run in runs for each in run.topics.items() if each[0] in looked]
+    for (name, reach), where in [*kept, *((each, "after the archive") for each in live.items())]:
         new, before[name] = before.get(name) != reach.incarnation, reach.incarnation
         if reach.lost:
             yield (
                 reach.lost,
-                f"{name}: {plural(reach.lost, 'position')} {where} were trimmed and never archived",
+                f"{name}: {plural(reach.lost, 'position')} {where} were trimmed and not archived",
             )
         elif new and reach.start > 0:
             yield (
                 reach.start,
-                f"{name}: the first {plural(reach.start, 'position')} were trimmed, and are in no archive",
+                f"{name}: the first {plural(reach.start, 'position')} were trimmed and not archived",
             )
 
 
 def _runs(archive: str | Path) -> list[Run]:
     directory = ArchiveDirectory.there(archive)
     if directory.kind == "compacted":
-        raise Misuse(f"{directory.path} is compacted: it lacks messages on purpose; audit the topic itself")
+        raise Misuse(f"{directory.path} is compacted and lacks messages on purpose; audit the topic itself")
     return directory.runs()
 
 
 def _names(
     topics: Sequence[str], archived: Mapping[str, Range], archive: str | Path | None, live: bool
 ) -> list[str]:
-    """Full names of what is looked at.
+    """Return the full names of the audited topics.
 
     Raises:
-        NotFound: a topic is not in the archive, and nobody says where else it would be.
+        NotFound: a topic is not in the archive, and no live topics are given.
     """
     if not topics:
         if archive is None:
-            raise Misuse("name the topics that are to be audited")
-        if live:  # also of partitions that were added since
+            raise Misuse("name the topics to audit")
+        if live:  # also partitions that were added since
             return list(dict.fromkeys(topic_and_partition(name)[0] for name in archived))
         return list(archived)
     names = full_names(topics)
     known = set(archived) | {topic_and_partition(name)[0] for name in archived}
     for name in names:
         if not live and name not in known:
-            raise NotFound(f"{archive} holds no topic {name}; it holds {', '.join(sorted(archived))}")
+            raise NotFound(f"the archive {archive} has no topic {name}; it has {', '.join(sorted(archived))}")
     return names
 
 
@@ -494,8 +499,10 @@ def _archived(
     others: Sequence[str],
     newest: Mapping[str, str],
 ) -> list[DataFrame]:
-    """The rows of these runs, but for `others`: partitions that nobody has asked for. Rows of a topic that
-    was made anew since then are given a name of their own."""
+    """Read the rows of runs, except those of `others`, partitions that are not audited.
+
+    Rows of a topic that was created again since get a name of their own.
+    """
     labels = older_names(runs, newest)
     alike: dict[frozenset[tuple[str, str]], list[Run]] = {}
     for run in runs:
@@ -516,10 +523,10 @@ def _archived(
 
 
 def older_names(runs: Sequence[Run], newest: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """What topics that were made anew since then are called, by name and incarnation.
+    """Name former topics that were created again since, by name and incarnation.
 
-    Partitions have incarnations of their own. Those of one life of a topic are told by how many came after
-    them, and are called by that of the first one: a producer counts over all of them.
+    Partitions have incarnations of their own. Incarnations of partitions belong to the same topic if equally
+    many came after them. They get the name of the first one, because a producer counts over all partitions.
     """
     lives: dict[str, list[str]] = {name: [] for name in sorted(newest, key=topic_and_partition)}
     archived = ((name, reach.incarnation) for run in runs for name, reach in run.topics.items())

@@ -1,17 +1,17 @@
-"""Compaction by key: the last message of each key, and no key whose last message says that it is gone.
+"""Compact topics: keep the last message of each key, unless it deletes the key.
 
-Two passes, as Pulsar's compaction has them: the first finds, with keys and positions alone, which message is
-each key's last one; the second takes these. The next run reads what is new, and the last result instead of
-all that it was made of. The directory has the form of an archive: `replay` and `read_archive` read it, too.
+There are two passes, as in Pulsar's compaction. The first finds the last message of each key, from keys and
+positions alone. The second selects these messages. The next run reads the new entries and the last result.
+The directory has the form of an archive: `replay` and `read_archive` can read it.
 
-Of encrypted messages the metadata can be read, and that is read before both passes:
+The metadata of encrypted messages can be read, and is read before both passes:
 
-| an encrypted row is            | its key       | so                                                      |
-|--------------------------------|---------------|---------------------------------------------------------|
-| a message by itself            | is known      | it is a message like any other                          |
-| a part of a whole message      | is known      | one message with the other parts, where the last one is |
-| a part, and others are missing | does not help | it is kept: the others may come                         |
-| a client's batch               | is inside     | it is kept, and so is what says later that a key is gone |
+| an encrypted row is               | its key     | the row                                                |
+|-----------------------------------|-------------|--------------------------------------------------------|
+| a message                         | is known    | counts as a message like any other                     |
+| a chunk of a complete message     | is known    | belongs to the message where its last chunk is          |
+| a chunk of an incomplete message  | is not used | is kept: the other chunks may follow                   |
+| a client's batch                  | is unknown  | is kept, and so are later messages that delete a key   |
 """
 
 from __future__ import annotations
@@ -37,54 +37,54 @@ from holdfast.pipeline.jobs.summary import plural, text_table
 from holdfast.protocol import pulsar_pb2 as pb
 
 NARROW = ("topic", "partition", "position", "encryption")
-"""What is read of all rows to find the encrypted ones."""
+"""Columns that are read of all rows to find the encrypted ones."""
 
 
 @dataclass(frozen=True)
 class CompactedTopic:
-    """What became of a topic, or of one of its partitions."""
+    """The result for one topic or partition."""
 
     topic: str
     horizon: int
-    """Everything below this position is in the result."""
+    """The result covers all positions below this one."""
     messages: int
-    """Read by this run: what was new, as rows of the source. A position may be many, or none."""
+    """New rows that this run read. A position may have several rows, or no row."""
 
 
 @dataclass(frozen=True)
 class CompactReport:
-    """What a run of `compact` did."""
+    """The result of a run of `compact`."""
 
     directory: str
     run: int | None
-    """None: nothing was new."""
+    """None: the topics had no new entries."""
     read: int
-    """Messages that were new, and those of the last result."""
+    """New messages, and those of the last result."""
     keys: int
-    """Rows of the result: one of each key, `unopened`, and those without a key, where they are kept."""
+    """Rows of the result: one per key, `unopened`, and with `keep_keyless` those without a key."""
     tombstones: int
-    """Keys that are gone: their last message had no value."""
+    """Deleted keys: their last message has no value."""
     keyless: int
     """Messages without a key."""
     unopened: int
-    """Encrypted batches, and parts of encrypted messages that are not whole yet: kept as they are."""
+    """Encrypted batches, and chunks of incomplete encrypted messages: kept unchanged."""
     seconds: float
     topics: list[CompactedTopic]
 
     def record(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the report for `--json`."""
         return asdict(self)
 
     def table(self) -> str:
-        """For people."""
+        """Return the report as text."""
         rows = [(each.topic, each.horizon, each.messages) for each in self.topics]
         lines = text_table(("TOPIC", "UP TO", "NEW"), rows)
         done = (
-            "nothing is new"
+            "no new entries"
             if self.run is None
-            else f"{plural(self.read, 'message')} became {self.keys:,}; keys that are gone: "
+            else f"{plural(self.read, 'message')} became {self.keys:,}; deleted keys: "
             f"{self.tombstones:,}, messages without a key: {self.keyless:,}"
-            + (f", encrypted and kept as they are: {self.unopened:,}" if self.unopened else "")
+            + (f", encrypted and kept unchanged: {self.unopened:,}" if self.unopened else "")
         )
         return "\n".join([*lines, f"{self.directory}: {done}; {self.seconds:.1f} s"])
 
@@ -107,16 +107,17 @@ def compact(
 
     Args:
         spark: a session that knows `format("holdfast")`.
-        topics: which; a key is a key of its topic.
-        to: the result's directory; made if it is not there. A run replaces the result as a whole.
-        path, url, token: a data directory, or a server's HTTP address; or `source`, who knows topics.
-        options: others of the source that say how to reach a server, such as tlsTrustCertsFilePath.
-        keep_keyless: keep messages without a key, all of them; they are dropped otherwise.
-        accept_loss: go on when positions were trimmed before they were seen.
-        told: hears of every step.
+        topics: names of topics; the same key in two topics is two keys.
+        to: the result's directory; created if it does not exist. A run replaces the result as a whole.
+        path, url, token: a data directory, or a server's HTTP address and an authentication token.
+        options: other options of the source to reach a server, such as tlsTrustCertsFilePath.
+        source: the topics, instead of `path` and `url`.
+        keep_keyless: keep all messages without a key; they are dropped otherwise.
+        accept_loss: continue if positions were trimmed before they were read.
+        told: called at every step.
 
     Raises:
-        Corrupt: positions are missing, or what was read back is not what was written; nothing was changed.
+        Corrupt: positions are missing, or the rows read back differ from those written; nothing was changed.
     """
     require_folders(topics)
     began, known = time.monotonic(), source or Origin(path, url, token, options or {})
@@ -127,7 +128,7 @@ def compact(
         before = directory.positions()
         ranges = plan(before, known.extents(topics), accept_loss)
         fresh = {name: (each.start, each.stop) for name, each in ranges.items() if each.stop > each.start}
-        # Made anew, and perhaps still empty: what is there of the old one goes.
+        # Created again, and perhaps still empty: rows of the former topic are dropped.
         anew = [
             name for name in before.keys() & ranges if before[name].incarnation != ranges[name].incarnation
         ]
@@ -136,7 +137,7 @@ def compact(
             return CompactReport(str(directory.path), None, 0, 0, 0, 0, 0, time.monotonic() - began, done)
 
         def parts(columns: Sequence[str]) -> list[DataFrame]:
-            """Of the last result, and what is new: the latter is the last one, if there is any."""
+            """Return the last result and then the new rows, if any."""
             both = [last_result(spark, directory, anew).select(*columns)] if before else []
             if fresh:
                 both.append(
@@ -147,11 +148,11 @@ def compact(
         def rows(columns: Sequence[str]) -> DataFrame:
             return reduce(lambda one, other: one.unionByName(other), parts(columns))
 
-        # Others than these were compacted before and are not named now: they stay as they are.
+        # Topics that were compacted before and are not named now stay unchanged.
         reach = {**before, **{name: Range(each.incarnation, 0, each.stop) for name, each in ranges.items()}}
         seen = Seen(Observation(), Observation())
         read = {name: ranges[name] for name in [*fresh, *anew]}
-        told("read", "what is new, and what is encrypted")
+        told("read", "new entries, encrypted entries")
         new, sealed = tally(parts(NARROW), bool(fresh))
         unsealed = opened(rows(NARROW)) if sealed else contextlib.nullcontext()
         with settings(spark, COUNTED), unsealed as headers:
@@ -185,7 +186,7 @@ def compact(
 
 
 def last_result(spark: SparkSession, directory: ArchiveDirectory, anew: Sequence[str]) -> DataFrame:
-    """What the last run has made; of a topic that was deleted and made anew, nothing."""
+    """Read the result of the last run, without topics that were deleted and created again."""
     rows = read_archive(spark, directory.path).select(*KEPT)
     for topic, partition in map(topic_and_partition, anew):
         rows = rows.where((F.col("topic") != topic) | (F.col("partition") != partition))
@@ -193,8 +194,10 @@ def last_result(spark: SparkSession, directory: ArchiveDirectory, anew: Sequence
 
 
 def tally(parts: Sequence[DataFrame], fresh: bool) -> tuple[dict[tuple[str, int], int], bool]:
-    """How many rows of the last part there are by topic and partition, if that is what is new; and whether
-    anything is encrypted."""
+    """Count the new rows by topic and partition, and tell whether any row is encrypted.
+
+    With `fresh`, the last part has the new rows.
+    """
     marked = [each.withColumn("new", F.lit(int(fresh and each is parts[-1]))) for each in parts]
     every = reduce(lambda one, other: one.unionByName(other), marked)
     counted = every.groupBy("topic", "partition").agg(
@@ -207,7 +210,7 @@ def tally(parts: Sequence[DataFrame], fresh: bool) -> tuple[dict[tuple[str, int]
 
 @dataclass
 class Seen:
-    """What the passes count on their way."""
+    """Counts that both passes make."""
 
     first: Observation
     second: Observation
@@ -217,7 +220,7 @@ class Seen:
 
 
 def gone() -> Column:
-    """No value, or an empty one: the key is deleted."""
+    """Test for a message that deletes its key: the value is null or empty."""
     return F.col("value").isNull() | (F.length("value") == 0)
 
 
@@ -225,12 +228,12 @@ HEADER = "batch BOOLEAN, gone BOOLEAN, uuid STRING, chunk INT, chunks INT"
 
 
 def header(encryption: bytes) -> tuple[bool, bool, str | None, int, int]:
-    """What an encrypted entry's metadata says, as HEADER has it. What says nothing is taken for a batch."""
+    """Read an encrypted entry's metadata into HEADER; if it does not decode, as a batch."""
     try:
         told = pb.MessageMetadata.FromString(bytes(encryption))
     except DecodeError:
         return True, False, None, 0, 1
-    # Encrypted, nothing is a few bytes, too.
+    # An empty value has some bytes when encrypted.
     none = told.null_value or (told.HasField("uncompressed_size") and told.uncompressed_size == 0)
     uuid = told.uuid if told.num_chunks_from_msg > 1 else None
     return told.HasField("num_messages_in_batch"), none, uuid, told.chunk_id, told.num_chunks_from_msg
@@ -238,11 +241,11 @@ def header(encryption: bytes) -> tuple[bool, bool, str | None, int, int]:
 
 @contextlib.contextmanager
 def opened(rows: DataFrame) -> Iterator[DataFrame]:
-    """Of each encrypted row: `at`, the position of its message, NULL where it is kept whatever comes; whether
-    it says that its key is gone; whether it is a batch.
+    """Yield of each encrypted row `at`, `gone` (it deletes its key) and `batch`.
 
-    A chunked message is where its last part is. Its parts have one uuid, and stand in their order; if it was
-    sent again, its first part begins it anew. Whatever is otherwise is not whole (I188).
+    `at` is the position of its message; NULL: the row is kept in any case. A chunked message has the position
+    of its last chunk. Its chunks have one uuid and stand in order. If the message was sent again, chunk 0
+    begins it again. In all other cases the message is incomplete (I188).
     """
     with contextlib.ExitStack() as kept:
 
@@ -268,8 +271,10 @@ def opened(rows: DataFrame) -> Iterator[DataFrame]:
 
 
 def judged(rows: DataFrame, headers: DataFrame | None) -> DataFrame:
-    """Rows with the position of their message, whether they say that their key is gone, and whether they are
-    kept whatever comes."""
+    """Add the columns `at`, `gone` and `unopened`.
+
+    `at` is the position of the message, `gone`: it deletes its key, `unopened`: it is kept in any case.
+    """
     rows = rows.withColumn("batchIndex", F.col("messageId.batchIndex"))
     if headers is None:
         return rows.withColumns({"at": F.col("position"), "gone": gone(), "unopened": F.lit(False)})
@@ -284,7 +289,7 @@ def judged(rows: DataFrame, headers: DataFrame | None) -> DataFrame:
 
 
 def last_ones(rows: DataFrame) -> DataFrame:
-    """The first pass: of each key the place of its last message, and whether that says that it is gone."""
+    """Find the last message of each key, and whether it deletes the key (first pass)."""
     last = F.max(F.struct("at", "batchIndex", "gone")).alias("last")
     keys = rows.where("key IS NOT NULL AND NOT unopened").groupBy("topic", "partition", "key").agg(last)
     return keys.select("topic", "partition", "last.*")
@@ -293,7 +298,7 @@ def last_ones(rows: DataFrame) -> DataFrame:
 def compacted(
     rows: DataFrame, headers: DataFrame | None = None, keep_keyless: bool = False, seen: Seen | None = None
 ) -> DataFrame:
-    """The second pass: the messages that the first one has found."""
+    """Select the messages that the first pass found (second pass)."""
     columns, rows = rows.columns, judged(rows, headers)
     last, rows_seen = last_ones(rows), rows
     if seen is not None:
@@ -305,7 +310,7 @@ def compacted(
             F.count_if("unopened").alias("unopened"),
         )
     if headers is not None:
-        # A key that an encrypted batch may have is gone for its readers only if they are told so behind it.
+        # An encrypted batch may have the key: its readers need the later message that deletes it.
         batches = headers.where("batch").groupBy("topic", "partition").agg(F.min("position").alias("since"))
         last = last.join(batches, ["topic", "partition"], "left")
         last = last.withColumn("gone", F.expr("gone AND (since IS NULL OR at < since)")).drop("since")

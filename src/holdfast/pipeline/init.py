@@ -1,4 +1,4 @@
-"""`holdfast pipeline init DIR`: a project that a user edits, copied from `template/`."""
+"""Write the project of `holdfast pipeline init DIR`, copied from `template/`."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ FILES = {
     "spark-pipeline.yml": "declarative",
     "measurements_tables.py": "declarative/transformations",
 }
-"""By name: the folder it stands in, here and there."""
+"""File name → its folder, the same in the template and in the project."""
 _HERE_ONLY = "  # type: ignore[import-not-found]"
-"""In this repository the project's modules are no modules; in the project they are."""
+"""Needed only here: in the project its modules can be imported."""
 _PROJECT = "file://PROJECT/"
 
 
 def write_project(directory: str | Path) -> list[str]:
-    """Write the project; which files it has.
+    """Write the project and return the names of its files.
 
     Raises:
-        Exists: there is something in the directory.
+        Exists: the directory is not empty.
+        NotFound: its parent directory does not exist.
     """
     target = Path(directory)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise Exists(f"{target} is there, and not empty; name another directory")
+        raise Exists(f"{target} exists and is not empty; name another directory")
     if not target.absolute().parent.is_dir():
-        raise NotFound(f"there is no directory {target.absolute().parent}; make it first")
+        raise NotFound(f"the directory {target.absolute().parent} does not exist; create it first")
     files = {
         Path(folder) / name: (TEMPLATE / folder / name)
         .read_text(encoding="utf-8")
@@ -45,7 +46,7 @@ def write_project(directory: str | Path) -> list[str]:
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             (target / path).write_text(text, encoding="utf-8")
     except BaseException:
-        for each in target.iterdir() if there else ():  # it was empty: all of it is ours
+        for each in target.iterdir() if there else ():  # it was empty before
             if each.is_dir():
                 shutil.rmtree(each, ignore_errors=True)
             else:

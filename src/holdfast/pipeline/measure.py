@@ -1,7 +1,8 @@
-"""Measurements to figures per window of time: late ones count, repeated ones count once. Batch and stream.
+"""Aggregate measurements per window of time and key, as a batch or a stream.
 
-A measurement is a message whose value is JSON; which of its fields is the value, the key, the time and the
-identity is said by `Fields`. The default is what `numbered.encode_json` makes with a field `value`.
+A measurement is a message whose value is JSON. `Fields` names its fields for value, key, time and identity;
+the defaults fit `numbered.encode_json` with a field `value`. Late measurements count, and repeated ones count
+once.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from holdfast.pipeline.jobs.summary import plural, text_table
 SHOWN = 20
 FIGURES = ("least", "mean", "p95", "most")
 OBSERVED = "measured"
-"""What a stream counts on its way, as its progress has it."""
+"""Name of the metrics that a stream observes, in its progress."""
 ASKED = "holdfast.json"
-"""In a checkpoint: what the figures of its stream are."""
+"""File in a checkpoint with the windows and fields of its stream."""
 _SPAN = re.compile(r"(\d+) (second|minute|hour|day|week)s?")
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
@@ -50,10 +51,10 @@ FIGURES_SCHEMA = (
 
 
 def require_span(span: str) -> int:
-    """Its seconds.
+    """Return the seconds of a span of time.
 
     Raises:
-        Misuse: it is no span of time.
+        Misuse: it is not a span of time.
 
     Example:
         >>> require_span("2 minutes")
@@ -61,23 +62,23 @@ def require_span(span: str) -> int:
     """
     found = _SPAN.fullmatch(span)
     if found is None:
-        raise Misuse(f"{span!r} is no span of time; say it as 10 seconds, 5 minutes or 1 hour")
+        raise Misuse(f"{span!r} is not a span of time such as 10 seconds, 5 minutes or 1 hour")
     return int(found[1]) * _SECONDS[found[2]]
 
 
 @dataclass(frozen=True)
 class Fields:
-    """Where in the JSON what stands."""
+    """Names of the JSON fields."""
 
     value: str = "value"
     key: str = "key"
     time_ns: str = "sent_ns"
-    """Nanoseconds since 1970; where it is missing, the message's event time, or else its publish time."""
+    """Nanoseconds since 1970. If missing: the message's event time, or else its publish time."""
     identity: tuple[str, ...] = ("producer", "number")
-    """A measurement with the same one is the same measurement."""
+    """Measurements with the same values in these fields are the same measurement."""
 
     def ddl(self) -> str:
-        """The fields as `from_json` wants them."""
+        """Return the fields as a schema for `from_json`."""
         kinds = {**dict.fromkeys(self.identity, "STRING"), self.key: "STRING"}
         kinds |= {self.time_ns: "BIGINT", self.value: "DOUBLE"}
         return ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
@@ -85,12 +86,12 @@ class Fields:
 
 @dataclass(frozen=True)
 class Windows:
-    """How time is cut, and how long late measurements are waited for."""
+    """Length and slide of windows, and the wait for late measurements."""
 
     length: str = "10 seconds"
     slide: str | None = None
     late: str = "1 minute"
-    """A stream holds a window open so long behind the newest measurement; what comes later is dropped."""
+    """How long after the newest measurement a stream keeps a window open; later ones are dropped."""
 
     def __post_init__(self) -> None:
         for span in (self.length, self.slide, self.late):
@@ -100,28 +101,28 @@ class Windows:
 
 @dataclass(frozen=True)
 class MeasureReport:
-    """What a run of `measure` did."""
+    """The result of a run of `measure`."""
 
     to: str
     windows: int
-    """Rows that are there now."""
+    """Rows of the result now."""
     measurements: int
-    """In them."""
+    """Measurements in these windows."""
     late: int
-    """That came too late for their window, as a stream counts them: see `stream_report`."""
+    """Measurements that a stream dropped because they came too late: see `stream_report`."""
     not_finite: int
-    """Messages whose value is NaN or infinite, which is no measurement; a stream counts them as `late`."""
+    """Messages whose value is NaN or infinite; a stream counts them in recent batches, like `late`."""
     seconds: float
     rows: list[dict[str, Any]] = field(default_factory=list)
     """The newest windows."""
     note: str = ""
 
     def record(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the report for `--json`."""
         return asdict(self)
 
     def table(self) -> str:
-        """For people."""
+        """Return the report as text."""
         head = ("WINDOW", "KEY", "COUNT", "LEAST", "MEAN", "P95", "MOST")
         rows = [
             (each["start"], each["key"], each["count"], *(_short(each[name]) for name in FIGURES))
@@ -136,7 +137,7 @@ class MeasureReport:
 
 
 COLUMNS = ("value", "topic", "messageId", "eventTime", "publishTime")
-"""Of the source, that are needed here."""
+"""Columns of the source that are needed."""
 
 
 def measurements(
@@ -144,8 +145,11 @@ def measurements(
     fields: Fields = Fields(),  # noqa: B008  # immutable
     seen: Observation | str | None = None,
 ) -> DataFrame:
-    """The typed measurements of messages: key, value, at, identity. What is none is left out; `seen` has the
-    number of those that are not finite, which would make NaN of all figures of their window."""
+    """Select the measurements of messages: key, value, at, identity.
+
+    Other messages are left out. `seen` counts values that are not finite, which would make all figures of
+    their window NaN.
+    """
     parsed = messages.select(
         F.from_json(F.col("value").cast("string"), fields.ddl()).alias("m"),
         "topic",
@@ -159,19 +163,19 @@ def measurements(
         F.col(f"m.`{fields.key}`").alias("key"),
         F.col(f"m.`{fields.value}`").alias("value"),
         at.alias("at"),
-        # Numbers count within a topic; what has none is itself.
+        # Identities are per topic; without one, each message counts as a measurement of its own.
         F.when(reduce(and_, (each.isNotNull() for each in identity)), F.to_json(F.struct("topic", *identity)))
         .otherwise(F.to_json(F.struct("topic", "messageId")))
         .alias("identity"),
     )
-    finite = F.abs("value") < F.lit(math.inf)  # to Spark, NaN is more than everything
+    finite = F.abs("value") < F.lit(math.inf)  # to Spark, NaN is greater than any number
     if seen is not None:
         typed = typed.observe(seen, F.count_if(~finite).alias("not_finite"))
     return typed.where(finite & F.col("at").isNotNull())
 
 
 def aggregates(found: DataFrame, windows: Windows = Windows()) -> DataFrame:  # noqa: B008  # immutable
-    """One row for each window and key, of a batch or a stream of `measurements`."""
+    """Aggregate `measurements`, a batch or a stream, to one row per window and key."""
     unique = (
         found.withWatermark("at", windows.late).dropDuplicatesWithinWatermark(["identity"])
         if found.isStreaming
@@ -202,7 +206,7 @@ def measure(
     windows: Windows = Windows(),  # noqa: B008
     told: Told = silent,
 ) -> MeasureReport:
-    """Figures of everything that is there now, as Parquet; what was in `to` before is replaced as a whole."""
+    """Write the figures of all present messages as Parquet; they replace `to` as a whole."""
     began, seen = time.monotonic(), Observation()
     require_figures(to)
     if archive is not None and not topics:
@@ -216,21 +220,22 @@ def measure(
         aggregates(measurements(messages, fields, seen), windows).write.mode("overwrite").parquet(place)
     found = report(spark, to, 0, began, seen.get["not_finite"])
     if found.measurements == 0 and (count := messages.count()):
-        # A wrong name of a field would else look like a topic without measurements.
-        note = f"of {plural(count, 'message')} none is JSON with a number in {fields.value!r}"
+        # The name of the field may be wrong.
+        note = f"not one of {plural(count, 'message')} is JSON with a number in {fields.value!r}"
         return replace(found, note=note)
     return found
 
 
 @contextlib.contextmanager
 def replaced(to: str | Path) -> Iterator[str]:
-    """A place to write beside `to`, which becomes `to` when all went well; else `to` is what it was.
+    """Yield a directory beside `to` that replaces `to` on success; otherwise `to` stays unchanged.
 
-    A run that is killed leaves its place, or between two renames what was in `to` before, beside it: the next
-    run removes the one, and brings the other back. A place is locked while its run lives.
+    A run that is killed leaves its directory beside `to`. If it was killed between the two renames, it also
+    leaves the former content of `to`. The next run deletes the former and restores the latter. A directory is
+    locked while its run lives.
     """
     if "://" in str(to):
-        yield str(to)  # there Spark replaces as it can
+        yield str(to)  # a remote file system: Spark replaces it, not atomically
         return
     there = Path(to).resolve()
     there.parent.mkdir(parents=True, exist_ok=True)
@@ -251,14 +256,14 @@ def replaced(to: str | Path) -> Iterator[str]:
 
 
 def recover(there: Path) -> None:
-    """What runs that are dead have left beside `there`."""
+    """Delete or restore the directories that dead runs left beside `there`."""
     for old in there.parent.glob(f".{glob.escape(there.name)}.old-*"):
         if there.exists():
             shutil.rmtree(old, ignore_errors=True)
         else:
             old.rename(there)
     for new in there.parent.glob(f".{glob.escape(there.name)}.new-*"):
-        with contextlib.suppress(OSError):  # locked, or just removed by whom it belongs to
+        with contextlib.suppress(OSError):  # locked, or just deleted by its run
             lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -268,10 +273,10 @@ def recover(there: Path) -> None:
 
 
 def require_figures(to: str | Path) -> None:
-    """What is replaced is what an earlier run has written, and nothing else.
+    """Check that `to` has only files of an earlier run, because it will be replaced.
 
     Raises:
-        Misuse: there is something that Spark did not write as a table: an archive, a broker's directory.
+        Misuse: it has other files, such as those of an archive or a broker.
     """
     there = Path(to)
     if "://" in str(to) or not there.exists():
@@ -279,19 +284,19 @@ def require_figures(to: str | Path) -> None:
     if not there.is_dir():
         raise Misuse(f"{there} is a file; name a directory for the figures")
     if there.is_mount():
-        raise Misuse(f"{there} is where something is mounted, and cannot be replaced; name a directory in it")
+        raise Misuse(f"{there} is a mount point and cannot be replaced; name a directory in it")
     for each in there.iterdir():
         if each.name == "_temporary":
-            continue  # of Spark's own, killed while it wrote here
+            continue  # left by a Spark that was killed while it wrote
         if each.is_dir() or not each.name.lstrip("._").startswith(("part-", "SUCCESS")):
             raise Misuse(f"{there} holds {each.name}, which is not a file of figures; name a new directory")
 
 
 def require_stream(to: str | Path) -> None:
-    """A stream adds to what a stream has written, or begins anew.
+    """Check that `to` is new, or was written by a stream.
 
     Raises:
-        Misuse: there is something else.
+        Misuse: it has other files.
     """
     there = Path(to)
     if "://" in str(to) or not there.exists():
@@ -299,7 +304,7 @@ def require_stream(to: str | Path) -> None:
     if not there.is_dir():
         raise Misuse(f"{there} is a file; name a directory for the figures")
     if any(there.iterdir()) and not (there / "_spark_metadata").is_dir():
-        raise Misuse(f"{there} was written by no stream of this kind; name a new directory")
+        raise Misuse(f"{there} was not written by a stream of measure; name a new directory")
 
 
 def measure_stream(
@@ -317,12 +322,13 @@ def measure_stream(
     windows: Windows = Windows(),  # noqa: B008
     every: str | None = None,
 ) -> StreamingQuery:
-    """The same as a stream that adds each window once, when nothing of it is waited for any more.
+    """Run `measure` as a stream, which adds each window once, when it is closed.
 
-    Without `every`, it takes what is there and ends; windows that are still open are added by the next run.
+    Without `every`, the stream reads the present messages and ends. The next run adds the windows that were
+    still open.
 
     Raises:
-        Misuse: the checkpoint is of a stream with other windows or fields, or `to` is none of a stream's.
+        Misuse: the checkpoint has other windows or fields, or `to` was not written by a stream.
     """
     require_stream(to)
     require_same(checkpoint, windows, fields)
@@ -341,11 +347,12 @@ def measure_stream(
 
 
 def require_same(checkpoint: str | Path, windows: Windows, fields: Fields) -> None:
-    """A checkpoint goes on with the windows and fields that it was begun with: others would mix with what it
-    has open. They are kept in it, if it is on this machine.
+    """Check that a checkpoint continues with its windows and fields.
+
+    Others would mix with its open windows. They are stored in a checkpoint on this machine.
 
     Raises:
-        Misuse: it was begun with others.
+        Misuse: the checkpoint was begun with others.
     """
     if "://" in str(checkpoint):
         return
@@ -362,8 +369,8 @@ def require_same(checkpoint: str | Path, windows: Windows, fields: Fields) -> No
         if others:
             told = ", ".join(f"{name} was {before.get(name)} and is {now[name]}" for name in others)
             raise Misuse(
-                f"the checkpoint {checkpoint} is of other figures (spans in seconds): {told}. Go on as it "
-                "was begun, or name another --checkpoint and --to"
+                f"the checkpoint {checkpoint} has other windows or fields (spans in seconds): {told}. Use "
+                "those of the checkpoint, or name another --checkpoint and --to"
             )
         return
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -373,14 +380,17 @@ def require_same(checkpoint: str | Path, windows: Windows, fields: Fields) -> No
 
 
 def dropped(query: StreamingQuery) -> int:
-    """How many measurements came too late, in the progress that Spark still remembers."""
+    """Count the measurements that came too late, in the batches that Spark remembers."""
     operators = (each for progress in query.recentProgress for each in progress.stateOperators)
     return sum(each.numRowsDroppedByWatermark for each in operators)
 
 
 def stream_report(spark: SparkSession, to: str | Path, query: StreamingQuery, began: float) -> MeasureReport:
-    """What is in `to` now, and what a stream has left out: in the batches that Spark remembers
-    (`spark.sql.streaming.numRecentProgressUpdates`). If it has forgotten some, a note says so."""
+    """Report the content of `to`, and the messages that a stream left out.
+
+    Those are counted in the last `spark.sql.streaming.numRecentProgressUpdates` batches. If there were more
+    batches, a note says so.
+    """
     found = query.recentProgress
     rows = (progress.observedMetrics.get(OBSERVED) for progress in found)
     not_finite = sum(row["not_finite"] for row in rows if row is not None)
@@ -392,7 +402,8 @@ def stream_report(spark: SparkSession, to: str | Path, query: StreamingQuery, be
 
 
 def in_utc(micros: int) -> str:
-    """
+    """Format microseconds since 1970.
+
     Example:
         >>> in_utc(1_794_744_000_000_000)
         '2026-11-15T12:00:00+00:00'
@@ -405,21 +416,21 @@ def _short(figure: float | None) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """The mean of large numbers may not be; and JSON cannot say so."""
+    """Replace an infinite mean by None, because JSON has no infinity."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def report(
     spark: SparkSession, to: str | Path, late: int, began: float, not_finite: int = 0
 ) -> MeasureReport:
-    """What is in `to` now."""
-    reader = spark.read.schema(FIGURES_SCHEMA)  # said: there may be no window yet
+    """Report the content of `to`."""
+    reader = spark.read.schema(FIGURES_SCHEMA)  # given: there may be no window yet
     rows = reader.options(**LITERALLY).parquet(str(to))
     measured = F.coalesce(F.sum("count"), F.lit(0)).alias("measured")
     total = rows.agg(F.count("*").alias("windows"), measured).first()
     assert total is not None
     newest = rows.orderBy(F.desc("start"), F.desc("key")).limit(SHOWN)
-    # As numbers: Spark would hand them over in the zone of this machine, and not say so.
+    # As numbers: Spark would return times in the zone of this machine, without a zone.
     newest = newest.withColumns({name: F.unix_micros(name) for name in ("start", "end")})
     shown = [
         {name: _finite(value) for name, value in row.asDict().items()}

@@ -26,21 +26,21 @@ class Option:
 
     name: str
     parse: Callable[[str], Any]
-    """Raises ValueError with what would be right."""
+    """Raises ValueError with the allowed values."""
     default: str | None
-    """As a user would give it."""
+    """In the form of the user."""
     doc: str
     sides: tuple[Side, ...]
 
 
 def text(value: str) -> str:
     if not value.strip():
-        raise ValueError("something, not nothing")
+        raise ValueError("a text that is not empty")
     return value.strip()
 
 
 def name(value: str) -> str:
-    """As it is: a blank at its end belongs to it."""
+    """Keep a name unchanged: blanks at its ends belong to it."""
     text(value)
     return value
 
@@ -64,7 +64,7 @@ def number(value: str) -> int:
 
 
 def size(value: str) -> int:
-    """1048576, 1m, 64k, 2g."""
+    """Parse a size such as 1048576, 1m, 64k or 2g."""
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", value.strip().lower())
     if not found or int(found[1]) < 1:
         raise ValueError("a number of bytes, such as 1048576 or 64m")
@@ -72,7 +72,7 @@ def size(value: str) -> int:
 
 
 def duration_s(value: str) -> float:
-    """15m, 30s, 500ms, 1h."""
+    """Parse a time such as 15m, 30s, 500ms or 1h."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)", value.strip().lower())
     if not found:
         raise ValueError("a time with its unit, such as 500ms, 30s or 15m")
@@ -80,7 +80,7 @@ def duration_s(value: str) -> float:
 
 
 def time_ms(value: str) -> int:
-    """Milliseconds since the epoch, or ISO 8601; without a zone it is UTC."""
+    """Parse milliseconds since 1970, or ISO 8601; without a zone it is UTC."""
     if value.strip().isdecimal():
         return int(value)
     try:
@@ -91,7 +91,7 @@ def time_ms(value: str) -> int:
 
 
 def time_us(value: str) -> int:
-    """The same in microseconds, exactly."""
+    """Parse the same to exact microseconds."""
     if value.strip().isdecimal():
         found = 1000 * int(value)
     else:
@@ -108,21 +108,21 @@ _LAST_US = 253_402_300_800_000_000
 
 
 def directory(value: str) -> str:
-    """Absolute: tasks have working directories of their own."""
+    """Make a path absolute: tasks have other working directories."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text(value)):
-        raise ValueError("a directory of this machine, such as /srv/holdfast, and no address")
+        raise ValueError("a directory of this machine such as /srv/holdfast, not an address")
     return str(Path(text(value)).absolute())
 
 
 def keys(value: str) -> tuple[bytes, ...]:
-    """["a", "b"]."""
-    wrong = ValueError('one text or more as a JSON list, such as ["smith", "jones"]')
+    """Parse a list such as ["a", "b"]."""
+    wrong = ValueError('a JSON list of one or more texts, such as ["smith", "jones"]')
     try:
         found = json.loads(value)
         if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
             raise wrong
         return tuple(sorted({each.encode() for each in found}))
-    except (ValueError, RecursionError):  # no JSON, or no text: half of a character
+    except (ValueError, RecursionError):  # not JSON, or half of a surrogate pair
         raise wrong from None
 
 
@@ -152,14 +152,16 @@ def one_of(*values: str) -> Callable[[str], str]:
 
 Positions = dict[str, dict[int, int]]
 EARLIEST, LATEST = -2, -1
-"""As numbers in JSON, as Kafka's users write them."""
+"""Their numbers in JSON, as in Kafka."""
 
 
 def offsets(value: str) -> str | Positions:
-    """`earliest`, `latest`, or {"topic": {"0": 17, "1": -2}}."""
+    """Parse `earliest`, `latest`, or {"topic": {"0": 17, "1": -2}}."""
     if value.strip().lower() in ("earliest", "latest"):
         return value.strip().lower()
-    wrong = ValueError('earliest, latest, or JSON such as {"orders": {"0": 17}}, -2 earliest and -1 latest')
+    wrong = ValueError(
+        'earliest, latest, or JSON such as {"orders": {"0": 17}} with -2 for earliest and -1 for latest'
+    )
     try:
         found = json.loads(value)
         out = {
@@ -172,9 +174,9 @@ def offsets(value: str) -> str | Positions:
 
 
 def ends(value: str) -> str | Positions:
-    """`latest`, or {"topic": {"0": 17, "1": -1}}."""
+    """Parse `latest`, or {"topic": {"0": 17, "1": -1}}."""
     wrong = ValueError(
-        'latest, or JSON such as {"orders": {"0": 17}}, -1 latest; up to the earliest there is nothing'
+        'latest, or JSON such as {"orders": {"0": 17}} with -1 for latest; earliest would be an empty batch'
     )
     try:
         found = offsets(value)
@@ -200,7 +202,7 @@ topic name both -: One topic. To read: it, and its partitions.
 topics names source -: Topics, with commas between them.
 partitions flag source true: false: topics that are named are read alone, without partitions.
 topicsPattern pattern source -: Every topic whose full name this regular expression matches.
-subscribe names source -: The same as topics, for those who come from Kafka.
+subscribe names source -: The same as topics, by Kafka's name.
 subscribePattern pattern source -: The same as topicsPattern.
 startingOffsets offsets source -: Where a new query begins: earliest (a batch's default), latest (a
     stream's), or JSON.
@@ -251,10 +253,10 @@ OPTIONS = _declared(DECLARED)
 
 
 GONE = {
-    "filterpushdown": "Spark keeps one filter for all queries of a load(), and gives them wrong rows; give "
-    "publishedFrom, publishedBefore, keys, startingOffsets, endingOffsets instead, which hold for one load()"
+    "filterpushdown": "Spark keeps one filter for all queries of a load(), which returns wrong rows. Give "
+    "publishedFrom, publishedBefore, keys, startingOffsets, endingOffsets instead, which apply to one load()"
 }
-"""Names of former options, and the reasons for their end."""
+"""Former options, and why each was removed."""
 
 
 def declared(side: Side) -> list[Option]:
@@ -263,10 +265,10 @@ def declared(side: Side) -> list[Option]:
 
 
 def parse(given: Mapping[str, str], side: Side) -> dict[str, Any]:
-    """All options of a side by their right names, defaults included.
+    """Parse all options of a side, with defaults, by their declared names.
 
     Raises:
-        BadConfiguration: one is unknown or wrong; the text says which, and what would be right.
+        BadConfiguration: an option is unknown or wrong; the text names it and its allowed values.
     """
     known = {each.name.lower(): each for each in declared(side)}
     out = {each.name: None if each.default is None else each.parse(each.default) for each in known.values()}
@@ -301,12 +303,12 @@ def _unknown(name: str, side: Side) -> str:
     if name.lower() in GONE:
         meant = f": {GONE[name.lower()]}."
     if others:
-        meant = f"; it is one of the {'sink' if side == 'source' else 'source'}'s."
+        meant = f"; it is an option of the {'sink' if side == 'source' else 'source'}."
     return f"the {side} of holdfast has no option {name!r}{meant} It has: {', '.join(known)}"
 
 
 def table(side: Side) -> str:
-    """The options as a table in Markdown: what the documentation shows."""
+    """Return the options as a Markdown table for the documentation."""
     rows = ["| option | default | what it does |", "|---|---|---|"]
     for each in declared(side):
         rows.append(f"| `{each.name}` | {each.default or ''} | {each.doc} |")

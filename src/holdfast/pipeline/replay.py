@@ -1,10 +1,10 @@
 """Publish an archive to a topic again: each message once, at most at a rate.
 
-A replay has a name. Its rows are cut into pieces once, and the plan is kept in the archive. Each piece is one
-batch of the sink under that name, which the broker publishes once. So the same replay may be started again,
-after a kill or by mistake: no piece is sent twice.
+A replay has a name. Its rows are divided into pieces once, and the plan is stored in the archive. Each piece
+is one batch of the sink under that name, which the broker publishes once. So a replay may be started again,
+after a kill or by mistake: no piece is published twice.
 
-    plan (ID.json) → the broker hears of it (ID.begun) → piece by piece, which the broker counts
+    plan (ID.json) → register at the broker (ID.begun) → send piece by piece; the broker counts them
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from holdfast.pipeline.jobs.inputs import Told, settings, silent
 from holdfast.pipeline.jobs.summary import text_table
 
 PIECE_ROWS = 200_000
-"""Rows that are published at once without a rate, and read at once."""
+"""Rows that are published at once without a rate. Also the rows that are read at once."""
 PIECE_S = 2.0
-"""With a rate: what is due in this time."""
+"""With a rate, a piece has the rows of this time."""
 SLICE = 256
-"""Positions that are never cut apart."""
+"""Positions that are always in the same piece."""
 ASK_S = 60.0
-"""How long a broker that is away is asked whether it knows the replay."""
+"""How long an unreachable broker is retried at the start."""
 ORDER = ("topic", "partition", "run", "position", "messageId")
-"""Runs of one topic follow each other; positions of one that was made anew begin again."""
+"""Run before position: in a topic that was created again, positions begin again."""
 FLEETING = (
     r"\b(?:now|curdate|current_\w+|localtimestamp|rand\w*|uuid|shuffle|select)\b|\bunix_timestamp\(\s*\)"
 )
@@ -54,7 +54,7 @@ WRITTEN = ("value", "key", "keyEncoding", "orderingKey", "encryption", "properti
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):
-    """Positions of a topic in a run: from `start` up to, without, `stop`."""
+    """Positions of a topic in a run: from `start` up to `stop`, which is excluded."""
 
     topic: str
     partition: int
@@ -69,9 +69,9 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     rows: int
     cuts: list[Cut]
     files: list[int]
-    """Where its rows are: numbers in the plan's list."""
+    """Indexes into the plan's list of files."""
     mark: int | None = None
-    """Exclusive-or of hashes of its rows' places; None in plans of former versions."""
+    """Exclusive-or of the hashes of its rows' ids; None in plans of former versions."""
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
@@ -80,7 +80,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
     to: str
     since: str | None
     until: str | None
-    """A time, or how long before the plan was made."""
+    """A time, or a span before the time of the plan."""
     where: str | None
 
 
@@ -91,19 +91,19 @@ class Plan(msgspec.Struct, frozen=True):
     asked: Asked
     since: str | None
     until: str | None
-    """When that is."""
+    """The resolved times."""
     zone: str
-    """The session's, in which `where` is meant."""
+    """The session's time zone, which `where` may use."""
     runs: list[str]
-    """Of the archive: those that were there when it was planned."""
+    """Runs of the archive at the time of the plan."""
     files: list[str]
     pieces: list[Piece]
     unique: str
-    """Made with it: another archive may have a replay of the same name, and the broker tells them apart."""
+    """Random: by it the broker distinguishes replays of the same name from two archives."""
 
     @property
     def to(self) -> str:
-        """A topic; a star stands for the name of each message's own topic."""
+        """The target topic; a star stands for each message's own topic."""
         return self.asked.to
 
     @property
@@ -119,20 +119,20 @@ class ReplayReport:
     archive: str
     to: str
     rows: int
-    """Of the replay as a whole."""
+    """Rows of the whole replay."""
     sent: int
-    """By this run."""
+    """Rows that this run sent."""
     before: int
-    """By earlier runs of the same name."""
+    """Rows that earlier runs of the same name sent."""
     pieces: int
     seconds: float
 
     def record(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the report for `--json`."""
         return asdict(self)
 
     def table(self) -> str:
-        """For people."""
+        """Return the report as text."""
         row = (self.id, self.to, self.rows, self.before, self.sent, self.pieces, f"{self.seconds:.1f} s")
         return "\n".join(text_table(("REPLAY", "TO", "ROWS", "BEFORE", "SENT NOW", "PIECES", "TOOK"), [row]))
 
@@ -141,7 +141,7 @@ def replay(
     spark: SparkSession,
     *,
     archive: str | Path,
-    id: str,  # noqa: A002  # what it is
+    id: str,  # noqa: A002  # a public name
     to: str,
     broker: str,
     token: str | None = None,
@@ -158,27 +158,27 @@ def replay(
     Args:
         spark: a session that knows `format("holdfast")`.
         archive: an archive's directory, or a compacted one.
-        id: the replay's name. Another one sends everything again.
-        to: the topic; with a star in it, each topic's own name stands there: `*-again`.
-        broker: the server's address, such as holdfast://localhost:6650, or its HTTP one.
+        id: the replay's name. Under another name, all messages are sent again.
+        to: the topic; a star stands for each message's own topic: `*-again`.
+        broker: the server's address, such as holdfast://localhost:6650, or its HTTP address.
         token: authentication token.
-        options: others of the sink that say how to reach it, such as tlsTrustCertsFilePath.
-        since, until: messages that were published from then on, and before then; a span means so long before
-            the replay was planned.
-        where: which ones, as SQL over the archive's columns: `key = 'smith'`, `producer LIKE 'rig-%'`. Of the
-            row alone: not of the time of day, or of chance.
-        rate: at most so many messages per second, on average.
-        told: hears of every step.
-        sleep: how to wait.
+        options: other options of the sink to reach it, such as tlsTrustCertsFilePath.
+        since, until: select messages published at or after `since`, and before `until`. A span counts back
+            from the time of the plan.
+        where: a condition in SQL over the archive's columns: `key = 'smith'`, `producer LIKE 'rig-%'`. It may
+            depend only on the row, not on the time of day or on chance.
+        rate: limit of messages per second, on average.
+        told: called at every step.
+        sleep: function that waits.
 
     Raises:
-        Misuse: a replay of this name was planned otherwise, or has begun at another broker.
+        Misuse: a replay of this name was planned with other arguments, or began at another broker.
     """
     began = time.monotonic()
     if re.fullmatch(r"[\w.-]{1,100}", id) is None:
         raise Misuse(f"{id!r} cannot name a replay: use letters, digits and . - _, up to 100")
     if rate is not None and rate <= 0:
-        raise Misuse(f"a rate of {rate}: say how many messages per second, more than 0")
+        raise Misuse(f"rate {rate}: it must be more than 0 messages per second")
     if where is not None:
         require_lasting(where)
     reach = {"token": token, **(options or {})}
@@ -190,7 +190,7 @@ def replay(
         plan = _planned(there, id, asked) or _keep(there, _plan(spark, there, id, asked, rate))
         told("begin", id)
         address = Address.beside(sink, "a replay", None if "*" in to else to)
-        sink["service.url"] = address.url  # asked for once, and not for each piece
+        sink["service.url"] = address.url  # resolved once, not for each piece
         done = _begin(there, plan, address)
         sent, starts = 0, time.monotonic()
         left = sum(each.rows for each in plan.pieces[done:])
@@ -216,23 +216,23 @@ def replay(
 
 @contextlib.contextmanager
 def _alone(there: ArchiveDirectory, ident: str) -> Iterator[None]:
-    """Two replays of one name at the same time would plan twice."""
+    """Lock a replay: two runs of one name would plan twice."""
     _folder(there).mkdir(parents=True, exist_ok=True)
     with (_folder(there) / f"{ident}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Locked(f"another process is at the replay {ident}; wait for it, or end it") from None
+            raise Locked(f"another process runs the replay {ident}; wait for it, or stop it") from None
         yield
 
 
 def _begin(there: ArchiveDirectory, plan: Plan, broker: Address) -> int:
-    """Ask the broker how many pieces it has.
+    """Return how many pieces the broker has.
 
-    It keeps the replay's name before anything is sent, so that another broker is noticed (I185).
+    The broker stores the replay's name before the first piece. So another broker is recognised (I185).
 
     Raises:
-        Misuse: it is not the one at which this replay has begun.
+        Misuse: the replay began at another broker.
     """
     begun = _folder(there) / f"{plan.id}.begun"
     with broker.client(ASK_S) as client:
@@ -268,7 +268,7 @@ def _planned(there: ArchiveDirectory, ident: str, asked: Asked) -> Plan | None:
 
 
 def _plan(spark: SparkSession, there: ArchiveDirectory, ident: str, asked: Asked, rate: float | None) -> Plan:
-    """Cut what is to be sent into pieces: slices of positions, the oldest first.
+    """Divide the rows into pieces: slices of positions, the oldest first.
 
     Within a topic the slices stay in the order of positions, also where clocks jumped. So the rows that a
     piece has of a topic's run lie between two positions, and rows of other pieces do not.
@@ -330,7 +330,7 @@ def _write(path: Path, data: bytes) -> None:
     new.replace(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)  # a plan that was lost would be made anew, and sent again
+        os.fsync(folder)  # without it, a lost plan would be made again, and its rows sent again
     finally:
         os.close(folder)
 
@@ -345,7 +345,7 @@ def require_lasting(where: str) -> None:
     A condition that is not recognised here ends the replay when its rows change (`Piece.mark`).
 
     Raises:
-        Misuse: it asks the time of day, chance or another table.
+        Misuse: it depends on the time of day, on chance or on another table.
     """
     code = re.sub(r"'(?:[^'\\]|\\.)*'|/\*.*?\*/|--[^\n]*", " ", where, flags=re.DOTALL)
     if found := re.search(FLEETING, code, re.IGNORECASE):
@@ -365,7 +365,7 @@ def _asked(moment: datetime | timedelta | None) -> str | None:
 
 
 def _resolved(asked: str | None, now: datetime) -> str | None:
-    """The time itself."""
+    """Resolve a span to a time."""
     if asked is None or not asked.startswith("-"):
         return asked
     return (now - timedelta(seconds=float(asked[1:-1]))).isoformat()
@@ -394,9 +394,9 @@ def _chosen(
 def _sections(
     spark: SparkSession, there: ArchiveDirectory, plan: Plan, done: int
 ) -> Iterator[tuple[int, Piece, DataFrame]]:
-    """The pieces that are left, each with its rows in order.
+    """Yield the remaining pieces, each with its rows in order.
 
-    Small pieces are read many at a time, and kept on disk meanwhile. So the archive is read about once.
+    Small pieces are read together and kept on disk meanwhile. So the archive is read about once.
     """
     while done < len(plan.pieces):
         some = [plan.pieces[done]]
@@ -436,10 +436,10 @@ def _counted() -> list[Column]:
 
 
 def _owners(there: ArchiveDirectory, plan: Plan) -> dict[str, Run]:
-    """Which run has written a file. Asked for each section: another process may compact meanwhile.
+    """Map each file to its run, for each section: another process may compact meanwhile.
 
     Raises:
-        Misuse: the runs of the plan are there no longer.
+        Misuse: runs of the plan no longer exist.
     """
     runs = {run.id: run for run in there.runs(any_kind=True)}
     if not runs.keys() >= set(plan.runs):
@@ -476,17 +476,18 @@ def _send(rows: DataFrame, plan: Plan, number: int, sink: Mapping[str, str]) -> 
 
 
 def _target(to: str, name: str) -> str:
-    """
+    """Return the full name of a target topic.
+
     Raises:
-        Misuse: that names no topic.
+        Misuse: it is not the name of a topic.
     """
     if to.count("*") > 1:
-        raise Misuse(f"{to!r} has more than one star; each topic's own name stands in one place")
+        raise Misuse(f"{to!r} has more than one star; use at most one")
     return topic_name(to.replace("*", name))
 
 
 def _target_column(to: str) -> Any:
-    """`*-again` of persistent://public/default/orders is persistent://public/default/orders-again."""
+    """Map each topic to its target: `*-again` maps `a/b/orders` to `a/b/orders-again`."""
     if "*" not in to:
         return F.lit(_target(to, ""))
     before, after = to.split("*", 1)

@@ -1,4 +1,4 @@
-"""A Spark session with the settings that the source, the sink and the pipelines want."""
+"""Create a Spark session with the settings of source, sink and jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {
     ),
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""What every session gets, unless the caller says otherwise."""
+"""Settings of every session; the caller's `settings` override them."""
 
 
 def session(
@@ -31,13 +31,13 @@ def session(
     memory: str = "1g",
     settings: dict[str, str] | None = None,
 ) -> SparkSession:
-    """A session that knows `format("holdfast")`: the one that is running, or a new one.
+    """Return a session with `format("holdfast")`: the running one, or a new one.
 
     Args:
-        app: its name.
-        master: where it runs; default: this machine with all its cores, or what spark-submit has said.
-        memory: of the driver, which in local mode does all the work.
-        settings: Spark's own, over those of this module.
+        app: name of the application.
+        master: Spark's master URL; default: that of spark-submit, or all cores of this machine.
+        memory: memory of the driver, which in local mode runs all tasks.
+        settings: Spark settings; they override those of this module.
 
     Raises:
         Unsupported: Spark or Java is not installed.
@@ -50,11 +50,11 @@ def session(
     from holdfast.pipeline.java import ensure_java, none_left_behind
 
     ensure_java()
-    # Workers must be this interpreter: another one would not find this package.
+    # Another interpreter would not find this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master is None or master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody else shall reach it
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # not reachable from other machines
     builder = SparkSession.builder.appName(app)
     if master is not None:
         builder = builder.master(master)

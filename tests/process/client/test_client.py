@@ -148,9 +148,9 @@ def test_progress_is_of_one_topic(tmp_path: Path) -> None:
             client.progress("e", "s", incarnation=old.incarnation)
         assert client.progress("e", "s", incarnation=new.incarnation) == new, "nothing was changed"
     holder = DirectorySubscriptions(str(tmp_path / "data"))
-    with pytest.raises(NotFound, match="deleted and made again"):
+    with pytest.raises(NotFound, match="deleted and created again"):
         holder.advance("e", "s", 6, new.reset_number, old.incarnation)
-    with pytest.raises(NotFound, match="deleted and made again"):
+    with pytest.raises(NotFound, match="deleted and created again"):
         holder.progress("e", "s", create=True, incarnation=old.incarnation)
     assert holder.advance("e", "s", 6, new.reset_number, new.incarnation).acked_to == 6
 

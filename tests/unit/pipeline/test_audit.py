@@ -82,23 +82,26 @@ def test_what_is_expected_is_said_by_topic() -> None:
     assert by_topic({"t": {"a": 3}, two: {}}, [one, two]) == {(one, "a"): 3}
     assert by_topic({}, [one]) == {}
     for wrong, words in (
-        ({"a": 3}, "2 topics are looked at"),
-        ({"t": {"a": 3}, "a": 3}, "producers beside topics"),
-        ({"t": {"a": 3}, "v": {"a": 3}}, "names v, which is not looked at"),
-        ({"t": {"a": 3}}, "says nothing of persistent://public/default/u"),
-        ({"t-partition-0": {"a": 5}, "t-partition-1": {"a": 7}, "u": {}}, r"t-partition-0, which is a part"),
-        ({"t": {"a": 5}, "t-partition-1": {"a": 7}, "u": {}}, r"twice of .*/t, as t and as t-partition-1"),
-        ({"t": {"a": 5}, "public/default/t": {"b": 7}, "u": {}}, r"twice of .*/t, as t and as public"),
-        ({"t": {"a": 2**63}, "u": {}}, "9223372036854775808 of a: a number of messages is whole"),
-        ({"t": {"a": -1}, "u": {}}, "says -1 of a"),
-        ({"t": {"a": 1.5}, "u": {}}, r"says 1\.5 of a"),
-        ({"t": {"a": True}, "u": {}}, "says True of a"),
-        ({"t": {"a": {"b": 1}}, "u": {}}, "says {'b': 1} of a"),
-        ({"t": {"\ud800": 1}, "u": {}}, "is no text that a message could hold"),
+        ({"a": 3}, "2 topics are audited"),
+        ({"t": {"a": 3}, "a": 3}, "mixes producers and topics"),
+        ({"t": {"a": 3}, "v": {"a": 3}}, "names v, which is not audited"),
+        ({"t": {"a": 3}}, "expected lacks persistent://public/default/u"),
+        (
+            {"t-partition-0": {"a": 5}, "t-partition-1": {"a": 7}, "u": {}},
+            r"t-partition-0, one of the audited partitions",
+        ),
+        ({"t": {"a": 5}, "t-partition-1": {"a": 7}, "u": {}}, r"/t twice, as t and as t-partition-1"),
+        ({"t": {"a": 5}, "public/default/t": {"b": 7}, "u": {}}, r"/t twice, as t and as public"),
+        ({"t": {"a": 2**63}, "u": {}}, "9223372036854775808 for a; a number of messages is whole"),
+        ({"t": {"a": -1}, "u": {}}, "has -1 for a"),
+        ({"t": {"a": 1.5}, "u": {}}, r"has 1\.5 for a"),
+        ({"t": {"a": True}, "u": {}}, "has True for a"),
+        ({"t": {"a": {"b": 1}}, "u": {}}, "has {'b': 1} for a"),
+        ({"t": {"\ud800": 1}, "u": {}}, "is not valid text"),
     ):
         with pytest.raises(Misuse, match=words):
             by_topic(wrong, [one, two], [f"{one}-partition-0", f"{one}-partition-1", two])  # type: ignore[arg-type]
-    with pytest.raises(Misuse, match="0 topics are looked at"):
+    with pytest.raises(Misuse, match="0 topics are audited"):
         by_topic({"a": 3}, [])
     alone = f"{one}-partition-1"
     assert by_topic({"t-partition-1": {"a": 2**63 - 1}}, [one], [alone]) == {(one, "a"): 2**63 - 1}

@@ -46,27 +46,27 @@ def test_what_is_wrong_before_spark_starts(
     for arguments, words in (
         (("archive", "rig", "--data", nowhere, "--to", "x"), f"there is no directory {nowhere}"),
         (("compact", "rig", "--data", str(tmp_path), "--to", "x"), "is not a data directory"),
-        (("audit", "--archive", nowhere), f"{nowhere} is no archive"),
+        (("audit", "--archive", nowhere), f"{nowhere} is not an archive"),
         (("archive", "rigg", *place, "--to", "x"), "shows no topic persistent://public/default/rigg"),
         (("audit", "rig", "rigg", *place), "shows no topic persistent://public/default/rigg"),
         (("measure", "rigg", *place, "--to", "x"), "shows no topic persistent://public/default/rigg"),
-        (("measure", "--archive", nowhere, "--to", "x"), f"{nowhere} is no archive"),
-        (("replay", nowhere, "--id", "x", "--to", "t"), f"{nowhere} is no archive"),
+        (("measure", "--archive", nowhere, "--to", "x"), f"{nowhere} is not an archive"),
+        (("replay", nowhere, "--id", "x", "--to", "t"), f"{nowhere} is not an archive"),
         (("audit", "rig", *place, "--expected", nowhere), "No such file"),
         (("audit", "rig", *place, "--expected", str(tmp_path / "no")), "is not JSON"),
         (("audit", "rig", *place, "--expected", str(tmp_path / "deep")), "or by topic"),
         *(
             (
                 ("audit", "rig", *place, "--expected", str(tmp_path / name)),
-                "of r: a number of messages is whole",
+                "for r; a number of messages is whole",
             )
             for name in counts
         ),
         (("audit", "rig", *place, "--expected", str(tmp_path / "twice")), "'r' twice, as 50 and as 5"),
-        (("audit", "rig", *place, "--expected", str(tmp_path / "nameless")), "no text that a message could"),
+        (("audit", "rig", *place, "--expected", str(tmp_path / "nameless")), "is not valid text"),
         (("audit", "rig", *place, "--expected", str(tmp_path / "bytes")), "is not JSON"),
         (("audit", "rig", *place, "--report", str(tmp_path)), "is a directory; name a file"),
-        (("measure", "rig", *place, "--to", "x", "--stream", "--every", "soon"), "no span of time"),
+        (("measure", "rig", *place, "--to", "x", "--stream", "--every", "soon"), "not a span of time"),
     ):
         assert words in said(capsys, *arguments, status=1), arguments
     with pytest.raises(SystemExit):

@@ -33,17 +33,17 @@ def test_rows_that_are_left_out_move_a_stream_and_its_subscription(tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"keys": "[]"}, r'it takes one text or more as a JSON list, such as \["smith", "jones"\]'),
-        ({"keys": "smith"}, "one text or more as a JSON list"),
-        ({"keys": '["a", 5]'}, "one text or more as a JSON list"),
-        ({"keys": '["\\ud800"]'}, "one text or more as a JSON list"),
-        ({"keys": "[" * 100_000}, "one text or more as a JSON list"),
+        ({"keys": "[]"}, r'it takes a JSON list of one or more texts, such as \["smith", "jones"\]'),
+        ({"keys": "smith"}, "a JSON list of one or more texts"),
+        ({"keys": '["a", 5]'}, "a JSON list of one or more texts"),
+        ({"keys": '["\\ud800"]'}, "a JSON list of one or more texts"),
+        ({"keys": "[" * 100_000}, "a JSON list of one or more texts"),
         ({"publishedFrom": "5001", "publishedBefore": "5000"}, "publishedFrom is after publishedBefore"),
         ({"publishedFrom": "yesterday"}, "milliseconds since 1970"),
         ({"publishedBefore": "9" * 30}, "a time before the year 10000"),
         (
             {"filterPushdown": "true"},
-            r"no option 'filterPushdown': Spark keeps one filter .* give publishedFrom, publishedBefore, "
+            r"no option 'filterPushdown': Spark keeps one filter .* Give publishedFrom, publishedBefore, "
             r"keys, startingOffsets, endingOffsets instead, .* It has: ",
         ),
     ],

@@ -44,7 +44,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
         write_project(tmp_path)
     with pytest.raises(Exists, match="not empty"):
         write_project(tmp_path / "mine")
-    with pytest.raises(NotFound, match="make it first"):
+    with pytest.raises(NotFound, match="create it first"):
         write_project(tmp_path / "no/such")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
     assert TEMPLATE.is_dir()

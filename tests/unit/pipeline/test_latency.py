@@ -42,7 +42,7 @@ def test_the_table_shows_the_least_and_microseconds() -> None:
 def test_what_has_no_stored_time_is_said() -> None:
     assert list(clock_notes([], 0)) == []
     [note] = clock_notes([], 1_200)
-    assert note.startswith("1,200 archived messages have no storedTime")
+    assert note.startswith("1,200 archived messages without storedTime")
 
 
 def test_bars_are_mirrored() -> None:

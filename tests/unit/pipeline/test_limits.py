@@ -27,7 +27,7 @@ def test_a_digit_is_added_to_the_number_of_a_run(tmp_path: Path, kind: Kind) -> 
             reach = Range("aa", number, number + 1)
             directory.commit(Run(2, kind, number, f"run-{number}", "now", {"t": reach}, []))
         if kind == "archive":  # it says which are missing, and not that they are in disorder
-            with pytest.raises(Corrupt, match="begins with run 99999998: those before it are missing"):
+            with pytest.raises(Corrupt, match="begins with run 99999998: earlier runs are missing"):
                 directory.runs()
             return
         assert [run.number for run in directory.runs()] == list(range(99_999_998, 100_000_002))

@@ -63,9 +63,9 @@ def test_a_checkpoint_goes_on_as_it_was_begun(tmp_path: Path) -> None:
     (at / "offsets/0").touch()
     require_same(at, Windows("60 minutes", "1 hour"), Fields(value="v"))  # the same in other words
     for windows, fields, told in (
-        (Windows("1 hour", "1 minute"), Fields(value="v"), "slide was 3600 and is 60. Go on"),
-        (Windows("1 hour", late="2 minutes"), Fields(value="v"), "late was 60 and is 120. Go on"),
-        (Windows("1 hour"), Fields(), "value was v and is value. Go on"),
+        (Windows("1 hour", "1 minute"), Fields(value="v"), "slide was 3600 and is 60. Use those"),
+        (Windows("1 hour", late="2 minutes"), Fields(value="v"), "late was 60 and is 120. Use those"),
+        (Windows("1 hour"), Fields(), "value was v and is value. Use those"),
         (Windows("1 hour"), Fields(value="v", identity=("id",)), "identity was"),
     ):
         with pytest.raises(Misuse, match=told):
@@ -77,7 +77,7 @@ def test_a_stream_adds_only_to_its_own(tmp_path: Path) -> None:
     require_stream(tmp_path / "new")
     require_stream(tmp_path)
     (tmp_path / "part-0.parquet").touch()
-    with pytest.raises(Misuse, match="by no stream"):
+    with pytest.raises(Misuse, match="not written by a stream"):
         require_stream(tmp_path)
     with pytest.raises(Misuse, match="is a file"):
         require_stream(tmp_path / "part-0.parquet")
@@ -87,7 +87,7 @@ def test_a_stream_adds_only_to_its_own(tmp_path: Path) -> None:
 
 def test_what_is_no_span() -> None:
     for wrong in ("10", "ten seconds", "10 parsecs", "-1 second", ""):
-        with pytest.raises(Misuse, match="no span of time"):
+        with pytest.raises(Misuse, match="not a span of time"):
             Windows(wrong)
 
 
@@ -110,5 +110,5 @@ def test_nothing_else_is_replaced(tmp_path: Path, what: str) -> None:
         require_figures(tmp_path)
     with pytest.raises(Misuse, match="is a file"):
         require_figures(tmp_path / "_SUCCESS")
-    with pytest.raises(Misuse, match="something is mounted"):
+    with pytest.raises(Misuse, match="is a mount point"):
         require_figures("/proc")

@@ -50,12 +50,12 @@ def source(data: Path | str, **options: Any) -> HoldfastSource:
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
         ({"topicsPattern": "["}, "a regular expression"),
         ({"mode": "lenient"}, "failfast or permissive"),
-        ({"path": " "}, "something"),
-        ({"path": "file:///srv/data"}, "a directory of this machine, such as /srv/holdfast, and no address"),
+        ({"path": " "}, "a text that is not empty"),
+        ({"path": "file:///srv/data"}, "a directory of this machine such as /srv/holdfast, not an address"),
         ({"valueFormat": "bytes", "valueSchema": "id BIGINT"}, "valueSchema is for valueFormat=json"),
         ({"topics": ","}, "names with commas"),
-        ({"endingOffsets": "earliest"}, "it takes latest, or JSON .* up to the earliest there is nothing"),
-        ({"endingOffsets": '{"orders": {"0": 7, "1": -2}}'}, "up to the earliest there is nothing"),
+        ({"endingOffsets": "earliest"}, "it takes latest, or JSON .* earliest would be an empty batch"),
+        ({"endingOffsets": '{"orders": {"0": 7, "1": -2}}'}, "earliest would be an empty batch"),
         ({"endingOffsets": "7"}, "it takes latest, or JSON"),
     ],
 )
@@ -77,11 +77,11 @@ def test_options_have_no_case_and_every_one_is_told() -> None:
 
 
 def test_one_way_to_name_topics(data: Path) -> None:
-    with pytest.raises(BadConfiguration, match="both topic and topicsPattern"):
+    with pytest.raises(BadConfiguration, match="has both topic and topicsPattern"):
         source(data, topicsPattern=".*").reader(columns())
     with pytest.raises(BadConfiguration, match="predefinedSubscription is for streams"):
         source(data, predefinedSubscription="s").reader(columns())
-    with pytest.raises(BadConfiguration, match="told nothing"):
+    with pytest.raises(BadConfiguration, match="names no topic"):
         BatchReader(parse({"path": str(data)}, "source"), columns())
 
 

@@ -138,7 +138,7 @@ def test_what_was_read_can_be_written() -> None:
     ("ddl", "topic", "words"),
     [
         ("key string", "t", "needs a column value, string or binary; the columns are: key"),
-        ("value int", "t", r"column value is int; a message has string or binary there: .*cast"),
+        ("value int", "t", r"column value is int; it must be string or binary: .*cast"),
         ("value struct", "t", r"column value is struct<a:int>; .*to_json\(value\)"),
         ("value string, key bigint", "t", r"column key is bigint; .*cast\(key as string\)"),
         ("value string, properties map<string,int>", "t", r"column properties is map<string,int>"),
@@ -149,9 +149,9 @@ def test_what_was_read_can_be_written() -> None:
             "t",
             r"'propertys'; did you mean properties\?",
         ),
-        ("value string, Value string", "t", "column value stands twice"),
+        ("value string, Value string", "t", "there are two columns value"),
         ("value string, wheel int", "t", "no column 'wheel'"),
-        ("value string", None, "Give option topic for all of them, or a column topic"),
+        ("value string", None, "give option topic for all of them, or a column topic"),
     ],
 )
 def test_columns_that_are_wrong(ddl: str, topic: str | None, words: str) -> None:
@@ -189,7 +189,7 @@ def test_strings_that_are_no_text() -> None:
     ):
         rows = Rows.of(schema(f"value string, {name} {kind}"), None if name == "topic" else "t")
         piece = pa.RecordBatch.from_arrays([values, column], ["value", name])
-        told = f"column {name} is no text in row 11 of its task: b'\\xffA' is not UTF-8; {advice}, or decode"
+        told = f"column {name} is not text in row 11 of its task: b'\\xffA' is not UTF-8; {advice}, or decode"
         with pytest.raises(Misuse, match=re.escape(told)):
             rows.entries(piece, "spark", 10)
     rows = Rows.of(schema("value string"), "t")
@@ -202,9 +202,9 @@ def test_strings_that_are_no_text() -> None:
         ({}, "the sink needs option service.url, such as holdfast://127.0.0.1:6650"),
         ({"service.url": "ftp://localhost"}, "the sink needs the broker's binary address"),
         ({"service.url": "holdfast://"}, "not a broker's address"),
-        ({**URL, "path": "data"}, "a directory admits one. Start `holdfast serve --data DIR`"),
+        ({**URL, "path": "data"}, "only one may open a directory. Start `holdfast serve --data DIR`"),
         ({**URL, "topci": "x"}, r"no option 'topci'; did you mean topic.*service.url"),
-        ({**URL, "startingOffsets": "latest"}, "it is one of the source's"),
+        ({**URL, "startingOffsets": "latest"}, "it is an option of the source"),
         ({**URL, "timeout": "60"}, "option timeout is '60'; it takes a time with its unit"),
         ({**URL, "batchId": "-1", "sinkName": "x"}, "option batchId is '-1'; it takes a whole number"),
         ({**URL, "batchId": "1"}, "give option sinkName, too"),
@@ -219,9 +219,9 @@ def test_what_no_topic_can_do() -> None:
     for kind in (BatchWriter, StreamWriter):
         with pytest.raises(BadConfiguration, match=r"never overwritten: write with mode\('append'\)"):
             kind({"topic": "t", **URL}, schema("value string"), True)
-    with pytest.raises(BadConfiguration, match="a stream's batches are numbered by Spark"):
+    with pytest.raises(BadConfiguration, match="Spark numbers a stream's batches"):
         StreamWriter({"topic": "t", "sinkName": "x", "batchId": "1", **URL}, schema("value string"), False)
-    with pytest.raises(Misuse, match="Spark does not tell this task its query and batch"):
+    with pytest.raises(Misuse, match="Spark did not pass query and batch to this task"):
         StreamWriter({"topic": "t", **URL}, schema("value string"), False).write(iter([]))
 
 
@@ -230,7 +230,7 @@ def test_a_commit_that_is_not_whole() -> None:
     writer = StreamWriter({"topic": "t", **URL}, schema("value string"), False)
     writer.commit([], 3)
     writer.commit([Staged(None, 0, "q", 3)], 3)
-    with pytest.raises(Misuse, match="1 of 2 tasks have not said what they staged; nothing was published"):
+    with pytest.raises(Misuse, match="1 of 2 tasks did not return their stages; nothing was published"):
         writer.commit([Staged(None, 0, "q", 3), None], 3)
     for other in (Staged(None, 0, "q", 2), Staged(None, 0, "other", 3)):
         with pytest.raises(Misuse, match="batch 3 was staged as"):
@@ -338,7 +338,7 @@ def test_what_is_encrypted_is_written_as_it_is() -> None:
     found.producer_name, found.sequence_id, found.publish_time, found.highest_sequence_id = "old", 7, 1, 9
     assert found == before
     assert not plain.encryption_keys
-    for wrong, words in ((b"\xff", "no MessageMetadata"), (b"", "no MessageMetadata|no encrypted")):
+    for wrong, words in ((b"\xff", "not a MessageMetadata"), (b"", "not a MessageMetadata|not encrypted")):
         with pytest.raises(Misuse, match=words):
             rows.entries(batch(value=[b"x"], encryption=[wrong]), "new", 0)
 

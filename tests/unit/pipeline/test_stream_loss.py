@@ -103,10 +103,10 @@ def test_a_topic_that_was_made_again_keeps_its_own_subscription(data: str, broke
     strict = Stream(data, Local(broker), **NAMED)
     strict.offset = running.offset
     broker.admin.delete_topic("orders", force=True)
-    with pytest.raises(DataLoss, match="deleted, or made again"):
+    with pytest.raises(DataLoss, match="deleted or created again"):
         strict.batch()
     send(broker, 12)
-    with pytest.raises(DataLoss, match="deleted, or made again"):
+    with pytest.raises(DataLoss, match="deleted or created again"):
         strict.batch()
     running.reader._later.at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)  # made by somebody else
     assert running.batch() == list(range(12)), "also by a stream that starts again with the old offset"
@@ -126,7 +126,7 @@ def test_a_deleted_topic_ends_no_stream_that_may_go_on(
     broker.admin.delete_topic("orders", force=True)
     assert running.rows(planned) == [0, 1, 2, 3, 4], "of the other, in a batch that was planned"
     running.offset = planned
-    assert "was deleted, or made again" in caplog.text
+    assert "was deleted or created again" in caplog.text
     again = Stream(data, Local(broker), **options)
     again.offset = running.offset  # as after a restart: the offset still has the topic that is gone
     send(broker, 2, "others")
@@ -304,7 +304,7 @@ def test_a_topic_that_lost_its_end_is_waited_for_and_goes_on(
         assert running.batch() == []
         send(broker, 30)
         assert running.batch() == list(range(25, 55))
-    assert "going on with entry 20, the first that is new" in caplog.text
+    assert "continuing with entry 20, the first new one" in caplog.text
     slow = Stream(data, None, failOnDataLoss="false", minOffsetsPerTrigger=1000)
     slow.offset = json.loads(json.dumps(late).replace(": 35", ": 70"))
     assert slow.batch() == []
@@ -401,7 +401,7 @@ def test_what_there_is_ends_no_query(
     monkeypatch.setattr(type(running.reader._place), "topics", lambda *_: fails())
     with caplog.at_level(logging.WARNING):
         assert running.reader.reportLatestOffset() is None
-    assert "cannot be told now: nobody answers" in caplog.text
+    assert "is not known now: nobody answers" in caplog.text
     with pytest.raises(Timeout):
         running.reader.prepareForTriggerAvailableNow()
 

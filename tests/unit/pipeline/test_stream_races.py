@@ -127,4 +127,4 @@ def test_a_topic_deleted_while_its_reset_is_looked_at(
     late.deletes = True
     assert running.rows(planned) == []
     assert not late.deletes
-    assert "was deleted, or made again" in caplog.text
+    assert "was deleted or created again" in caplog.text

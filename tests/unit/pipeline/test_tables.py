@@ -29,7 +29,7 @@ def test_a_schema_with_its_comment() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"token": "secret", "option.token": "secret"}, "a table keeps no token"),
+        ({"token": "secret", "option.token": "secret"}, "a table cannot keep a token"),
         ({"topci": "x", "option.topci": "x"}, "no option 'topci'; did you mean topic"),
         ({"mode": "odd", "option.mode": "odd"}, "option mode is 'odd'"),
     ],
@@ -56,7 +56,7 @@ def test_without_any_option() -> None:
 
 def test_a_comment_that_was_changed() -> None:
     schema = StructType().add("key", BinaryType(), True, {"comment": "holdfast table of mine"})
-    with pytest.raises(BadConfiguration, match="make the table again"):
+    with pytest.raises(BadConfiguration, match="create the table again"):
         tables.recalled(schema, {}, "source")
     other = StructType().add("key", BinaryType(), True, {"comment": "of mine"})
     assert tables.recalled(other, {}, "source") == {}

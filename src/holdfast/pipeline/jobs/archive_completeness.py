@@ -1,8 +1,8 @@
-"""Whether an archive has a row of each position that has one.
+"""Check that an archive has a row for each position that has a message.
 
-What was read back is what Spark was given. Whether that is all, only the topic itself can say: positions in
-the range that have no row are looked up there, without Spark. Rightly without one are the parts of a chunked
-message before its last one, the last one of a message that is not whole, a batch of which nothing is left.
+Reading back shows that the archive has the rows that Spark was given. Only the topic shows whether Spark was
+given all: positions without a row are looked up there, without Spark. These positions have no row: chunks
+before the last one of a message, chunks of an incomplete message, a batch without messages.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from holdfast.pipeline.jobs.inputs import Topics
 
 BUCKET = 32_768
-"""Positions in one bitmap: as many bits as Spark's have."""
+"""Positions in one bitmap, the size of Spark's bitmaps."""
 NEAR = 4096
-"""Gaps that are no further apart are looked up together: each question has its price."""
+"""Gaps at most this far apart are looked up together, because each lookup has a fixed cost."""
 SPAN = 1 << 20
-"""So many positions at once, at most."""
+"""Most positions in one lookup."""
 
 Gap = tuple[int, int]
-"""Positions from the first up to, without, the second."""
+"""Positions from the first up to the second, which is excluded."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """What files hold of a topic, or of one of its partitions."""
+    """The archived rows of a topic or partition, summed up."""
 
     rows: int = 0
     entries: int = 0
-    """How many positions have a row; fewer, where the first message of a batch was left out."""
+    """Positions with a row; fewer if the first message of a batch was left out."""
     first: int = 0
     last: int = 0
     sum: int = 0
-    """Of these positions. With as many of them it says that none is there twice in the place of another."""
+    """Sum of these positions. With `entries` it shows that no position replaces another."""
 
     def fills(self, reach: Range) -> bool:
-        """Each position of the range has its row."""
+        """Tell whether each position of the range has its row."""
         count = reach.stop - reach.start
         return self.entries == count and 2 * self.sum == count * (reach.start + reach.stop - 1)
 
@@ -65,27 +65,27 @@ Spans = dict[tuple[str, int], Span]
 
 
 def require_in_range(spans: Spans, ranges: Mapping[str, Range]) -> None:
-    """Every topic has rows of the positions that were planned, and of no others."""
+    """Check that all rows are within the planned positions."""
     reaches = {topic_and_partition(name): reach for name, reach in ranges.items()}
     for (topic, partition), span in spans.items():
         reach = reaches.get((topic, partition), Range("", 0, 0))
         if not reach.start <= span.first <= span.last < reach.stop:
             raise Corrupt(
-                f"{topic}, partition {partition}, has positions {span.first} to {span.last}; "
-                f"{reach.start} to {reach.stop - 1} were asked for; nothing was added"
+                f"{topic}, partition {partition}, returned positions {span.first} to {span.last}; "
+                f"{reach.start} to {reach.stop - 1} were asked for; nothing was added: archive again"
             )
         if span.entries > reach.stop - reach.start:
             raise Corrupt(
                 f"{topic}, partition {partition}, has {span.entries} entries at the positions {reach.start} "
-                f"to {reach.stop - 1}: some were read twice; nothing was added"
+                f"to {reach.stop - 1}: some were read twice; nothing was added: archive again"
             )
 
 
 def require_all(known: Topics, rows: DataFrame | None, spans: Spans, ranges: Mapping[str, Range]) -> None:
-    """Each position of the ranges has its row, or rightly none (I187).
+    """Check that each position has its row, or no message in the topic (I187).
 
     Raises:
-        Corrupt: the topic has something there that was not handed over, or it was handed over twice.
+        Corrupt: a message of the topic has no row, or two.
     """
     short = {
         name: reach
@@ -101,7 +101,7 @@ def require_all(known: Topics, rows: DataFrame | None, spans: Spans, ranges: Map
 
 
 def bitmaps(rows: DataFrame | None) -> dict[tuple[str, int], dict[int, bytes]]:
-    """Which positions have a row: by topic and partition, and in them by bucket."""
+    """Collect the positions with a row as bitmaps, by topic and partition, then by bucket."""
     found: dict[tuple[str, int], dict[int, bytes]] = {}
     if rows is not None:
         bit = F.bitmap_construct_agg(F.col("position") % F.lit(BUCKET)).alias("bits")
@@ -112,8 +112,7 @@ def bitmaps(rows: DataFrame | None) -> dict[tuple[str, int], dict[int, bytes]]:
 
 
 def gaps(start: int, stop: int, bits: Mapping[int, bytes]) -> Iterator[Gap]:
-    """The positions of a range that are in none of these bitmaps, in order; one gap for each bucket at most
-    where a gap goes on."""
+    """Find the positions that the bitmaps lack in a range; gaps end with their bucket."""
     for bucket in range(start // BUCKET, -(-stop // BUCKET)):
         base = bucket * BUCKET
         low, high = max(start, base), min(stop, base + BUCKET)
@@ -124,7 +123,7 @@ def gaps(start: int, stop: int, bits: Mapping[int, bytes]) -> Iterator[Gap]:
 
 
 def spans(found: Iterable[Gap]) -> Iterator[list[Gap]]:
-    """Gaps that are near each other."""
+    """Group gaps that are near each other."""
     together: list[Gap] = []
     for gap in found:
         if together and (gap[0] - together[-1][1] > NEAR or gap[1] - together[0][0] > SPAN):
@@ -136,10 +135,10 @@ def spans(found: Iterable[Gap]) -> Iterator[list[Gap]]:
 
 
 def require_no_row(known: Topics, name: str, found: Iterable[Gap]) -> int:
-    """The topic itself has no row at these positions. How many they are.
+    """Check that the topic has no row at these positions, and count them.
 
     Raises:
-        Corrupt: it has, or has trimmed them since.
+        Corrupt: the topic has a row there, or has trimmed them since.
     """
     count = 0
     for together in spans(found):
@@ -153,8 +152,8 @@ def require_no_row(known: Topics, name: str, found: Iterable[Gap]) -> int:
                 places = np.asarray(positions, np.int64)
                 if (there := places[missing[places - start]]).size:
                     raise Corrupt(
-                        f"{name}, position {there[0]}: the topic has a message there, and it was not handed "
-                        "over; nothing was added: archive again"
+                        f"{name}, position {there[0]}: the topic has a message there, and Spark did not read "
+                        "it; nothing was added: archive again"
                     )
         except NotFound as error:
             raise Corrupt(f"{error}; nothing was added: archive again") from error

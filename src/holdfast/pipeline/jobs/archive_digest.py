@@ -1,4 +1,7 @@
-"""A digest of rows that does not depend on their order, and adds up: of all = of the parts together."""
+"""Compute a digest of rows that ignores their order.
+
+The digests of parts add up to the digest of the whole.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from pyspark.sql import Column, Row
 from pyspark.sql import functions as F  # noqa: N812
 
 SHARE = 1 << 28
-"""Of each row's hash so much is added up: 2^35 rows do not overflow."""
+"""Each row adds its hash modulo this: the sum of 2^35 rows does not overflow."""
 
 
 @dataclass(frozen=True)
 class Digest:
-    """Rows, sum and exclusive-or of their hashes. Two sets of rows with the same one are the same.
+    """Count of rows, sum and exclusive-or of their hashes. Equal digests mean equal rows.
 
     Example:
         >>> str(Digest(2, 30, 5) + Digest(1, 2, 4))
@@ -36,12 +39,12 @@ class Digest:
 
     @classmethod
     def of(cls, row: Row | dict[str, Any]) -> Digest:
-        """From the columns of `aggregates`. Of no rows at all, sums are null."""
+        """Read the columns of `aggregates`, which are null without rows."""
         return cls(row["rows"], row["hashSum"] or 0, row["hashXor"] or 0)
 
     @classmethod
     def parse(cls, text: str) -> Digest:
-        """What `str` made."""
+        """Parse the text that `str` returns."""
         rows, total, xor = text.split(".")
         value = int(xor, 16)
         return cls(int(rows), int(total), value - (1 << 64) if value >> 63 else value)
@@ -55,10 +58,10 @@ class Digest:
 
 
 def aggregates(columns: Sequence[str]) -> list[Column]:
-    """What makes a `Digest` of rows with these columns."""
-    # A map has no order and Spark does not hash it: its entries are put in order first.
+    """Return the aggregates for a `Digest` of rows with these columns."""
+    # Spark does not hash maps: hash the sorted entries.
     values = [F.sort_array(F.map_entries(name)) if name == "properties" else F.col(name) for name in columns]
-    # Spark's hash passes over NULL: which ones are, is a number of its own.
+    # Spark's hash skips NULL: hash which columns are NULL, too.
     bits = [F.when(F.col(name).isNull(), 1 << at).otherwise(0) for at, name in enumerate(columns)]
     missing = reduce(operator.add, bits)
     hashed = F.xxhash64(missing, *values)

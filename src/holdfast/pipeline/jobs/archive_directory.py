@@ -1,20 +1,20 @@
-"""An archive's directory: which files belong to it, and how a run becomes part of it all at once.
+"""Keep the directory of an archive: its files, and the atomic commit of a run.
 
 ```
-DIR/topic=…/date=2026-11-15/part-….parquet   what every reader of Parquet sees
+DIR/topic=…/date=2026-11-15/part-….parquet   for any reader of Parquet
 DIR/_holdfast/runs/00000001.json             a run: its positions, partitions, counts, digests and files
-DIR/_holdfast/staging/RUN/topic=…/date=…/…   what a run has written so far
+DIR/_holdfast/staging/RUN/topic=…/date=…/…   files of a run that is not committed
 DIR/_holdfast/lock                           held by the one process that changes the archive
 ```
 
-The file of a run is the commit: linked into place when everything that it names is on disk and was read back.
-Then the files move to their places. What is found after a kill:
+The file of a run is its commit. It is linked into place when all files that it names are on disk and were
+read back. Then the files move to their places. Recovery after a kill:
 
-| the run's file | its staging    | so it was killed        | and now                  |
-|----------------|----------------|-------------------------|--------------------------|
-| no             | there, or half | before the commit       | the staging is removed   |
-| there          | there, or half | while its files moved   | the rest of them moves   |
-| there          | gone           | behind that, or not     | nothing is to be done    |
+| the run's file | its staging       | killed                | recovery                  |
+|----------------|-------------------|-----------------------|---------------------------|
+| missing        | whole or partial  | before the commit     | deletes the staging       |
+| exists         | whole or partial  | while files moved     | moves the other files     |
+| exists         | missing           | later, or not at all  | does nothing              |
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ import msgspec
 from holdfast.errors import Corrupt, Exists, Locked, Misuse, NotFound
 
 INSIDE = "_holdfast"
-"""Readers of Parquet pass over names that begin with an underscore."""
+"""Readers of Parquet skip names that begin with an underscore."""
 VERSION = 2
 VERSIONS = (1, VERSION)
-"""Of runs that can be read. 1: their rows have no `storedTime`, and their digests are without it."""
+"""Versions of runs that can be read. Rows and digests of version 1 lack `storedTime`."""
 Kind = Literal["archive", "compacted"]
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The positions of a topic that a run covers: from `start` up to, without, `stop`."""
+    """The positions of a topic in a run: from `start` up to `stop`, excluded."""
 
     incarnation: str
     start: int
     stop: int
     lost: int = 0
-    """Positions before `start` that were trimmed before anybody archived them, as the caller accepted."""
+    """Positions before `start` that were trimmed and not archived; the caller accepted that."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -61,13 +61,13 @@ class Part(msgspec.Struct, frozen=True):
     last: int
     digest: str
     files: list[str]
-    """From the archive's directory on."""
+    """Paths relative to the archive's directory."""
     sizes: list[int] = []
-    """Of these files, in bytes; empty in runs of former versions."""
+    """Sizes of these files in bytes; empty in runs of former versions."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What one run has added. `compacted`: it stands for everything before it."""
+    """One committed run. A run of kind `compacted` replaces all earlier ones."""
 
     version: int
     kind: Kind
@@ -88,12 +88,12 @@ class Run(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Recovered:
-    """What earlier runs had left undone."""
+    """The result of a recovery."""
 
     moved: int
-    """Files of a run that was committed, which are now in their places."""
+    """Files of committed runs that recovery moved to their places."""
     removed: int
-    """Runs that were never committed, whose files are gone."""
+    """Runs without a commit that recovery deleted."""
 
 
 class ArchiveDirectory:
@@ -112,8 +112,8 @@ class ArchiveDirectory:
         text = os.fspath(path)
         if "://" in text and not text.startswith("file://"):
             raise Misuse(
-                f"{text}: an archive stands in a directory of this machine, because it must be on disk "
-                "before the broker may trim; mount it, or copy the archive there afterwards"
+                f"{text} is not a directory of this machine. An archive must be on disk before the broker "
+                "may trim; mount it, or copy the archive there afterwards"
             )
         self.path = Path(text.removeprefix("file://")).absolute()
         self.kind: Kind = kind
@@ -123,43 +123,48 @@ class ArchiveDirectory:
 
     @classmethod
     def there(cls, path: str | Path) -> ArchiveDirectory:
-        """One that has runs, of whatever kind.
+        """Open a directory that has runs of either kind.
 
         Raises:
-            NotFound: there is none.
+            NotFound: it has no runs.
         """
         found = cls(path)
         runs = found.runs(any_kind=True)
         if not runs:
-            raise NotFound(f"{found.path} is no archive; `holdfast pipeline archive` makes one")
+            raise NotFound(f"{found.path} is not an archive; `holdfast pipeline archive` creates one")
         found.kind = runs[0].kind
         return found
 
-    # -- looking ---------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------
 
     def runs(self, any_kind: bool = False) -> list[Run]:
-        """All that are part of it, oldest first.
+        """Read all committed runs, oldest first.
 
         Raises:
             Corrupt: a run's file is damaged or missing.
-            Misuse: it is a directory of another kind.
+            Misuse: the directory is of the other kind.
         """
         found = [self._read(path) for path in sorted(self._runs.glob("*.json"), key=_place)]
         for before, after in pairwise(found):
             if after.number != before.number + 1:
-                raise Corrupt(f"{self._runs} has run {after.number} behind {before.number}: one is missing")
+                raise Corrupt(
+                    f"{self._runs} has run {after.number} after run {before.number}: runs are missing; "
+                    "restore them from a copy"
+                )
         for run in found:
             if run.kind != self.kind and not any_kind:
-                raise Misuse(f"{self.path} holds what is {run.kind}, not {self.kind}; use another directory")
+                raise Misuse(f"{self.path} is of kind {run.kind}, not {self.kind}; use another directory")
         self._require_whole([run for run in found if run.kind == "archive"])
         return found
 
     def _require_whole(self, runs: list[Run]) -> None:
-        """An archive has all of its runs, and in each a topic goes on where it was. What is compacted has its
-        last run alone."""
+        """Check that no run of an archive is missing.
+
+        Each run continues where the last one ended. A compacted directory has only its last run.
+        """
         if runs and runs[0].number != 1:
             raise Corrupt(
-                f"{self._runs} begins with run {runs[0].number}: those before it are missing; restore them "
+                f"{self._runs} begins with run {runs[0].number}: earlier runs are missing; restore them "
                 "from a copy"
             )
         reached: dict[str, Range] = {}
@@ -169,8 +174,8 @@ class ArchiveDirectory:
                 same = before is not None and before.incarnation == reach.incarnation
                 if before is not None and same and reach.start != before.stop + reach.lost:
                     raise Corrupt(
-                        f"{self._runs}: run {run.number} has {topic} from position {reach.start} on, and "
-                        f"{before.stop} are archived before it; restore the runs from a copy"
+                        f"{self._runs}: run {run.number} has {topic} from position {reach.start} on, and the "
+                        f"runs before it end at {before.stop}; restore the runs from a copy"
                     )
                 reached[topic] = reach
 
@@ -180,38 +185,32 @@ class ArchiveDirectory:
         except msgspec.MsgspecError as error:
             raise Corrupt(f"{path} does not decode: {error}; restore it from a copy") from error
         if run.version not in VERSIONS:
-            raise Corrupt(f"{path} has version {run.version}; this holdfast knows {VERSION}: use a newer one")
+            raise Corrupt(
+                f"{path} has version {run.version}; this holdfast reads up to {VERSION}: use a newer holdfast"
+            )
         if path.name != _name(run.number):
-            raise Corrupt(f"{path} is of run {run.number}; restore it from a copy")
+            raise Corrupt(f"{path} has the content of run {run.number}; restore it from a copy")
         return run
 
     def positions(self) -> dict[str, Range]:
-        """How far the archive is, by topic: the range of the last run that had it."""
+        """Return the archived range of each topic in the last run that has it."""
         return {topic: reach for run in self.runs() for topic, reach in run.topics.items()}
 
-    def files(self, runs: list[Run] | None = None) -> list[str]:
-        """The files of these runs, wherever they are now.
-
-        Raises:
-            Corrupt: one is missing.
-        """
-        return [str(self.find(run, file)) for run in runs or self.current() for file in run.files]
-
     def current(self) -> list[Run]:
-        """The runs whose rows count."""
+        """Return the runs whose rows are valid: all, or the last of a compacted directory."""
         runs = self.runs(any_kind=True)
         return runs[-1:] if self.kind == "compacted" else runs
 
     def find(self, run: Run, file: str) -> Path:
-        """Where a file of a run is now. Raises Corrupt: it is missing."""
+        """Find a file of a run, in place or staged. Raises Corrupt: it is missing."""
         place, staged = self.path / file, self._staging / run.id / file
-        for path in (place, staged, place):  # it may move between two looks, and only that way
+        for path in (place, staged, place):  # it may move meanwhile, from staging to its place
             if path.exists():
                 return path
-        raise Corrupt(f"{place} is missing, which run {run.number} has written; restore it from a copy")
+        raise Corrupt(f"{place} is missing, a file of run {run.number}; restore it from a copy")
 
     def reaching(self, held: Mapping[str, tuple[str, int]]) -> list[Run]:
-        """The runs that hold something behind these positions, by topic: its incarnation, and where."""
+        """List the runs with rows at or after these positions (topic → incarnation, position)."""
         nothing = ("", 0)
         return [
             run
@@ -224,10 +223,10 @@ class ArchiveDirectory:
         ]
 
     def require_files(self, runs: list[Run]) -> None:
-        """All files of these runs are there, as long as they were.
+        """Check that all files of these runs exist, with their sizes.
 
         Raises:
-            Corrupt: one is missing, or shorter.
+            Corrupt: a file is missing, or has another size.
         """
         for run in runs:
             for part in run.parts:
@@ -235,18 +234,18 @@ class ArchiveDirectory:
                     place = self.find(run, file)
                     if size is not None and (found := place.stat().st_size) != size:
                         raise Corrupt(
-                            f"{place} has {found} bytes, and run {run.number} has written {size}; restore it "
-                            "from a copy"
+                            f"{place} has {found} bytes, and run {run.number} wrote {size}; restore it from "
+                            "a copy"
                         )
 
     # -- changing --------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[Recovered]:
-        """Be the only one who changes it; what earlier runs left undone is done first.
+        """Lock the directory for changes, and recover earlier runs first.
 
         Raises:
-            Locked: another process is at it.
+            Locked: another process is changing it.
         """
         new = [each for each in self._runs.parents if not each.exists()]
         for folder in (self._runs, self._staging):
@@ -257,11 +256,11 @@ class ArchiveDirectory:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Locked(f"another process is changing {self.path}; wait for it, or end it") from None
+                raise Locked(f"another process is changing {self.path}; wait for it, or stop it") from None
             yield self._recover()
 
     def _recover(self) -> Recovered:
-        """See the table above."""
+        """Finish or delete earlier runs, as the table above says."""
         runs = self.runs()
         moved = sum(self.place(run) for run in runs)
         if self.kind == "compacted":
@@ -270,16 +269,16 @@ class ArchiveDirectory:
             half.unlink()
         left = list(self._staging.iterdir())
         for folder in left:
-            # Something of it may still be running and write there: what stays, a later run removes.
+            # A task of a killed run may still write there: a later run deletes the rest.
             shutil.rmtree(folder, ignore_errors=True)
         return Recovered(moved, len(left))
 
     def staging(self, run: str) -> Path:
-        """Where a run writes."""
+        """Return the directory where a run writes."""
         return self._staging / run
 
     def written(self, run: str) -> list[Path]:
-        """The Parquet files that a run has staged, from its staging on; all of them safe on disk."""
+        """Sync the Parquet files that a run staged, and return their paths in its staging."""
         staging = self.staging(run)
         files = sorted(staging.rglob("*.parquet"))
         for file in [*files, *staging.rglob(".*.crc")]:
@@ -290,14 +289,14 @@ class ArchiveDirectory:
         return [file.relative_to(staging) for file in files]
 
     def discard(self, run: str) -> None:
-        """Remove what a run has staged: it will not be committed."""
+        """Delete the staged files of a run that will not be committed."""
         shutil.rmtree(self.staging(run), ignore_errors=True)
 
     def commit(self, run: Run) -> None:
-        """Make a run part of it; all of its files must be `written`.
+        """Commit a run; all of its files must be `written`.
 
         Raises:
-            Exists: there is a run of that number.
+            Exists: a run of that number exists.
         """
         new = self._runs / f".{run.id}"
         new.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
@@ -313,14 +312,17 @@ class ArchiveDirectory:
         _sync(self._runs)
 
     def place(self, run: Run) -> int:
-        """Move a committed run's files to where readers look for them. How many there were to move."""
+        """Move a committed run's files to their places. Return how many were moved."""
         staging, moved, folders = self.staging(run.id), 0, set[Path]()
         for file in run.files if staging.exists() else ():
             source, target = staging / file, self.path / file
             if not source.exists():
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            for name in (f".{source.name}.crc", source.name):  # readers want the checksums with the file
+            for name in (
+                f".{source.name}.crc",
+                source.name,
+            ):  # the checksum first: readers expect it beside the file
                 with contextlib.suppress(FileNotFoundError):
                     source.with_name(name).replace(target.with_name(name))
             folders |= {target.parent, target.parent.parent, self.path}
@@ -331,7 +333,7 @@ class ArchiveDirectory:
         return moved
 
     def superseded(self) -> None:
-        """Remove what a compacted directory's last run stands for."""
+        """Delete the runs before the last one of a compacted directory."""
         for run in self.runs()[:-1]:
             self._remove(run)
 
@@ -348,12 +350,12 @@ def _name(number: int) -> str:
 
 
 def _place(path: Path) -> tuple[int, str]:
-    """Order runs by number: a name has 8 digits, and one more behind 99,999,999."""
+    """Order files by run: a name has 8 digits, and more after run 99,999,999."""
     return len(path.name), path.name
 
 
 def _sync(path: Path) -> None:
-    """On disk, not only told to the kernel."""
+    """Sync a file or folder to disk."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -1,8 +1,7 @@
-"""What Spark counts for an audit, over rows of numbered messages.
+"""Count the rows of an audit with Spark.
 
-Numbers are counted in groups of 32,768, each a bitmap: so what goes from task to task is a few KiB for each
-group, and single numbers are looked at only where a group has a hole or too many. Memory does not grow with
-the messages.
+Numbers are counted in groups of 32,768, each a bitmap. So tasks exchange a few KiB per group. Single numbers
+are read only where a group has a hole or duplicates. Memory does not grow with the number of messages.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from holdfast.pipeline.jobs.inputs import Told, settings
 from holdfast.pipeline.numbered import decoded, is_text, looks_numbered
 
 GROUP_BITS = 15
-"""So many numbers, as a power of two, are counted together: one bitmap of Spark's."""
+"""log2 of the numbers in a group, which fit into one bitmap of Spark."""
 SHOWN = 1_000
-"""Gaps, repetitions and overtakings that are told one by one; all are counted."""
+"""Gaps, duplicates and out-of-order messages that a report lists; all are counted."""
 POINTS = 300
-"""Of a curve over time."""
+"""Most points of a curve over time."""
 NUMBERED, DAMAGED, FOREIGN = "numbered", "damaged", "foreign"
 WORDS = {DAMAGED: "damaged", FOREIGN: "not numbered"}
 SHARES = (0.5, 0.9, 0.99, 0.999)
 Wanted = Mapping[tuple[str, str], int | None]
-"""By topic and producer: how many were confirmed; None: it is not known."""
+"""(topic, producer) → number of confirmed messages; None: not known."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Numbers that are missing, both ends included."""
+    """Missing numbers, both ends included."""
 
     topic: str
     producer: str
@@ -44,7 +43,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Found:
-    """A message that is there again, or behind a later one of its key."""
+    """A duplicate, or a message after a later one of its key."""
 
     topic: str
     producer: str
@@ -63,23 +62,23 @@ class Strange:
 
 @dataclass(frozen=True)
 class ProducerAudit:
-    """What one producer has in one topic."""
+    """The counts of one producer in one topic."""
 
     topic: str
     producer: str
     messages: int
     distinct: int
     last: int
-    """The highest number; -1: none is there."""
+    """The highest number; -1: there are no messages."""
     confirmed: int | None
-    """How many it knows to be confirmed; None: it was not said, so all up to `last` count."""
+    """Messages confirmed to the producer; None: not given, so all up to `last` are expected."""
     lost: int
     duplicated: int
     out_of_order: int
     unconfirmed: int
-    """There, though nobody told its producer."""
+    """Stored messages that were not confirmed to the producer."""
     unexpected: bool = False
-    """It was said who is expected, and this one was not named."""
+    """The expected counts do not name this producer."""
 
     @property
     def confirmed_words(self) -> str:
@@ -101,7 +100,7 @@ class Latency:
     p999: int
     max: int
     skewed: int = 0
-    """Messages below 0: stored before they were sent, as these two clocks have it."""
+    """Messages with a latency below 0: stored before they were sent, by these two clocks."""
 
     @property
     def shares(self) -> tuple[int, int, int, int]:
@@ -110,8 +109,10 @@ class Latency:
 
 @dataclass(frozen=True)
 class Bar:
-    """Messages of a topic whose latency in µs is from `low` up to, without, `high`; below 0 the other end is
-    without."""
+    """Messages of a topic with a latency from `low` to `high` in µs.
+
+    The end that is farther from 0 is excluded.
+    """
 
     topic: str
     low: float
@@ -120,7 +121,9 @@ class Bar:
 
     @classmethod
     def of(cls, topic: str, tenth: int, count: int) -> Bar:
-        """A tenth of a power of ten, counted from 1 on; 0: less than 1 µs; below 0 the same mirrored.
+        """Create the bar of a tenth of a power of ten.
+
+        Bar 1 begins at 1 µs. Bar 0 is below 1 µs. Negative bars mirror the positive ones.
 
         Example:
             >>> Bar.of("t", 0, 5), Bar.of("t", 31, 2).low, Bar.of("t", -31, 2).high
@@ -133,7 +136,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Moment:
-    """A stretch of time in a topic."""
+    """The messages of a topic in one step of time."""
 
     topic: str
     at_s: int
@@ -145,7 +148,7 @@ class Moment:
 def counted(
     spark: SparkSession, rows: DataFrame, topics: Sequence[str], wanted: Wanted | None, told: Told
 ) -> dict[str, Any]:
-    """The figures of an account, by the names that `AuditReport` has for them."""
+    """Compute the fields of an `AuditReport`, by name."""
     found = rows.select(
         "topic",
         "partition",
@@ -159,7 +162,7 @@ def counted(
     )
     narrow = found.select("*", "numbered.*").drop("numbered")
     named = F.col("number").isNotNull() & F.col("producer").isNotNull()
-    right = (F.col("number") >= 0) & (F.col("looks") | F.col("text"))  # JSON is text, all of it
+    right = (F.col("number") >= 0) & (F.col("looks") | F.col("text"))  # JSON is all text
     kind = F.when(named & right, F.lit(NUMBERED))
     kind = kind.when(F.col("looks") | named, F.lit(DAMAGED)).otherwise(F.lit(FOREIGN))
     narrow = narrow.withColumn("kind", kind).drop("looks", "text")
@@ -194,9 +197,9 @@ def counted(
 
 
 def _groups(spark: SparkSession, narrow: DataFrame, wanted: Wanted | None) -> DataFrame:
-    """By topic, producer and group of numbers: how many, how many different ones, from where to where.
+    """Count rows and distinct numbers by topic, producer and group of numbers.
 
-    What was confirmed and what was not are groups of their own; so is what is not numbered.
+    Confirmed, unconfirmed and not numbered messages are in separate groups.
     """
     numbered = F.col("kind") == NUMBERED
     rows = narrow.select(
@@ -228,7 +231,7 @@ def _groups(spark: SparkSession, narrow: DataFrame, wanted: Wanted | None) -> Da
 def _producers(
     groups: DataFrame, topics: Sequence[str], wanted: Wanted | None
 ) -> tuple[dict[str, int], list[ProducerAudit]]:
-    """How many messages there are of each sort, and what each producer has."""
+    """Count the messages of each kind, and those of each producer."""
     by_producer = groups.groupBy("kind", "topic", "producer").agg(
         F.sum("rows").alias("rows"),
         F.sum("live").alias("live"),
@@ -266,23 +269,23 @@ def _producers(
 
 
 def by_name(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
-    """Rows that Spark has grouped by topic and producer.
+    """Index rows by topic and producer.
 
     Raises:
-        Corrupt: two of them have the same names here: one would hide the other.
+        Corrupt: two rows have the same names in Python: one would replace the other.
     """
     found = {(row["topic"], row["producer"]): row for row in rows}
     if len(found) < len(rows):
         twice = [row for row in rows if found[row["topic"], row["producer"]] is not row]
         raise Corrupt(
-            f"Spark tells two producers {twice[0]['producer']!r} of {twice[0]['topic']} apart, "
-            "and their names are the same here; nothing can be said of them"
+            f"Spark returned two producers {twice[0]['producer']!r} of {twice[0]['topic']}, whose names are "
+            "equal in Python; they cannot be audited: report this"
         )
     return found
 
 
 def _order(good: DataFrame, repeated: bool) -> tuple[list[Found], dict[tuple[str, str], int]]:
-    """Messages behind a later one of the same producer and key. One that is there again is none of them."""
+    """Find messages after a later one of the same producer and key, without duplicates."""
     place = F.struct("position", "batchIndex", "partition")
     rows = good.select("topic", "partition", "producer", "key", "number", place.alias("place"))
     before = Window.partitionBy("topic", "partition", "producer", "key").orderBy("place")
@@ -305,9 +308,9 @@ def _order(good: DataFrame, repeated: bool) -> tuple[list[Found], dict[tuple[str
 
 
 def _latency(spark: SparkSession, good: DataFrame) -> dict[str, Any]:
-    """By topic; over time; and how many took how long. Shares are right to 1/10,000 of the messages.
+    """Compute latencies by topic, over time, and as a histogram. Percentiles are exact to 1/10,000.
 
-    Nothing is clamped: a message that was stored before it was sent has a latency below 0.
+    No value is clamped: a message that was stored before it was sent has a latency below 0.
     """
     sent = good.where("sent_ns IS NOT NULL").select(
         "topic", "at", F.expr("at - sent_ns DIV 1000").alias("took")
@@ -351,7 +354,7 @@ def _latency(spark: SparkSession, good: DataFrame) -> dict[str, Any]:
 
 
 def _gaps(groups: DataFrame, producers: list[ProducerAudit]) -> list[Gap]:
-    """Where numbers are missing, of what was confirmed: between groups, in them, and at the end."""
+    """Find the missing numbers of confirmed messages: between groups, in groups, at the end."""
     holed = F.col("numbers") < F.col("last") - F.col("first") + 1
     mine = groups.where("confirmed").where(F.col("kind") == NUMBERED)
     mine = mine.select(
@@ -380,7 +383,7 @@ def _gaps(groups: DataFrame, producers: list[ProducerAudit]) -> list[Gap]:
 
 
 def holes(bitmap: bytes, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """The runs of zeros between two ones; bits count from each byte's lowest.
+    """Find the runs of zeros between two ones, from the lowest bit of each byte.
 
     Example:
         >>> list(holes(bytes([0b01001001]), 0, 6))
@@ -397,7 +400,7 @@ def holes(bitmap: bytes, first: int, last: int) -> Iterator[tuple[int, int]]:
 
 
 def _repeated(groups: DataFrame, good: DataFrame) -> list[Found]:
-    """Some of those that are there again, and where they come for the last time."""
+    """List some of the duplicates, with their last position."""
     full = (
         groups.where((F.col("kind") == NUMBERED) & (F.col("rows") > F.col("numbers")))
         .limit(SHOWN)
@@ -413,7 +416,7 @@ def _repeated(groups: DataFrame, good: DataFrame) -> list[Found]:
 
 
 def _strange(narrow: DataFrame) -> list[Strange]:
-    """Some of those that are no numbered messages."""
+    """List some of the messages that are not numbered, or damaged."""
     rows = narrow.where(F.col("kind") != NUMBERED).select("topic", "position", "kind")
     shown = rows.orderBy("topic", "position").limit(SHOWN).collect()
     return [Strange(row["topic"], row["position"], WORDS[row["kind"]]) for row in shown]

@@ -1,4 +1,4 @@
-"""The audit as one page: the verdict, plots, tables. One file of HTML, nothing loaded from anywhere."""
+"""Write an audit as one HTML file: verdict, plots, tables. It loads no other files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ COLOURS = ("#2f6f9f", "#c8553d", "#5b8c5a", "#8d6a9f", "#b08d2e", "#4c9a9a", "#a
 BAD, INK, FAINT, SKEW = "#b3261e", "#1f2933", "#8794a1", "#fbe9e7"
 DATES: Any = dates  # without types
 PRODUCERS_MAX = 20
-"""In the plot of what is missing."""
+"""Most producers in the plot of missing numbers."""
 ROWS_MAX = 200
-"""Of a table; what is left out is said."""
+"""Most rows of a table; a note counts the others."""
 
 STYLE = """
 :root { color-scheme: light; }
@@ -62,7 +62,7 @@ p.note { color: #5b6773; font-size: 13px; margin: 10px 0 0; } p.say { margin: 0 
 
 
 def write_report(report: AuditReport, path: str | Path, title: str = "Delivery audit") -> Path:
-    """Write the page; it is there as a whole, or not at all."""
+    """Write the page, as a whole or not at all."""
     target = Path(path).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     text, new = page(report, title), target.with_name(f".{target.name}.new")
@@ -70,12 +70,12 @@ def write_report(report: AuditReport, path: str | Path, title: str = "Delivery a
         new.write_text(text, encoding="utf-8")
         new.replace(target)
     finally:
-        new.unlink(missing_ok=True)  # a half of one, on a full disk
+        new.unlink(missing_ok=True)  # partial, if the disk is full
     return target
 
 
 def page(report: AuditReport, title: str = "Delivery audit") -> str:
-    """The page as text."""
+    """Return the page as text."""
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     topics = sorted({each.topic for each in report.producers})
     names = ", ".join(map(short, topics)) or "no topic"
@@ -104,9 +104,7 @@ def page(report: AuditReport, title: str = "Delivery audit") -> str:
 
 def _verdict(report: AuditReport) -> str:
     if report.sound:
-        words = (
-            f"{report.messages:,} messages: each is there, once, and none has overtaken another of its key"
-        )
+        words = f"{report.messages:,} messages: each is stored once, and in the order of its key"
         return f'<section class="verdict good"><b>✓ Sound</b><span>{words}</span></section>'
     words = html.escape(", ".join(report.faults()))
     return f'<section class="verdict bad"><b>✗ Not sound</b><span>{words}</span></section>'
@@ -144,7 +142,10 @@ def _tiles(report: AuditReport) -> str:
 def _table(
     title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], texts: int, note: str = "", bad: int = 99
 ) -> str:
-    """The first `texts` columns to the left; numbers from column `bad` on are red where they are not 0."""
+    """Build a table.
+
+    The first `texts` columns are aligned left. From column `bad` on, numbers that are not 0 are red.
+    """
 
     def cell(column: int, value: Any) -> str:
         number = isinstance(value, int)
@@ -159,7 +160,7 @@ def _table(
         f'<th class="{"n" if at >= texts else ""}">{html.escape(name)}</th>' for at, name in enumerate(head)
     ]
     if len(rows) > ROWS_MAX:
-        note = f"{len(rows) - ROWS_MAX:,} more are in the JSON answer. {note}"
+        note = f"{len(rows) - ROWS_MAX:,} more are in the output of --json. {note}"
     foot = f'<p class="note">{html.escape(note)}</p>' if note else ""
     return (
         f'<section><h2>{html.escape(title)}</h2><div class="scroll"><table>'
@@ -198,7 +199,7 @@ def _producer_table(report: AuditReport) -> str:
         for each in report.producers
     ]
     head = ("topic", "producer", "messages", "confirmed", "lost", "duplicated", "out of order")
-    unsaid = "What was confirmed was not said: every number up to a producer's highest one is expected."
+    unsaid = "No expected counts were given: every number up to a producer's highest is expected."
     return _table("Producers", head, rows, 2, "" if report.said else unsaid, bad=4)
 
 
@@ -206,13 +207,13 @@ def _findings(report: AuditReport) -> Iterator[str]:
     if report.gaps:
         gaps = [(short(g.topic), g.producer, g.first, g.last, g.last - g.first + 1) for g in report.gaps]
         yield _table("Missing numbers", ("topic", "producer", "from", "to", "how many"), gaps, 2)
-    for title, found in (("There again", report.repeated), ("Out of order", report.overtaken)):
+    for title, found in (("Duplicates", report.repeated), ("Out of order", report.overtaken)):
         if found:
             rows = [(short(each.topic), each.producer, each.number, each.position) for each in found]
             yield _table(title, ("topic", "producer", "number", "at position"), rows, 2)
     if report.strange:
         odd = [(short(each.topic), each.what, each.position) for each in report.strange]
-        yield _table("No numbered messages", ("topic", "what", "at position"), odd, 2)
+        yield _table("Not numbered messages", ("topic", "what", "at position"), odd, 2)
 
 
 # -- plots --------------------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ def _plots(report: AuditReport, topics: list[str]) -> Iterator[str]:
 
 
 def _figure(title: str, draw: Callable[[Axes], None], height: float = 2.6) -> str:
-    """A plot as SVG within the page. No window system, and nothing global, is touched."""
+    """Draw a plot as SVG for the page, without a window system or global state."""
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": title,
@@ -247,10 +248,10 @@ def _figure(title: str, draw: Callable[[Axes], None], height: float = 2.6) -> st
         "axes.grid": True,
         "axes.axisbelow": True,
         "grid.color": "#eef1f4",
-        "text.parse_math": False,  # names are not ours: a dollar in them is a dollar
+        "text.parse_math": False,  # a dollar in a user's name is not math
     }
     with mpl.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # the browser has its own
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # the browser has the glyphs
         figure = Figure(figsize=(10.2, height), layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure.add_subplot())
@@ -262,7 +263,7 @@ def _figure(title: str, draw: Callable[[Axes], None], height: float = 2.6) -> st
 
 
 def _times(report: AuditReport, topic: str) -> tuple[list[float], list[Moment | None]]:
-    """Every step from the first to the last, and one more; None where nothing was stored."""
+    """Return every step of time, and one after the last; None: no message was stored."""
     found = {each.at_s: each for each in report.series if each.topic == topic}
     steps = range(min(found), max(found) + 2 * report.step_s, report.step_s) if found else range(0)
     at = [float(DATES.date2num(datetime.fromtimestamp(step, UTC))) for step in steps]
@@ -293,7 +294,7 @@ def _latency_curve(axes: Axes, report: AuditReport, topics: list[str]) -> None:
     for colour, topic in zip(cycle(COLOURS), topics, strict=False):
         at, found = _times(report, topic)
         for share, width, dashes in (("p50", 1.6, "-"), ("p99", 1.1, "--")):
-            # A step holds what was measured in it; where nothing was published there is no line.
+            # There is no line where no message was published.
             took = [getattr(each, share) / 1000 if each else math.nan for each in found]
             if len(took) > 1:
                 took[-1] = took[-2]
@@ -336,7 +337,7 @@ def _histogram(axes: Axes, report: AuditReport, topics: list[str]) -> None:
 
 
 def _holes(axes: Axes, report: AuditReport) -> None:
-    """One line for each producer, from its first number to its last; red where some are missing."""
+    """Draw a line for each producer over its numbers; missing ones are red."""
     missing = {(gap.topic, gap.producer) for gap in report.gaps}
     shown = [each for each in report.producers if (each.topic, each.producer) in missing][:PRODUCERS_MAX]
     for row, each in enumerate(shown):
@@ -359,8 +360,10 @@ def _holes(axes: Axes, report: AuditReport) -> None:
 
 
 def _powers(axis: Any, set_scale: Callable[..., None], least: float) -> bool:
-    """Show milliseconds by powers of ten. Whether some are below 0; these are mirrored, behind a straight
-    piece of a µs."""
+    """Set a logarithmic scale in milliseconds. Return whether values are below 0.
+
+    Those are mirrored; between both halves the scale is linear for 1 µs.
+    """
     if least > 0:
         set_scale("log")
         axis.set_major_locator(LogLocator(numticks=9))
@@ -374,7 +377,7 @@ def _powers(axis: Any, set_scale: Callable[..., None], least: float) -> bool:
 def _legend(axes: Axes, drawn: Sequence[Any]) -> None:
     axes.legend(
         drawn,
-        [each.get_label() for each in drawn],  # said: else a name that begins with _ would be left out
+        [each.get_label() for each in drawn],  # given: otherwise a name that begins with _ would be left out
         frameon=False,
         fontsize=8.5,
         ncols=4,

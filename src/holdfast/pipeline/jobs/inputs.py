@@ -1,4 +1,4 @@
-"""What every pipeline reads: the messages of topics, as rows of the source's columns."""
+"""Read the messages of topics for a job, as rows of the source's columns."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
 
 class Told(Protocol):
-    """Hears which step of a pipeline has begun, and in a few words what about it."""
+    """Called when a step of a job begins, with a few words about it."""
 
     def __call__(self, step: str, words: str = "") -> None: ...
 
 
 def silent(step: str, words: str = "") -> None:
-    """Nobody wants to hear it."""
+    """Ignore the steps."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """What a topic holds: positions from `first` up to, without, `visible`."""
+    """The positions of a topic: from `first` up to `visible`, which is excluded."""
 
     incarnation: str
-    """Made with the topic: another one means that it was deleted and made anew."""
+    """Created with the topic. Another one means that the topic was deleted and created again."""
     first: int
     visible: int
 
 
 class Topics(Protocol):
-    """Where messages come from. `Origin` is the real one."""
+    """A place of topics. `Origin` is the real one; tests have others."""
 
     def extents(self, topics: Sequence[str]) -> dict[str, Extent]:
-        """What can be read now of each topic, or of each of its partitions, by full name."""
+        """Return what can be read now of each topic or partition, by full name."""
 
     def messages(
         self,
@@ -60,15 +60,20 @@ class Topics(Protocol):
         ranges: Mapping[str, tuple[int, int]] | None = None,
         accept_loss: bool = False,
     ) -> DataFrame:
-        """Their messages, or those of these ranges of positions; by full name, the second is not in it. With
-        `accept_loss` what was trimmed is left out, and chunked messages without their beginning."""
+        """Read their messages, or ranges of positions by full name, the second excluded.
+
+        With `accept_loss`, trimmed entries are left out, and chunked messages that lost their first chunks.
+        """
 
     def free_below(self, name: str, since: int, position: int, now_ns: int) -> int:
-        """What may be trimmed when all below `position` was read: not the beginning of a chunked message
-        whose end is still to come. `since`: nothing before it is needed any more. `now_ns`: see `Floor`."""
+        """Return the position below which the broker may trim after all below `position` was read.
+
+        The first chunks of a message that is not complete are kept. Entries before `since` are not needed.
+        `now_ns`: see `Floor`.
+        """
 
     def positions(self, name: str, start: int, stop: int) -> Iterator[Sequence[int]]:
-        """The positions of a range that have a row, some more than one, as the topic itself says it."""
+        """Read the positions of a range that have a row, without Spark; one per row."""
 
 
 @dataclass(frozen=True)
@@ -77,17 +82,17 @@ class Origin:
 
     path: str | None = None
     url: str | None = None
-    """The HTTP address: what is read comes over Arrow Flight."""
+    """The HTTP address. Messages come over Arrow Flight."""
     token: str | None = field(default=None, repr=False)
     more: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Other options of the source, such as tlsTrustCertsFilePath, or partitions."""
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.url is None):
-            raise Misuse("say either path, a broker's data directory, or url, the address of one that serves")
+            raise Misuse("give either path, a broker's data directory, or url, a server's address")
 
     def options(self) -> dict[str, str]:
-        """As the source wants to hear it."""
+        """Return the options for the source."""
         if self.path is not None:
             return {"path": self.path, **self.more}
         shown = {} if self.token is None else {"token": self.token}
@@ -101,15 +106,15 @@ class Origin:
         return open_place(self.path, self.url, self._parsed())
 
     def require(self) -> None:
-        """Raises NotFound: there is no broker's directory."""
+        """Raises NotFound: the directory is not a broker's."""
         self._place()
 
     def extents(self, topics: Sequence[str]) -> dict[str, Extent]:
         """See `Topics`.
 
         Raises:
-            NotFound: there is no such topic, or nothing was ever published to it.
-            BadConfiguration: a topic stands beside one that looks like its partition 0.
+            NotFound: a topic does not exist, or no message was ever published to it.
+            BadConfiguration: a topic and another topic both count as its partition 0.
         """
         place, extents = self._place(), dict[str, Extent]()
         selection = Selection.of(full_names(topics), self._parsed())
@@ -154,19 +159,19 @@ class Origin:
         return Floor().below(self._place().open(name), since, position, now_ns)
 
     def positions(self, name: str, start: int, stop: int) -> Iterator[Sequence[int]]:
-        """See `Topics`. Raises NotFound: they were trimmed."""
+        """See `Topics`. Raises NotFound: positions were trimmed."""
         for batch in self._place().open(name).decoding(start, stop, Wish(["position"])).batches():
             yield batch.column("position").to_numpy()
 
     def stream(self, spark: SparkSession, topics: Sequence[str]) -> DataStreamReader:
-        """The same as a stream, from the earliest on; options may be added before `load`.
+        """Return a stream of the topics from the earliest entry; add options before `load`.
 
         Raises:
-            Misuse: of several topics one has a comma in its name.
+            Misuse: one of several topics has a comma in its name.
         """
         names = full_names(topics)
         if len(names) > 1 and (odd := [name for name in names if not _is_plain(name)]):
-            raise Misuse(f"{odd[0]!r} has a comma or a blank at its end: stream it by itself")
+            raise Misuse(f"{odd[0]!r} has a comma, or a blank at an end; stream it by itself")
         return (
             spark.readStream.format("holdfast")
             .options(**self.options())
@@ -177,17 +182,17 @@ class Origin:
 
 
 def _is_plain(name: str) -> bool:
-    """It can stand between commas."""
+    """Tell whether a name can be in a list with commas."""
     return "," not in name and name == name.strip()
 
 
 def _named(names: Sequence[str]) -> dict[str, str]:
-    """As an option; one alone may have any name."""
+    """Return the option that names these topics; a single topic may have any name."""
     return {"topic": names[0]} if len(names) == 1 else {"topics": ",".join(names)}
 
 
 def _from_to(ranges: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-    """As options: these and no others, though a partition may have come since they were planned."""
+    """Return the options for these ranges alone; partitions created since are not read."""
     found = {"partitions": "false"}
     for option, end in (("startingOffsets", 0), ("endingOffsets", 1)):
         told: dict[str, dict[str, int]] = {}
@@ -199,22 +204,10 @@ def _from_to(ranges: Mapping[str, tuple[int, int]]) -> dict[str, str]:
 
 
 def full_names(topics: Sequence[str]) -> list[str]:
-    """Each once, in full."""
+    """Return the full names without duplicates."""
     if not topics:
         raise Misuse("name one topic or more")
     return list(dict.fromkeys(topic_name(each) for each in topics))
-
-
-def messages(
-    spark: SparkSession,
-    *,
-    topics: Sequence[str],
-    path: str | None = None,
-    url: str | None = None,
-    token: str | None = None,
-) -> DataFrame:
-    """All messages of topics: what a pipeline of your own begins with."""
-    return Origin(path, url, token).messages(spark, topics)
 
 
 COUNTED = {
@@ -222,12 +215,12 @@ COUNTED = {
         "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
     )
 }
-"""Where no row is left, Spark would drop all that led there, and with it what was counted on the way."""
+"""Without it, Spark drops a plan that yields no row, together with its observed counts."""
 
 
 @contextlib.contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Spark's own settings, for as long as this lasts; then what they were before."""
+    """Change settings of Spark within a block, and restore them afterwards."""
     before = {name: spark.conf.get(name, None) for name in values}
     try:
         for name, value in values.items():

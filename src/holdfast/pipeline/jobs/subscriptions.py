@@ -1,4 +1,4 @@
-"""A named subscription, as a pipeline holds and moves it: through a server, or in the directory itself."""
+"""Create and advance subscriptions for a job, through a server or in the data directory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_S = 60.0
-"""How long a broker that is away is asked again."""
+"""How long an unreachable broker is retried."""
 
 
 class Subscriptions(Protocol):
-    """What `holdfast.client.Client` can do with them."""
+    """The methods of `holdfast.client.Client` that a job needs."""
 
     def progress(
         self,
@@ -41,18 +41,21 @@ class Subscriptions(Protocol):
 def subscriptions(
     path: str | None, broker: str | None, options: Mapping[str, Any] | None = None
 ) -> Subscriptions:
-    """Through the server at `broker`, its binary address or its HTTP one, and with what the options
-    show it; without one, in the data directory, which no server may hold then."""
+    """Return the subscriptions of the server at `broker`, or those of the data directory.
+
+    `broker` is a binary or an HTTP address; `options` has the token and the certificates. Without `broker`,
+    no server may have the directory open.
+    """
     if broker is not None:
         told = {**(options or {}), "service.url": broker}
         return Address.beside(told, "a subscription").client(TIMEOUT_S)
     if path is None:
-        raise Misuse("a subscription is moved by a broker; say broker, such as holdfast://localhost:6650")
+        raise Misuse("a subscription needs a broker; give broker, such as holdfast://localhost:6650")
     return DirectorySubscriptions(path)
 
 
 class DirectorySubscriptions:
-    """Opens the directory's broker for each question."""
+    """The subscriptions of a data directory, whose broker is opened for each call."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -90,13 +93,13 @@ class DirectorySubscriptions:
             from holdfast.broker import VISITING, Broker
 
             try:
-                # A server that is away trims by its own rule when it is back.
+                # Trimming is left to the server that will open it.
                 async with Broker.open(self._path, **VISITING) as broker:
                     found: Progress = await work(broker)
                     return found
             except Locked as error:
                 raise Locked(
-                    f"{error}; a server has {self._path}: say broker, its address, such as "
+                    f"{error}; a server has {self._path} open: give broker, its address, such as "
                     "holdfast://localhost:6650 (--broker on the command line)"
                 ) from None
 
@@ -116,9 +119,9 @@ def _progress(broker: Broker, topic: str, subscription: str) -> Progress:
 
 
 def _require_incarnation(broker: Broker, topic: str, wanted: bytes) -> None:
-    """Positions of one topic are none of another that was made under its name."""
+    """Check the incarnation: positions of a former topic of this name do not apply."""
     if wanted and broker.topic(topic_name(topic)).incarnation != wanted:
-        raise NotFound(f"{topic} was deleted and made again; ask for its progress anew")
+        raise NotFound(f"{topic} was deleted and created again; read its progress again")
 
 
 def _found(broker: Broker, topic: str, name: str) -> tuple[Topic, SubscriptionState]:
@@ -130,6 +133,6 @@ def _found(broker: Broker, topic: str, name: str) -> tuple[Topic, SubscriptionSt
 
 
 def _run(work: Coroutine[Any, Any, Progress]) -> Progress:
-    """In a thread: the caller, a notebook for one, may have a running loop of its own."""
+    """Run in a thread: the caller, such as a notebook, may have an event loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

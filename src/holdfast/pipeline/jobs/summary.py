@@ -1,4 +1,4 @@
-"""How a pipeline's report is written for people."""
+"""Format the report of a job as text."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 
 def plural(number: int, noun: str) -> str:
-    """1 message, 2 messages."""
+    """Return `1 message` or `2 messages`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def short(topic: str) -> str:
-    """A topic's name as people write it."""
+    """Shorten a topic's name."""
     return topic.removeprefix("persistent://").removeprefix("public/default/")
 
 
 def readable(name: str) -> str:
-    """A name that somebody else has given, on one line and without orders to a terminal.
+    """Escape a name that a user gave: one line, without control characters.
 
     Example:
         >>> readable("rig\\n\\x1b[2J")
@@ -28,7 +28,7 @@ def readable(name: str) -> str:
 def text_table(
     head: Sequence[str], rows: Sequence[Sequence[object]], numbers: int | None = None
 ) -> list[str]:
-    """Columns in line; numbers to the right, with their thousands apart, and all columns from `numbers` on.
+    """Align columns; numbers, and all columns from `numbers` on, to the right.
 
     Example:
         >>> text_table(("TOPIC", "ROWS"), [("orders", 12345), ("tar", 7)])
@@ -52,7 +52,7 @@ def text_table(
 
 
 def size_words(size: int) -> str:
-    """1536 -> "1.5 KiB"."""
+    """Return `1.5 KiB` for 1536."""
     value, unit = float(size), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:
@@ -62,7 +62,7 @@ def size_words(size: int) -> str:
 
 
 def time_words(micros: float) -> str:
-    """1500 -> "1.5 ms"."""
+    """Return `1.5 ms` for 1500 µs."""
     if abs(micros) < 1000:
         return f"{micros:.0f} µs"
     if abs(micros) < 1_000_000:

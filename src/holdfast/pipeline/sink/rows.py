@@ -1,17 +1,17 @@
-"""Rows of a DataFrame as entries: which columns the sink knows, and what becomes of each.
+"""Encode the rows of a DataFrame as entries.
 
-| column | type | in the message |
-|---|---|---|
-| `value` | string or binary | the payload; NULL is Pulsar's null value, a tombstone for compaction |
-| `key` | string or binary | a key of text, or of bytes; NULL is none |
-| `topic` | string | where it goes, unless the option `topic` says it for all |
-| `properties` | map<string,string> | its properties |
-| `eventTime` | timestamp | its event time, in milliseconds; NULL is none |
-| `keyEncoding` | string | with it, a binary `key` is of bytes only where this is `base64`, and else text |
-| `orderingKey` | binary | its key of order; NULL is none |
-| `encryption` | binary | a MessageMetadata, as the source has it: `value` is written as it is, under it |
+| column        | type               | in the message                                                      |
+|---------------|--------------------|---------------------------------------------------------------------|
+| `value`       | string or binary   | the payload; NULL is Pulsar's null value, a tombstone for compaction |
+| `key`         | string or binary   | a key of text, or of bytes; NULL: no key                            |
+| `topic`       | string             | its topic, if option `topic` is not given                           |
+| `properties`  | map<string,string> | its properties                                                      |
+| `eventTime`   | timestamp          | its event time, in milliseconds; NULL: no event time                |
+| `keyEncoding` | string             | `base64`: a binary `key` is a key of bytes; NULL: it is text        |
+| `orderingKey` | binary             | its ordering key; NULL: no ordering key                             |
+| `encryption`  | binary             | MessageMetadata of an encrypted message; `value` stays unchanged    |
 
-A piece of a batch is turned at a time, so that memory does not grow with the batch.
+A batch is encoded in pieces, so that memory does not grow with the batch.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1 << 20
 PIECE_ROWS = 16 << 10
-"""What is turned at once: about so much, and so many rows at most."""
+"""Limits of a piece, which is encoded at once: about this many bytes, at most this many rows."""
 
 SHARED_BYTES = 128 << 10
-"""Rows that share an entry are so much together at most, as with Pulsar's clients; one alone may be more."""
+"""Most bytes of rows that share an entry, as in Pulsar's clients; a single row may be larger."""
 
 _TEXT_OR_BYTES = (StringType(), BinaryType())
 TYPES: dict[str, tuple[DataType, ...]] = {
@@ -63,7 +63,7 @@ TYPES: dict[str, tuple[DataType, ...]] = {
 READ_ONLY = (
     "partition", "messageId", "publishTime", "producer", "sequenceId", "position", "storedTime", "uniqueId"
 )  # fmt: skip
-"""Columns of the source that the broker gives anew: what was read can be written as it is."""
+"""Columns of the source that the broker sets itself. They are ignored, so rows can be written as read."""
 _HINTS = {
     "value": "to_json(value) for a structure, cast(value as string) for a number",
     "key": "cast(key as string)",
@@ -72,7 +72,7 @@ _HINTS = {
     "eventTime": "timestamp_millis(eventTime) for a number, cast(eventTime as timestamp) for anything else",
     "keyEncoding": "'base64' for a key of bytes, NULL for text",
     "orderingKey": "cast(orderingKey as binary)",
-    "encryption": "what the source hands over with includeHeaders",
+    "encryption": "the column of the source with includeHeaders",
 }
 
 
@@ -86,22 +86,22 @@ _NO_TEXT = {
 
 @dataclass(frozen=True)
 class Rows:
-    """How rows of one schema are turned into entries. Made in the driver, used in tasks."""
+    """Encoder of rows of one schema. Created in the driver, used in tasks."""
 
     columns: dict[str, int]
-    """Where each known column stands."""
+    """Column → its index in the schema."""
     topic: str | None
-    """In full: of every row; None: each row says its own."""
+    """Full name of the topic of all rows; None: column `topic` has it."""
     per_entry: int = 1
-    """So many messages make one entry, where rows have nothing but a value."""
+    """Most messages in one entry, if rows have only a value."""
     full_names: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None, per_entry: int = 1) -> Rows:
-        """For a schema and the option `topic`.
+        """Create the encoder of a schema and the option `topic`.
 
         Raises:
-            BadConfiguration: a column is missing, unknown, or of a type that no message has.
+            BadConfiguration: a column is missing or unknown, or has a wrong type.
         """
         columns: dict[str, int] = {}
         known = {name.lower(): name for name in (*TYPES, *READ_ONLY)}
@@ -110,25 +110,27 @@ class Rows:
             if name is None:
                 raise BadConfiguration(_unknown(column.name))
             if name in columns:
-                raise BadConfiguration(f"column {name} stands twice; select it once")
+                raise BadConfiguration(f"there are two columns {name}; select one")
             if name in TYPES:
                 _require_type(name, column.dataType)
                 columns[name] = index
         if "value" not in columns:
             found = ", ".join(schema.fieldNames()) or "none"
             raise BadConfiguration(
-                f"the sink needs a column value, string or binary; the columns are: {found}. Name one "
-                "of them: df.withColumnRenamed(…, 'value'), or df.selectExpr('to_json(struct(*)) as value')"
+                f"the sink needs a column value, string or binary; the columns are: {found}. Rename one: "
+                "df.withColumnRenamed(…, 'value'), or use df.selectExpr('to_json(struct(*)) as value')"
             )
         if topic is None and "topic" not in columns:
             raise BadConfiguration(
-                "where do the rows go? Give option topic for all of them, or a column topic for each"
+                "the rows have no topic; give option topic for all of them, or a column topic"
             )
         return cls(columns, None if topic is None else _full_name(topic, "option topic"), per_entry)
 
     def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The batch in slices of a megabyte at most, or of one row: halved until they fit, because rows need
-        not be of one size."""
+        """Split a batch into pieces of at most PIECE_BYTES, or of one row.
+
+        It is halved until the pieces fit, because rows differ in size.
+        """
         waiting = [batch]
         while waiting:
             piece = waiting.pop()
@@ -141,16 +143,16 @@ class Rows:
     def entries(
         self, piece: pa.RecordBatch, producer: str, sequence: int, most: int | None = None
     ) -> dict[str, list[bytes]]:
-        """Per topic the entries of a piece, in the order of its rows.
+        """Encode a piece to entries by topic, in the order of its rows.
 
         Args:
             piece: some rows.
-            producer: who says that it has sent them.
-            sequence: the number of the first one.
-            most: the largest entry that the broker takes: no rows share a larger one.
+            producer: name of the producer in the messages.
+            sequence: sequence id of the first row.
+            most: largest entry that the broker accepts; rows do not share a larger one.
 
         Raises:
-            Misuse: a row that is no message; the text says which column and why.
+            Misuse: a row cannot be encoded; the text names the column and the reason.
         """
         now_ms = time.time_ns() // 1_000_000
         values = self._bytes(piece, "value")
@@ -195,11 +197,11 @@ class Rows:
         return out
 
     def _runs(self, values: list[bytes], most: int) -> Iterator[tuple[int, list[bytes], int]]:
-        """Values that are encoded at once, with the number of the first, and how many share an entry."""
+        """Group values: the index of the first, the values, and how many share an entry."""
         if self.per_entry == 1 or not values:
             yield 0, values, 1
             return
-        beside = 40  # bytes beside a value, and as many beside all of them
+        beside = 40  # bytes of metadata per value, and as many per entry
         if (max(map(len, values)) + beside) * self.per_entry + 2 * beside <= most:
             yield 0, values, self.per_entry
             return
@@ -214,7 +216,7 @@ class Rows:
     # -- columns -------------------------------------------------------------------------------------------
 
     def _column(self, piece: pa.RecordBatch, name: str) -> pa.Array | None:
-        """None: there is nothing in it."""
+        """Return a column; None: it is absent, or all NULL."""
         index = self.columns.get(name)
         if index is None:
             return None
@@ -248,7 +250,7 @@ class Rows:
             return None
         column = piece.column(self.columns["topic"])
         if column.null_count:
-            raise Misuse("column topic is NULL in a row; give each row a topic, or all of them option topic")
+            raise Misuse("column topic is NULL in a row; give each row a topic, or give option topic for all")
         names = _texts(column, "topic", sequence)
         for name in set(names) - self.full_names.keys():
             self.full_names[name] = _full_name(name, "column topic")
@@ -275,15 +277,17 @@ class Rows:
             return None
         micros = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
         if any(each is not None and each < 0 for each in micros):
-            raise Misuse("column eventTime is before 1970 in a row; a message cannot say that: leave it NULL")
+            raise Misuse(
+                "column eventTime is before 1970 in a row; a message cannot have that: set it to NULL"
+            )
         return [0 if each is None else each // 1000 for each in micros]
 
 
 def _texts(column: pa.Array, name: str, sequence: int) -> list[Any]:
-    """What is in a column whose strings go into the message as text.
+    """Return the strings of a column that are text in the message.
 
     Raises:
-        Misuse: Spark's strings need not be UTF-8, and one is not.
+        Misuse: a string of Spark is not UTF-8.
     """
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
@@ -293,8 +297,8 @@ def _texts(column: pa.Array, name: str, sequence: int) -> list[Any]:
                 column[at].as_py()
             except UnicodeDecodeError as error:
                 raise Misuse(
-                    f"column {name} is no text in row {sequence + at} of its task: {error.object!r} is not "
-                    f"UTF-8; {_NO_TEXT[name]}, or decode(…, 'ISO-8859-1') if it is text of another kind"
+                    f"column {name} is not text in row {sequence + at} of its task: {error.object!r} is not "
+                    f"UTF-8; {_NO_TEXT[name]}, or decode(…, 'ISO-8859-1') if it has another encoding"
                 ) from None
         raise
 
@@ -308,7 +312,7 @@ def null_entry(
     event_time_ms: int,
     ordering_key: bytes | None = None,
 ) -> bytes:
-    """A message without a value, as Pulsar's clients write it."""
+    """Encode a message without a value, as Pulsar's clients do."""
     metadata = pb.MessageMetadata(
         producer_name=producer, sequence_id=sequence, publish_time=publish_time_ms, null_value=True
     )
@@ -329,18 +333,21 @@ def null_entry(
 def encrypted_entry(
     producer: str, sequence: int, publish_time_ms: int, header: bytes, value: bytes | None
 ) -> bytes:
-    """An encrypted entry once more, under its own metadata, which has the keys; producer, number and time are
-    new.
+    """Encode an encrypted entry with its own metadata, which has the keys.
+
+    Producer, sequence id and publish time are new.
 
     Raises:
-        Misuse: the metadata is none, or of a message that is not encrypted.
+        Misuse: the metadata does not decode, or is of a message that is not encrypted.
     """
     try:
         metadata = pb.MessageMetadata.FromString(header)
     except DecodeError as error:
-        raise Misuse(f"column encryption is no MessageMetadata in a row: {error}") from None
+        raise Misuse(
+            f"column encryption is not a MessageMetadata in a row: {error}; set it to NULL there"
+        ) from None
     if not metadata.encryption_keys or value is None:
-        raise Misuse("column encryption is of no encrypted message in a row; leave it NULL there")
+        raise Misuse("column encryption is of a message that is not encrypted; set it to NULL there")
     if metadata.HasField("highest_sequence_id"):
         metadata.highest_sequence_id += sequence - metadata.sequence_id
     metadata.producer_name, metadata.sequence_id = producer, sequence
@@ -349,18 +356,17 @@ def encrypted_entry(
 
 
 def parts(entry: bytes, most: int | None) -> list[bytes]:
-    """An entry of one message that is larger than a broker takes, in parts, as Pulsar's clients send it; any
-    other as it is."""
+    """Split an entry that is too large into chunks, as Pulsar's clients do."""
     if most is None or len(entry) <= most:
         return [entry]
     size = int.from_bytes(entry[6:10], "big")
     metadata, payload = pb.MessageMetadata.FromString(entry[10 : 10 + size]), entry[10 + size :]
     metadata.uuid = f"{metadata.producer_name}-{metadata.sequence_id}"
     metadata.total_chunk_msg_size = len(payload)
-    metadata.num_chunks_from_msg = metadata.chunk_id = (1 << 31) - 1  # as long as they can get
+    metadata.num_chunks_from_msg = metadata.chunk_id = (1 << 31) - 1  # their longest encoding
     step = most - 10 - metadata.ByteSize()
     if metadata.HasField("num_messages_in_batch") or metadata.encryption_keys or step <= 0:
-        return [entry]  # the broker says what is wrong with it
+        return [entry]  # cannot be split: the broker refuses it
     metadata.num_chunks_from_msg = -(-len(payload) // step)
     made = []
     for number in range(metadata.num_chunks_from_msg):
@@ -376,9 +382,9 @@ def _entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
 
 
 def _key(key: str | bytes | None, encoding: str | None) -> str | bytes | None:
-    """As column keyEncoding says."""
+    """Convert a key by column keyEncoding."""
     if encoding not in (None, "base64"):
-        raise Misuse(f"column keyEncoding is {encoding!r} in a row; it is base64, or NULL")
+        raise Misuse(f"column keyEncoding is {encoding!r} in a row; it must be base64 or NULL")
     if key is None or (encoding is None) == isinstance(key, str):
         return key
     if isinstance(key, str):
@@ -386,7 +392,7 @@ def _key(key: str | bytes | None, encoding: str | None) -> str | bytes | None:
     try:
         return key.decode()
     except UnicodeDecodeError:
-        return key  # whatever it was, as text it cannot be told
+        return key  # not text
 
 
 def _full_name(name: str, where: str) -> str:
@@ -398,23 +404,21 @@ def _full_name(name: str, where: str) -> str:
 
 def _require_type(name: str, found: DataType) -> None:
     wanted = TYPES[name]
-    if isinstance(found, StringType):  # of any collation, char and varchar, too
+    if isinstance(found, StringType):  # any collation, char and varchar
         found = StringType()
     if isinstance(found, MapType):
         found = MapType(found.keyType, found.valueType)
     if found not in wanted:
         right = " or ".join(each.simpleString() for each in wanted)
-        raise BadConfiguration(
-            f"column {name} is {found.simpleString()}; a message has {right} there: {_HINTS[name]}"
-        )
+        raise BadConfiguration(f"column {name} is {found.simpleString()}; it must be {right}: {_HINTS[name]}")
 
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), [each.lower() for each in TYPES], 1, 0.6)
     meant = next((f"; did you mean {each}?" for each in TYPES if each.lower() in near), ".")
     return (
-        f"the sink has no column {name!r}{meant} It writes: {', '.join(TYPES)}; drop what is not to be "
-        "written, or put it into value or properties"
+        f"the sink has no column {name!r}{meant} It writes: {', '.join(TYPES)}; drop other columns, or put "
+        "them into value or properties"
     )
 
 

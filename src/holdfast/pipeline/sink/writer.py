@@ -1,11 +1,12 @@
-"""The sink: what a DataFrame holds is published once, all of it at once, whoever dies on the way.
+"""Publish the rows of a DataFrame exactly once and all together, whichever process dies.
 
-A task writes into a *stage* of its own, under a random name: durable, and seen by nobody. The driver
-publishes all stages of a batch by one `sink.commit`, whose key and number the broker keeps: a batch that
-comes again is recognised and left out. A stage that nobody commits is dropped by `abort`, or goes by age.
+A task writes into a *stage* of its own under a random id. A stage is durable and invisible to consumers. The
+driver publishes all stages of a batch by one `sink.commit`. The broker stores its key and number, and ignores
+a repeated batch. A stage without a commit is dropped by `abort`, or expires.
 
-The key of a stream is its query id, which its checkpoint keeps, and the sink's name. A batch write has a
-random one, made once in the driver; or `sinkName` and `batchId`, which make it safe to write the same again.
+The key of a stream consists of its query id, from the checkpoint, and the sink's name. The key of a batch
+write is random, chosen once in the driver. With `sinkName` and `batchId` it is fixed, so the write can be
+repeated.
 """
 
 from __future__ import annotations
@@ -37,37 +38,37 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.pipeline.sink")
 
 HELD_BYTES = 4 << 20
-"""What a task keeps of all its topics before it sends: memory does not grow with batch or topics."""
+"""Bytes that a task holds for all topics before it sends; memory does not grow with the batch."""
 ABORT_S = 10.0
-"""How long dropping stages may take: if it fails, they go by age."""
+"""How long dropping stages may take. If it fails, they expire."""
 STEPS = ("begin", "opened", "appended", "staged", "commit", "published", "abort", "aborted")
-"""Of the protocol, in its order. Tests stop processes there."""
+"""Steps of the protocol in order. Tests stop processes there."""
 NEVER_OVERWRITTEN = (
     "a topic is appended to, never overwritten: write with mode('append') or INSERT INTO, or "
-    "stream with outputMode('append'), the only one that Spark has for sinks in Python; "
-    "foreachBatch writes what a query updates"
+    "stream with outputMode('append'), the only one that Spark has for sinks in Python. "
+    "For updates of a query, write in foreachBatch"
 )
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result of a task, for the driver."""
 
     receipt: StageReceipt | None
-    """None: there were no rows."""
+    """None: the task had no rows."""
     rows: int
     query: str = ""
-    """The stream's id, which only tasks are told."""
+    """The stream's query id, which Spark passes only to tasks."""
     batch: int = -1
 
 
 class Staging:
-    """A task's stage: takes entries for many topics, and sends large pieces."""
+    """A task's stage: collects entries of many topics and sends them in large pieces."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.id = uuid.uuid4().bytes
-        """Random: numbers of tasks and attempts begin again with the application (I142)."""
+        """Random, because numbers of tasks and attempts repeat in the next application (I142)."""
         self._stage: Stage | None = None
         self._held: dict[str, list[bytes]] = {}
         self._sizes: dict[str, int] = {}
@@ -78,7 +79,7 @@ class Staging:
         return self._stage is not None
 
     def open(self) -> None:
-        """Before the first rows: the broker says then how large an entry may be."""
+        """Open the stage before the first rows: then `largest` is known."""
         self._stage = self._client.stage(self.id)
 
     @property
@@ -92,7 +93,7 @@ class Staging:
         self._size += size
 
     def send(self, most: int = HELD_BYTES) -> Iterator[str]:
-        """Topics whose entries were sent, the fullest first, until half of `most` is left."""
+        """Send entries, the largest topic first, until half of `most` is left. Yield the topics."""
         if self._size <= most:
             return
         for topic in sorted(self._held, key=self._sizes.__getitem__, reverse=True):
@@ -113,15 +114,15 @@ class Staging:
 
 
 class _Sink:
-    """What both writers do."""
+    """Common part of both writers."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         told = options.parse(given, "sink")
         if told["path"] is not None:
             raise BadConfiguration(
-                f"the sink cannot write into the directory {told['path']!r}: its tasks are processes "
-                "of their own, and a directory admits one. Start `holdfast serve --data DIR`, give option "
-                "service.url, and leave path out"
+                f"the sink cannot write into the directory {told['path']!r}: its tasks are several "
+                "processes, and only one may open a directory. Start `holdfast serve --data DIR`, give "
+                "option service.url, and leave out path"
             )
         if overwrite:
             raise BadConfiguration(NEVER_OVERWRITTEN)
@@ -132,10 +133,10 @@ class _Sink:
         self.timeout_s: float = told["timeout"]
 
     def _reached(self, step: str) -> None:
-        """Nothing; a place for tests to stop at."""
+        """Do nothing. Tests stop processes here."""
 
     def _stage(self, iterator: Iterator[pa.RecordBatch], query: str, batch: int) -> Staged:
-        """In a task: the rows into a stage."""
+        """Write the rows into a stage, in a task."""
         self._reached("begin")
         count = 0
         with self.address.client(self.timeout_s) as client:
@@ -155,7 +156,7 @@ class _Sink:
                 self._sent(staging.send(0))
                 receipt = staging.close()
             except BaseException as error:
-                # It would go by age, too. A broker that is away is not waited for once more.
+                # Otherwise it expires. After a timeout the broker is not retried.
                 if not isinstance(error, Timeout):
                     with contextlib.suppress(HoldfastError, OSError):
                         staging.drop()
@@ -171,12 +172,12 @@ class _Sink:
             self._reached("appended")
 
     def _publish(self, key: str, batch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver: all stages at once.
+        """Publish all stages at once, in the driver.
 
         Raises:
-            Misuse: the sink is further than this batch.
-            NotFound, Corrupt: a stage is not there any more, or not what it was; nothing was published.
-            Timeout: not known. The batch may be written again: it is published once.
+            Misuse: the sink has already published a later batch.
+            NotFound, Corrupt: a stage was dropped, or has changed; nothing was published.
+            Timeout: the outcome is not known. The batch may be written again: it is published once.
         """
         self._reached("commit")
         receipts = [each.receipt for each in self._whole(messages) if each.receipt is not None]
@@ -191,9 +192,9 @@ class _Sink:
                 )
             if not published:
                 log.warning(
-                    "sink %s: batch %d was published before; its rows were left out. So it must be after a "
-                    "crash; if it is so with every batch, a query that goes on from a copy of this "
-                    "checkpoint publishes under the same key: give one of them another sinkName",
+                    "sink %s: batch %d was published before; its rows were left out. This is normal after a "
+                    "crash. If it happens with every batch, another query runs from a copy of this "
+                    "checkpoint and publishes under the same key: give one of them another sinkName",
                     key,
                     batch,
                 )
@@ -203,13 +204,13 @@ class _Sink:
         staged = [each for each in messages if isinstance(each, Staged)]
         if len(staged) != len(messages):
             raise Misuse(
-                f"{len(messages) - len(staged)} of {len(messages)} tasks have not said what they staged; "
-                "nothing was published"
+                f"{len(messages) - len(staged)} of {len(messages)} tasks did not return their stages; "
+                "nothing was published: write the batch again"
             )
         return staged
 
     def _drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver: give up stages. One that is published is none any more: nothing happens (I143)."""
+        """Drop stages, in the driver. A published stage no longer exists: nothing happens (I143)."""
         self._reached("abort")
         receipts = [each.receipt for each in messages if isinstance(each, Staged) and each.receipt]
         with self.address.client(min(ABORT_S, self.timeout_s)) as client:
@@ -217,18 +218,18 @@ class _Sink:
                 for receipt in receipts:
                     Stage(client, receipt.stage).drop()
             except (HoldfastError, OSError) as error:
-                log.warning("stages of a batch that failed stay until they are old: %s", error)
+                log.warning("stages of a failed batch stay until they expire: %s", error)
         self._reached("aborted")
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    """`df.write.format("holdfast")`."""
+    """Writer of `df.write.format("holdfast")`."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite)
         if self.batch is not None and self.name is None:
             raise BadConfiguration(
-                "option batchId numbers the writes of a sink that has a name; give option sinkName, too"
+                "option batchId numbers the writes of a named sink; give option sinkName, too"
             )
         if self.batch is None:
             self.key, self.number = f"write/{uuid.uuid4()}", 0
@@ -246,19 +247,19 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
 
 
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("holdfast")`. Made anew for each call in the driver: it remembers nothing."""
+    """Writer of `df.writeStream.format("holdfast")`. It has no state: Spark creates one per call."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite)
         if self.batch is not None:
-            raise BadConfiguration("option batchId is for df.write; a stream's batches are numbered by Spark")
+            raise BadConfiguration("option batchId is for df.write; Spark numbers a stream's batches")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
         if not query or batch is None:
-            raise Misuse("Spark does not tell this task its query and batch; nothing is written")
+            raise Misuse("Spark did not pass query and batch to this task; nothing was written: use Spark 4")
         return self._stage(iterator, query, int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -1,4 +1,4 @@
-"""Reading topics once: what is there now, in ranges of ledgers, one task each."""
+"""Read topics as a batch: the present entries, in ranges of positions, one task each."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from holdfast.pipeline.source.offsets import (
 log = logging.getLogger("holdfast.pipeline.batch")
 
 SPLIT_BYTES = 64 << 20
-"""No task reads much more, so that all cores have something to do until the end."""
+"""Approximate most bytes per task, so that all cores are busy until the end."""
 NAMES_TOLD = 20
-"""Of the topics that are there, where one that is not was asked for."""
+"""Topics that an error lists if a topic was not found."""
 SPLIT_BYTES_MIN = 256 << 10
-"""Less is not worth a task of its own, unless minPartitions says so."""
+"""Fewest bytes per task, unless minPartitions asks for more tasks."""
 STEPS = 16
-"""Tasks differ by no more than about one part of so many, and by one entry."""
+"""Task sizes differ by at most 1/16 plus one entry."""
 
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """One task: entries of one topic, from one ordinal up to, without, another."""
+    """One task: positions of a topic from `start` up to `stop`, which is excluded."""
 
     name: str
     incarnation: str
@@ -56,11 +56,11 @@ class Split(InputPartition):
     whole: int = 0
     """As `Wish.whole`."""
     home: str = field(default="", compare=False)
-    """The incarnation of the directory, which is how it is read and not what; empty: over the network."""
+    """The incarnation of the directory; empty: over the network. Not compared: the rows are the same."""
 
 
 class Planned(NamedTuple):
-    """What is to be read of a topic."""
+    """The range to read of a topic."""
 
     topic: TopicReader
     start: int
@@ -69,14 +69,14 @@ class Planned(NamedTuple):
 
 
 def cut(ranges: list[Planned], at_least: int | None, cores: int | None = None) -> list[Split]:
-    """Ranges of topics as tasks of about the same number of bytes."""
+    """Divide ranges of topics into tasks of about the same number of bytes."""
     weighed = [(each, each.topic.weights(each.start, each.stop)) for each in ranges if each.start < each.stop]
     total = sum(weights[-1][1] for _, weights in weighed)
     tasks = at_least or max(1, min(cores or os.cpu_count() or 1, total // SPLIT_BYTES_MIN))
     size = max(1, min(SPLIT_BYTES, -(-total // tasks)))
     out = []
     for (topic, start, stop, whole), weights in weighed:
-        if weights[-1][1] > size:  # entries differ, so that ends of ledgers do not tell enough
+        if weights[-1][1] > size:  # entries differ in size: the ends of ledgers are too coarse
             weights = topic.weights(start, stop, max(1, size // STEPS))
         ordinals, before = zip(*weights, strict=True)
         parts = max(1, -(-before[-1] // size))
@@ -108,19 +108,19 @@ class BatchReader(DataSourceReader):
             )
 
     def partitions(self) -> list[Split]:
-        """What there is to read, planned once.
+        """Plan the tasks, once per query.
 
         Raises:
-            NotFound: there is no such topic.
-            DataLoss: it does not go back so far.
+            NotFound: a topic does not exist.
+            DataLoss: wanted entries were trimmed.
         """
         options = self._options
         place = open_place(options["path"], options["service.url"], options)
         found = self._selection.find(place)
         if missing := self._selection.missing(found):
+            where = options["path"] or options["service.url"]
             raise NotFound(
-                f"{options['path'] or options['service.url']} shows no topic {', '.join(missing)}. It shows: "
-                + _shown(place)
+                f"{where} shows no topic {', '.join(missing)}; check the name. It shows: {_shown(place)}"
             )
         starting = options["startingOffsets"] or "earliest"
         ending = options["endingOffsets"]
@@ -135,7 +135,7 @@ class BatchReader(DataSourceReader):
             last = wanted_position(ending, name, LATEST)
             stop = resolve(topic, last, options["endingTimestamp"])
             start = after_loss(name, start, first, options["failOnDataLoss"])
-            # What was published since this plan is no loss: only a number can ask for what is not there.
+            # Only a number can name a position after the end. Messages published since are not a loss.
             asked = options["endingTimestamp"] is None and last not in (EARLIEST, LATEST)
             if asked:
                 stop = before_end(name, stop, visible, options["failOnDataLoss"], "endingOffsets")
@@ -143,23 +143,23 @@ class BatchReader(DataSourceReader):
         return cut(ranges, options["minPartitions"], options.get("cores")) or [Split("", "", 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """In the task."""
+        """Read one range, in a task."""
         assert isinstance(partition, Split)
         return read_split(partition, self._options, self._schema)
 
 
 def _shown(place: Place) -> str:
-    """Some names, for who has mistaken one."""
+    """List some names for an error."""
     try:
         names = place.topics()
     except Corrupt as error:
-        return f"what cannot be told: {error}"
+        return f"unknown, because {error}"
     more = f", and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
-    return (", ".join(names[:NAMES_TOLD]) or "none") + more
+    return (", ".join(names[:NAMES_TOLD]) or "no topics") + more
 
 
 def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """What one task reads, as Arrow, in the types that Spark wants."""
+    """Read the rows of one task as Arrow, in the types that Spark wants."""
     batches = _entries(split, options, wish_of(options, schema.fieldNames(), split.whole))
     if "value" not in schema.fieldNames() or not isinstance(schema["value"].dataType, StructType):
         return batches
@@ -167,7 +167,7 @@ def read_split(split: Split, options: dict[str, Any], schema: StructType) -> Ite
 
 
 def wish_of(options: dict[str, Any], columns: list[str], whole: int) -> Wish:
-    """What the options want of the messages. Rows that they leave out are read, and not handed over."""
+    """Translate options to columns and filters. Rows that they leave out are read and dropped."""
     before = options["publishedBefore"]
     return Wish(
         columns,
@@ -181,7 +181,7 @@ def wish_of(options: dict[str, Any], columns: list[str], whole: int) -> Wish:
 
 def _decoded(batches: Iterator[pa.RecordBatch], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
     from holdfast.pipeline.source.json_values import (
-        decode_values,  # brings Arrow's functions, which others need not load
+        decode_values,  # loads Arrow's functions only if they are needed
     )
 
     place = wanted.get_field_index("value")
@@ -192,29 +192,29 @@ def _decoded(batches: Iterator[pa.RecordBatch], wanted: pa.Schema) -> Iterator[p
 
 
 def _place(split: Split, options: dict[str, Any]) -> Place:
-    """Where this task reads, which may be another machine than the one that planned it.
+    """Open the place of a task, which may run on another machine than the driver.
 
     Raises:
-        BadConfiguration: there is no broker's directory here, or another one. Whatever failOnDataLoss says:
-            nothing of the topic is lost.
+        BadConfiguration: the directory is not a broker's here, or another broker's. failOnDataLoss does not
+            matter, because no entry is lost.
     """
     path, here = options["path"], f"on {socket.gethostname()}, where this task runs"
     todo = "give a path that is the same directory for the driver and all executors, or service.url instead"
     try:
         if path is not None and directory_incarnation(Path(path)).hex() != split.home:
-            raise BadConfiguration(f"{path} is another broker's directory {here}, than in the driver; {todo}")
+            raise BadConfiguration(f"{path} is another broker's directory {here} than in the driver; {todo}")
         return open_place(path, options["service.url"], options)
     except NotFound as error:
         raise BadConfiguration(f"{error} {here}; {todo}") from None
 
 
 def _entries(split: Split, options: dict[str, Any], wish: Wish) -> Iterator[pa.RecordBatch]:
-    """The messages of a range.
+    """Read the messages of a range.
 
     Raises:
         Corrupt: a block is damaged, in mode failfast.
         DataLoss: the range was trimmed meanwhile, with failOnDataLoss.
-        BadConfiguration: there is no such directory here.
+        BadConfiguration: the directory does not exist on this machine.
     """
     if split.start >= split.stop:
         return
@@ -223,18 +223,18 @@ def _entries(split: Split, options: dict[str, Any], wish: Wish) -> Iterator[pa.R
         place = _place(split, options)
         try:
             topic = place.open(split.name)
-            first, visible = topic.plan()  # its table is now at least as new as the plan of this range
+            first, visible = topic.plan()  # the table is now at least as new as the driver's plan
             if topic.incarnation.hex() != split.incarnation:
-                raise NotFound(f"{split.name} is another topic under its name")
+                raise NotFound(f"{split.name} was created again")
         except NotFound as error:
-            _place(split, options)  # else it is the directory that is gone
+            _place(split, options)  # raises if the directory is gone
             if fail:
                 raise DataLoss(f"{split.name} was deleted while it was read: {error}") from error
             log.warning(
                 "%s was deleted while it was read; entries %d to %d are lost", split.name, at, stop - 1
             )
             return
-        stop = before_end(split.name, stop, visible, fail, "this task")  # it was restored meanwhile
+        stop = before_end(split.name, stop, visible, fail, "this task")  # restored from a backup meanwhile
         at = after_loss(split.name, at, first, fail)
         if at >= stop:
             return
@@ -245,4 +245,4 @@ def _entries(split: Split, options: dict[str, Any], wish: Wish) -> Iterator[pa.R
         except DataLoss:
             raise
         except NotFound:
-            at = decoding.at  # trimmed under our hands: all before it was handed over
+            at = decoding.at  # trimmed while it was read: continue after the last batch

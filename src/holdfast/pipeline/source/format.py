@@ -1,4 +1,4 @@
-"""`format("holdfast")`: what Spark is given."""
+"""Define `format("holdfast")` for Spark."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class HoldfastSource(DataSource):
     """
 
     cores: int | None = None
-    """How many tasks run at once; None: as many as the driver's machine has cores."""
+    """Tasks that run at once; None: the cores of the driver's machine."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(…)`."""
+        """Return the name for `format(…)`."""
         return "holdfast"
 
     def schema(self) -> str:
-        """The columns, unless the user gives a schema with some of them."""
+        """Return the columns, if the user gives no schema."""
         if not is_table(self.options):
             return schema_text(parse(self.options, "source"))
         told = table_options(self.options)
@@ -52,36 +52,38 @@ class HoldfastSource(DataSource):
         return with_comment(schema_text(parse(of_side(told, "source"), "source")), kept(told))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
+        """Create the reader of `spark.read`."""
         return BatchReader(self._checked(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For `spark.readStream`."""
+        """Create the reader of `spark.readStream`."""
         from holdfast.pipeline.source.stream import StreamReader
 
         return StreamReader(self._checked(schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For `df.write`."""
+        """Create the writer of `df.write`."""
         from holdfast.pipeline.sink.writer import BatchWriter
 
         return BatchWriter(self._told(schema, "sink"), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """For `df.writeStream`."""
+        """Create the writer of `df.writeStream`."""
         from holdfast.pipeline.sink.writer import StreamWriter
 
         return StreamWriter(self._told(schema, "sink"), schema, overwrite)
 
     def _told(self, schema: StructType, side: Side) -> dict[str, str]:
-        """The options of this query, and of its table.
+        """Return the options of this query, and of its table.
 
         Raises:
-            BadConfiguration: there is none.
+            BadConfiguration: there are no options.
         """
         told = recalled(schema, self.options, side)
         if not told:
-            raise BadConfiguration(f"the {side} of holdfast was given no option: which broker?{NO_OPTIONS}")
+            raise BadConfiguration(
+                f"the {side} of holdfast has no options; give at least the broker and the topic{NO_OPTIONS}"
+            )
         return told
 
     def _checked(self, schema: StructType) -> dict[str, Any]:
@@ -91,8 +93,10 @@ class HoldfastSource(DataSource):
 
 
 def source_of(spark: SparkSession) -> type[HoldfastSource]:
-    """The source, for a session, which is asked now how many tasks it runs at once: where a query is planned
-    there is none to ask."""
+    """Return the source of a session, with `tasks_at_once`.
+
+    The process that plans a query has no session to ask.
+    """
 
     class Source(HoldfastSource):
         cores = tasks_at_once(spark)
@@ -101,7 +105,7 @@ def source_of(spark: SparkSession) -> type[HoldfastSource]:
 
 
 def tasks_at_once(spark: SparkSession) -> int | None:
-    """What the session's cluster has, or will have: executors may still be on their way. None: not known."""
+    """Count the session's task slots, also of executors that have not started. None: not known."""
     try:
         context = spark.sparkContext
     except PySparkException:  # Spark Connect: the cluster is behind a server

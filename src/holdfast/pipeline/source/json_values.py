@@ -1,8 +1,9 @@
-"""Decode values that are JSON into columns of a given type, as Spark's `from_json` (PERMISSIVE) does.
+"""Decode JSON values into columns of a given type, as Spark's `from_json` (PERMISSIVE) does.
 
 A field that is missing, or of another type, is null. A value that is not a JSON object has only nulls, and a
-blank value is null. A value decides about its own row alone, and ends no query (I159).
-docs/guide/source.md lists the differences to Spark.
+blank value is null. A value affects only its own row and does not fail the query (I159).
+docs/guide/source.md lists the differences to Spark. Spark itself cannot decode here: a source in Python hands
+over rows, and has no part in the query.
 
 Arrow decodes a batch of plain values at once. Python's `json` decodes every other batch value by value.
 """
@@ -24,7 +25,9 @@ import pyarrow.json as pj
 DEPTH_MAX = 250
 """Values that nest deeper are not JSON: no parser needs more stack."""
 # Possessive (*+): a text is matched in time proportional to its length.
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)  # also one that does not end: nothing nests in it
+_TEXT = re.compile(
+    rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL
+)  # also an unterminated one: brackets in it do not count
 _SPECIAL = {
     "NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "+INF": "inf", "-Infinity": "-inf", "-INF": "-inf"
 }  # fmt: skip
@@ -40,19 +43,18 @@ def decode_values(values: pa.Array, kind: pa.StructType) -> pa.Array:
 
 
 def decode_fast(values: pa.Array, kind: pa.StructType) -> pa.Array | None:
-    """Decode all values at once; None: a value is not plain, or could be understood in two ways.
+    """Decode all values at once; None: a value is not plain, or is ambiguous.
 
-    Arrow parses documents one after another, and does not say where each began. Here each value is exactly
-    one of them: every line begins with { and ends with }. Within a text the end of a line is an error, and
-    after a } a { can only stand where a document begins. So each line is one document or more; and there
-    are as many rows as lines.
+    Arrow parses documents one after another and does not return where each began. Here each value is exactly
+    one document: every line begins with { and ends with }. An end of line within a text is an error. After a
+    } a { can only begin a document. So a line is one document or more, and there are as many rows as lines.
     """
     if len(values) == 0 or values.null_count > 0 or not _is_plain(kind):
         return None
     lines = pc.binary_join(pa.ListArray.from_arrays([0, len(values)], values), b"\n")[0].as_buffer()
     whole = memoryview(lines).tobytes()
     if whole.count(b"\n") != len(values) - 1 or b"\r" in whole:
-        return None  # lines would not be values
+        return None  # a value has several lines
     for place, mark in ((0, b"{"), (-1, b"}")):
         ends = pc.binary_slice(values, place, None if place else 1)
         if not pc.all(pc.equal(ends, mark)).as_py():
@@ -71,14 +73,14 @@ def decode_fast(values: pa.Array, kind: pa.StructType) -> pa.Array | None:
         if table.num_rows != len(values):
             return None
         made = table.to_struct_array().combine_chunks().cast(kind)
-        made.validate(full=True)  # above all, that text is UTF-8
+        made.validate(full=True)  # text must be UTF-8
     except (pa.ArrowException, OSError):
         return None
     return made
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether Arrow and Spark decode this type alike."""
+    """Tell whether Arrow and Spark decode this type alike."""
     if pa.types.is_nested(kind):
         inside = [kind.field(at).type for at in range(kind.num_fields)]
         return not pa.types.is_map(kind) and all(map(_is_plain, inside))
@@ -90,7 +92,9 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 _DECODER = json.JSONDecoder(
-    parse_int=lambda text: int(text) if len(text) <= 20 else Decimal(text),  # an int has a limit of digits
+    parse_int=lambda text: (
+        int(text) if len(text) <= 20 else Decimal(text)
+    ),  # Python limits the digits of an int
     parse_float=Decimal,
     parse_constant=str,
 )
@@ -131,7 +135,10 @@ def _is_deep(value: bytes) -> bool:
 
 
 def _converter(kind: pa.DataType) -> Convert:
-    """Make a function from a parsed value, not null, to this type. It raises one of _NOT_OF_THE_TYPE."""
+    """Create a function from a parsed value, not null, to this type.
+
+    It raises one of _NOT_OF_THE_TYPE.
+    """
     if pa.types.is_struct(kind):
         return _struct({field.name: _converter(field.type) for field in kind})
     if pa.types.is_list(kind):
@@ -152,7 +159,7 @@ def _converter(kind: pa.DataType) -> Convert:
 
 
 def _of(found: Any, *kinds: type) -> Any:
-    """The value itself, if it is of one of these types; a boolean is not a number."""
+    """Check that the value has one of these types; a boolean is not a number."""
     if type(found) not in kinds:
         raise TypeError
     return found
@@ -211,7 +218,10 @@ def _float(found: Any) -> float:
 
 
 def _string(found: Any) -> str:
-    """A text, or the JSON of another value. Half of a surrogate pair is a question mark, as with Java."""
+    """Return a text, or another value as JSON.
+
+    Half of a surrogate pair becomes `?`, as in Java.
+    """
     text = found if isinstance(found, str) else _ENCODER.encode(found).decode()
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -219,7 +229,7 @@ def _string(found: Any) -> str:
 def _moment(found: Any) -> datetime:
     text = _of(found, str).strip()
     if text[4:5] != "-" or not text[5:6].isdigit():
-        raise ValueError  # other forms of ISO 8601 than Spark's
+        raise ValueError  # a form of ISO 8601 that Spark does not accept
     return datetime.fromisoformat(text)
 
 

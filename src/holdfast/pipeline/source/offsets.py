@@ -1,4 +1,4 @@
-"""Which topics are read, and from where to where: what batches and streams have in common."""
+"""Choose topics and positions, for batches and streams."""
 
 from __future__ import annotations
 
@@ -24,28 +24,26 @@ class Selection:
     def __init__(self, options: dict[str, Any]) -> None:
         given = [each for each in _WAYS if options[each] is not None]
         if len(given) != 1:
-            told = f"both {' and '.join(given)}" if given else "nothing"
-            raise BadConfiguration(
-                f"the source is told {told} of what to read; give one of {', '.join(_WAYS)}"
-            )
+            told = f"has both {' and '.join(given)}" if given else "names no topic"
+            raise BadConfiguration(f"the source {told}; give exactly one of {', '.join(_WAYS)}")
         chosen = options[given[0]]
         self._pattern = re.compile(chosen) if "attern" in given[0] else None
         chosen = () if self._pattern else (chosen,) if isinstance(chosen, str) else chosen
         self._names = [topic_name(each) for each in chosen]
         self._partitions = options["partitions"]
         if self._pattern is not None and not self._partitions:
-            raise BadConfiguration("partitions=false is for topics that are named, and not by a pattern")
+            raise BadConfiguration("partitions=false is for topics given by name, not by a pattern")
 
     @classmethod
     def of(cls, names: Sequence[str], options: dict[str, Any]) -> Selection:
-        """These topics; of parsed options, what else they say."""
+        """Select these topics, with the other parsed options."""
         return cls({**options, **dict.fromkeys(_WAYS), "topics": names})
 
     def find(self, place: Place) -> list[str]:
-        """The full names of the topics and partitions that are there.
+        """Return the full names of the topics and partitions that exist.
 
         Raises:
-            BadConfiguration: a topic stands beside one that looks like its partition 0.
+            BadConfiguration: a topic and another topic both count as its partition 0.
         """
         found = [name for name in place.topics(self._names) if self.matches(name)]
         seen: dict[tuple[str, int], str] = {}
@@ -60,14 +58,14 @@ class Selection:
         return found
 
     def missing(self, found: list[str]) -> list[str]:
-        """Topics that were named and are not there."""
+        """List the named topics that do not exist."""
         there = set(found)
         if self._partitions:
             there |= {topic_and_partition(name)[0] for name in found}
         return [name for name in self._names if name not in there]
 
     def matches(self, name: str) -> bool:
-        """Whether a topic or partition of this full name belongs to it."""
+        """Tell whether a topic or partition of this full name is selected."""
         topic = topic_and_partition(name)[0]
         if self._pattern is not None:
             short = topic.removeprefix("persistent://")
@@ -76,7 +74,7 @@ class Selection:
 
 
 def wanted_position(given: str | Positions, name: str, default: int) -> int:
-    """EARLIEST, LATEST or a number, for a topic or partition of this full name."""
+    """Return EARLIEST, LATEST or a number for a topic or partition of this full name."""
     if isinstance(given, str):
         return EARLIEST if given == "earliest" else LATEST
     topic, partition = topic_and_partition(name)
@@ -87,13 +85,13 @@ def wanted_position(given: str | Positions, name: str, default: int) -> int:
 
 
 def starting_at(topic: TopicReader, wish: int, options: dict[str, Any]) -> tuple[int, int]:
-    """Where reading begins, and behind what position a trim is missed (`Wish.whole`).
+    """Return where reading begins, and from which position on a trim is a loss (`Wish.whole`).
 
-    Whoever asks for the beginning, the end or a time takes what there is. Whoever names a position behind the
-    beginning has read up to there: a chunked message whose beginning was trimmed is missed.
+    A query from the beginning, the end or a time reads the present entries. A query from a position after the
+    beginning has read up to there: a chunked message whose first chunks were trimmed is a loss.
 
     Raises:
-        DataLoss: the topic ends before it, with option failOnDataLoss.
+        DataLoss: the topic ends before the position, with option failOnDataLoss.
     """
     position = resolve(topic, wish, options["startingTimestamp"])
     if options["startingTimestamp"] is not None or wish in (EARLIEST, LATEST):
@@ -104,22 +102,22 @@ def starting_at(topic: TopicReader, wish: int, options: dict[str, Any]) -> tuple
 
 
 def before_end(name: str, position: int, visible: int, fail: bool, option: str) -> int:
-    """A position that a user asks for, or the end.
+    """Limit a wanted position to the end.
 
     Raises:
-        DataLoss: it lies behind the end, by option failOnDataLoss.
+        DataLoss: it is after the end, with option failOnDataLoss.
     """
     if position <= visible:
         return position
     words = f"{name} ends before entry {visible}, and {option} asks for {position}"
     if fail:
-        raise DataLoss(f"{words}; set failOnDataLoss=false to go on with what is there")
-    log.warning("%s; going on with what is there", words)
+        raise DataLoss(f"{words}; set failOnDataLoss=false to continue with the present entries")
+    log.warning("%s; continuing with the present entries", words)
     return visible
 
 
 def resolve(topic: TopicReader, position: int, time_ms: int | None = None) -> int:
-    """What a wish means now, between the first that is there and the end."""
+    """Resolve EARLIEST, LATEST or a time to a position."""
     first, visible = topic.plan()
     if time_ms is not None:
         return topic.at_time(time_ms)
@@ -129,7 +127,7 @@ def resolve(topic: TopicReader, position: int, time_ms: int | None = None) -> in
 
 
 def require_known(given: str | Positions, found: list[str], option: str) -> None:
-    """Raises BadConfiguration: positions for a topic that is not read."""
+    """Raises BadConfiguration: there are positions of a topic that is not read."""
     if isinstance(given, str):
         return
     for each, parts in given.items():
@@ -141,27 +139,27 @@ def require_known(given: str | Positions, found: list[str], option: str) -> None
             ):
                 raise BadConfiguration(
                     f"{option} names partition {partition} of {each}, which is not read. Read are: "
-                    + (", ".join(found) or "none")
+                    + (", ".join(found) or "no topics")
                 )
 
 
 def after_loss(name: str, start: int, first: int, fail: bool) -> int:
-    """Where to go on when everything below `first` is gone.
+    """Return where to continue after all entries below `first` were trimmed.
 
     Raises:
-        DataLoss: not at all, by option failOnDataLoss.
+        DataLoss: wanted entries were trimmed, with option failOnDataLoss.
     """
     if start >= first:
         return start
     words = f"{name}: entries {start} to {first - 1} were trimmed before they were read"
     if fail:
-        raise DataLoss(f"{words}; set failOnDataLoss=false to go on with entry {first}")
-    log.warning("%s; going on with entry %d", words, first)
+        raise DataLoss(f"{words}; set failOnDataLoss=false to continue with entry {first}")
+    log.warning("%s; continuing with entry %d", words, first)
     return first
 
 
 def behind_latest(progress: dict[str, Any]) -> dict[str, float]:
-    """How far a query was behind when a batch ended, in entries, from Spark's `query.lastProgress`.
+    """Compute the lag of a query after a batch, in entries, from `query.lastProgress`.
 
     Example:
         >>> end, latest = ({"orders": {"0": {"position": place}}} for place in (7, 9))
@@ -175,7 +173,7 @@ def behind_latest(progress: dict[str, Any]) -> dict[str, float]:
             for partition, each in parts.items():
                 read = end.get(topic, {}).get(partition, {})
                 if read.get("incarnation") != each.get("incarnation"):
-                    read = {}  # of another topic under its name
+                    read = {}  # of a former topic of this name
                 begun = max(read.get("position", 0), each.get("from", 0))
                 found.append(max(0, each["position"] - begun))
     found = found or [0]
@@ -187,6 +185,6 @@ def behind_latest(progress: dict[str, Any]) -> dict[str, float]:
 
 
 def _offset(told: Any) -> dict[str, Any]:
-    """Spark shows an offset as JSON, or as text with JSON in it."""
+    """Parse an offset: Spark shows it as JSON, or as text with JSON."""
     found = json.loads(told) if isinstance(told, str) else told
     return found if isinstance(found, dict) else {}

@@ -1,12 +1,17 @@
-"""Reading topics as they grow: offsets are positions, per topic and partition.
+"""Read topics as a stream. An offset has a position per topic and partition.
 
-An offset is {topic: {partition: {"incarnation", "from", "position", "reset", "subscription", "plain",
-"whole", "short"}}}. `position` is where the next batch begins. `from` is where the batch that ended here
-began, if not at the position before it: a topic that is new, or made again, or shorter than it was, or a
-subscription that was reset. `reset` is the reset number of the named subscription, -1 without one. `plain`:
-the topic has no partitions. `whole`: what was trimmed behind it is missed. `short`: the topic ends before
-`position`, and this is where it ended when that was seen first; else there is none. So what a batch reads is
-in its two offsets alone, and Spark can ask again.
+An offset is {topic: {partition: {…}}} with these fields:
+
+- `incarnation`: of the topic.
+- `position`: where the next batch begins.
+- `from`: where the batch that ended here began. It differs from the position before it if the topic is new,
+  was created again or became shorter, or if the subscription was reset.
+- `subscription`, `reset`: name and reset number of the named subscription; -1 without one.
+- `plain`: the topic has no partitions.
+- `whole`: entries trimmed after this position are a loss.
+- `short`: only if the topic ends before `position`: where it ended when this was first seen.
+
+So the two offsets of a batch define what it reads, and Spark can ask again.
 """
 
 from __future__ import annotations
@@ -58,23 +63,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.pipeline.stream")
 
 Offset = dict[str, dict[str, dict[str, Any]]]
-"""As Spark keeps it, in JSON."""
+"""The form that Spark stores, in JSON."""
 Flat = dict[str, dict[str, Any]]
-"""The same by the full names of topics and partitions."""
+"""The same, by the full names of topics and partitions."""
 Ranges = dict[str, tuple[TopicReader, int, int]]
-"""Per topic, what can be read of it: from, and up to."""
+"""Topic → its reader, the first position to read, and the end."""
 NO_SUBSCRIPTION = -1
 GROW_S = 0.1
-"""How often a topic is looked at that should be longer."""
+"""How often a topic is read that should grow."""
 SHOWN_S = 2.0
-"""Within this the broker shows readers of the files what it tells its clients."""
+"""Time within which entries that clients know are visible in the files."""
 STEPS = 16
-"""Limits in bytes are kept about that exactly: to one part of so many."""
+"""Limits in bytes are exact to 1/16."""
 _AWAY = (Timeout, Closed, NoQuorum, TooManyConnections)
 
 
 def flat(offset: Offset) -> Flat:
-    """By full names."""
+    """Convert an offset to full names."""
     return {
         topic if each["plain"] else f"{topic}-partition-{number}": each
         for topic, parts in offset.items()
@@ -83,7 +88,7 @@ def flat(offset: Offset) -> Flat:
 
 
 def nested(offsets: Flat) -> Offset:
-    """As Spark keeps it: in one order, because it compares the text."""
+    """Convert to the form that Spark stores, sorted, because Spark compares the text."""
     out: Offset = {}
     for name in sorted(offsets):
         topic, partition = topic_and_partition(name)
@@ -92,24 +97,24 @@ def nested(offsets: Flat) -> Offset:
 
 
 def begins(name: str, start: Flat, end: dict[str, Any]) -> int:
-    """Where the batch that ends there begins."""
+    """Return where the batch with this end begins."""
     before = start.get(name)
     if before is None or any(before[each] != end[each] for each in ("incarnation", "reset")):
         return int(end["from"])
-    # One that is further than the end of the batch was of a topic that has lost its end since.
+    # A start after the end: the topic has lost its end since.
     return int(before["position"] if before["position"] <= end["position"] else end["from"])
 
 
 def in_turn(counts: dict[str, int], last: str) -> list[str]:
-    """Those that have something, by name, from the first behind `last` on."""
+    """Sort the topics that have entries by name, beginning after `last`."""
     return sorted((name for name, count in counts.items() if count), key=lambda name: (name <= last, name))
 
 
 def share(waiting: dict[str, int], limit: int, last: str = "") -> dict[str, int]:
-    """A limit for all together, given to each by what waits.
+    """Divide a limit among topics in proportion to their waiting entries.
 
-    Everybody who has something gets something, if the limit has one for each. Else they take turns by name,
-    from the first behind `last`.
+    Each topic with entries gets at least one, if the limit allows it. Otherwise topics take turns by name,
+    beginning after `last`.
     """
     if sum(waiting.values()) <= limit:
         return dict(waiting)
@@ -119,12 +124,12 @@ def share(waiting: dict[str, int], limit: int, last: str = "") -> dict[str, int]
     shares = dict.fromkeys(waiting, 0) | {name: 1 + (waiting[name] - 1) * rest // more for name in turns}
     left = limit - sum(shares.values())
     for name in [name for name in turns if shares[name] < waiting[name]][:left]:
-        shares[name] += 1  # what rounding down has left
+        shares[name] += 1  # the remainder of rounding down
     return shares
 
 
 def reach(topic: TopicReader, start: int, stop: int, size: int) -> int:
-    """How far about so many bytes go; one entry at least."""
+    """Find the end of about `size` bytes, at least one entry."""
     weights, step = topic.weights(start, stop), max(1, size // STEPS)
     known = (start, start)
     while True:
@@ -134,7 +139,7 @@ def reach(topic: TopicReader, start: int, stop: int, size: int) -> int:
         (low, before), (high, after) = over
         if high - low == 1 or after - before <= step or (low, high) == known:
             return max(start + 1, low + (high - low) * (size - before) // (after - before))
-        # Entries differ: within a ledger the first may be as large as a thousand others.
+        # Entries differ in size: look closer within this ledger.
         known = (low, high)
         weights = [(at, before + more) for at, more in topic.weights(low, high, step)]
 
@@ -142,12 +147,12 @@ def reach(topic: TopicReader, start: int, stop: int, size: int) -> int:
 def _short_words(name: str, position: int, visible: int) -> str:
     return (
         f"{name} ends before entry {visible}, and was read up to entry {position}: it was restored from a "
-        "backup, or has lost its end in a power cut, or its broker was not started since"
+        "backup, or lost its end in a power cut, or its broker was not started since"
     )
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """For `spark.readStream`."""
+    """Reader of `spark.readStream`."""
 
     def __init__(self, options: dict[str, Any], schema: StructType) -> None:
         self._options = options
@@ -160,26 +165,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             starting = options["startingOffsets"]
             if isinstance(starting, dict) or options["startingTimestamp"] is not None:
                 raise BadConfiguration(
-                    "predefinedSubscription says where a query begins: leave out startingTimestamp, and "
-                    "positions in startingOffsets; earliest and latest say where a new subscription does"
+                    "predefinedSubscription says where a query begins: leave out startingTimestamp and "
+                    "positions in startingOffsets. earliest or latest is where a new subscription starts"
                 )
             address = Address.beside(options, "predefinedSubscription")
             self._subscription = Subscription(
                 address, name, "earliest" if starting == "earliest" else "latest"
             )
-            self._later = Subscription(address, name, "earliest")  # for topics that come later
+            self._later = Subscription(address, name, "earliest")  # for topics that are created later
         self._held: Place | None = None
         self._floors: dict[str, Floor] = {}
-        """Per topic, how far the subscription may move."""
+        """Topic → how far the subscription may advance."""
         self._last = ""
-        """The topic whose turn it was last, where a limit has not one entry for each."""
+        """The topic that had the last turn, if a limit allows less than one entry each."""
         self._target: Flat | None = None
-        """Where available-now ends."""
+        """The end of available-now."""
         self._waiting_since: float | None = None
-        """Since when there is too little for minOffsetsPerTrigger."""
+        """The time since which there are too few entries for minOffsetsPerTrigger."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None, "_floors": {}}  # files are opened anew in a task
+        return {**self.__dict__, "_held": None, "_floors": {}}  # a task opens the files itself
 
     @property
     def _place(self) -> Place:
@@ -187,16 +192,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._held = open_place(self._options["path"], self._options["service.url"], self._options)
         return self._held
 
-    # -- where it begins and ends ----------------------------------------------------------------------
+    # -- offsets ---------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:
-        """Where a new query begins."""
+        """Return the start of a new query."""
         options = self._options
         names = self._selection.find(self._place)
         starting = options["startingOffsets"] or "latest"
         require_known(starting, names, "startingOffsets")
         if missing := self._selection.missing(names):
-            log.warning("%s: nothing to read yet; it is read when it comes", ", ".join(missing))
+            log.warning("%s: no such topic yet; it will be read when it exists", ", ".join(missing))
         out: Flat = {}
         for name in names:
             topic = self._place.open(name)
@@ -209,12 +214,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return nested(out)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Where the next batch ends. Spark says with `start` what is done, too."""
+        """Return the end of the next batch. All before `start` is done."""
         begun = flat(start)
         try:
             entries, ranges = self._waiting(begun)
         except _AWAY as error:
-            log.warning("no new batch while the broker is away: %s", error)
+            log.warning("no new batch while the broker is unreachable: %s", error)
             return start
         if not isinstance(limit, ReadAllAvailable):
             noted = any(
@@ -229,11 +234,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if entries == begun else nested(entries)
 
     def _waiting(self, begun: Flat) -> tuple[Flat, Ranges]:
-        """Where each topic stands, and what of it waits. Topics that are gone are not in it."""
+        """Return the offset of each topic, and its waiting entries. Deleted topics are left out."""
         entries: Flat = {}
         ranges: Ranges = {}
         begun = {name: each for name, each in begun.items() if self._is_chosen(name)}
-        # Also those that a look into the directory has missed: whether a topic is gone says the topic.
+        # Also topics that the listing missed: only opening a topic proves that it is deleted.
         for name in sorted({*self._selection.find(self._place), *begun}):
             found = self._looked_at(name, begun.get(name))
             if found is None:
@@ -241,7 +246,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic, entry, first, visible = found
             if self._target is not None:
                 if name not in begun and name not in self._target:
-                    continue  # came after available-now began
+                    continue  # created after available-now began
                 ending = self._target.get(name, entry)
                 same = ending["incarnation"] == entry["incarnation"]
                 visible = min(visible, max(entry["position"], ending["position"] if same else 0))
@@ -249,7 +254,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = after_loss(name, begin, first, self._options["failOnDataLoss"])
             ranges[name] = (topic, begin, max(begin, visible))
             if entries[name]["position"] < entry["position"]:
-                ranges[name] = (topic, begin, begin)  # first it is written down that it went back
+                ranges[name] = (topic, begin, begin)  # log first that the position went back
         for name in begun.keys() - entries.keys():
             self._lost(name, begun[name])
         return entries, ranges
@@ -257,9 +262,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _looked_at(
         self, name: str, before: dict[str, Any] | None
     ) -> tuple[TopicReader, dict[str, Any], int, int] | None:
-        """A topic, where it stands, and what can be read of it; None: it is gone.
+        """Return a topic, its offset and its readable range; None: it was deleted.
 
-        Something else that was not found says nothing of the topic. Only the topic, asked again, does.
+        NotFound may come from something else. The topic is opened again to find out.
         """
         for last in (False, True):
             try:
@@ -272,7 +277,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 try:
                     self._place.open(name).plan()
                 except NotFound:
-                    return None  # deleted, perhaps while this looked
+                    return None  # deleted, perhaps just now
                 if last:
                     raise
         raise AssertionError
@@ -284,7 +289,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     def _extent(self, topic: TopicReader, entry: dict[str, Any]) -> tuple[int, int]:
-        """What can be read. What a subscription says may be shown to readers of the files a moment later."""
+        """Return the readable range. The files may show a subscription's position a moment later."""
         deadline = time.monotonic() + SHOWN_S
         while True:
             first, visible = topic.plan()
@@ -293,7 +298,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(GROW_S)
 
     def _standing(self, topic: TopicReader, before: dict[str, Any] | None) -> dict[str, Any]:
-        """From where a topic is read on."""
+        """Return the offset from which a topic is read."""
         if before is not None and before["incarnation"] != topic.incarnation.hex():
             self._lost(topic.name, before)
             before = None
@@ -306,7 +311,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at = self._asked(topic, create=not known)
         if before is None:
             return self._subscribed(topic, at)
-        if not known:  # named since: the checkpoint says what is done, and the subscription follows it
+        if not known:  # new in the options: the subscription follows the checkpoint
             named = {"subscription": self._subscription.name, "reset": at.reset_number}
             return {**before, **named, "from": before["position"]}
         if at.reset_number != before["reset"]:
@@ -315,21 +320,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return before
 
     def _follow(self, topic: TopicReader, position: int, at: Progress) -> None:
-        """Move the subscription behind what is done, and not behind a chunked message that is not (I157)."""
+        """Advance the subscription behind finished entries, but not past an incomplete message (I157)."""
         if at.acked_to < position <= topic.plan()[1]:
             remembered = self._floors.setdefault(topic.name, Floor())
             floor = remembered.below(topic, at.acked_to, position, at.log_time)
             try:
                 self._later.finished(topic.name, at, floor)
             except NotFound:
-                self._asked(topic, create=False)  # which says what is gone
+                self._asked(topic, create=False)  # raises the reason
 
     def _asked(self, topic: TopicReader, create: bool) -> Progress:
-        """Where the subscription is.
+        """Return the progress of the subscription.
 
         Raises:
-            NotFound: the topic is gone.
-            BadConfiguration: it is there, and the subscription is not.
+            NotFound: the topic was deleted.
+            BadConfiguration: the topic exists, and the subscription does not.
         """
         deadline = time.monotonic() + SHOWN_S
         while True:
@@ -337,16 +342,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return self._later.at(topic.name, topic.incarnation, create)
             except NotFound as error:
                 topic.plan()
-                if time.monotonic() >= deadline:  # else the topic may be gone, and not shown as gone yet
+                if time.monotonic() >= deadline:  # before that, the files may still show a deleted topic
                     raise BadConfiguration(str(error)) from error
                 time.sleep(GROW_S)
 
     def _shortened(self, name: str, entry: dict[str, Any], visible: int) -> tuple[dict[str, Any], int]:
-        """A topic that ends before what was read of it; also from where it is read on.
+        """Handle a topic that ends before the read position; return offset and start.
 
-        What comes now is new, and stands at positions that were read before. But it may also be that the
-        broker has not been started since a power cut, and will show the rest: what says so is that it grows.
-        Where it ended is kept in the offset: it may grow while no query runs.
+        New entries will have positions that were read before. But perhaps the broker was only not started
+        since a power cut, and will show the rest. So the stream waits until the topic grows. The offset keeps
+        where it ended, because it may grow while no query runs.
         """
         position: int = entry["position"]
         seen: int | None = entry.get("short")
@@ -355,11 +360,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return plain, position
         words = _short_words(name, position, visible)
         if self._options["failOnDataLoss"]:
-            raise DataLoss(f"{words}; start its broker; if it stays so, set failOnDataLoss=false to go on")
+            raise DataLoss(f"{words}; start its broker; if that does not help, set failOnDataLoss=false")
         if seen is None or visible <= seen:
             log.warning("%s; waiting for it to grow", words)
             return {**plain, "short": visible}, position
-        log.warning("%s; going on with entry %d, the first that is new", words, seen)
+        log.warning("%s; continuing with entry %d, the first new one", words, seen)
         return {**plain, "from": seen, "position": seen}, seen
 
     def _too_little(self, count: int) -> bool:
@@ -379,7 +384,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _limited(self, ranges: Ranges) -> Ranges:
-        """What one batch takes of it."""
+        """Apply the limits of a batch."""
         if (most := self._options["maxOffsetsPerTrigger"]) is not None:
             waiting = {name: stop - begin for name, (_, begin, stop) in ranges.items()}
             shares = share(waiting, most, self._last)
@@ -394,13 +399,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges
 
     def _lost(self, name: str, before: dict[str, Any]) -> None:
-        words = f"{name} was deleted, or made again, and was read up to entry {before['position']}"
+        words = f"{name} was deleted or created again, and was read up to entry {before['position']}"
         if self._options["failOnDataLoss"]:
-            raise DataLoss(f"{words}; set failOnDataLoss=false to go on with what there is")
-        log.warning("%s; going on with what there is", words)
+            raise DataLoss(f"{words}; set failOnDataLoss=false to continue with the present entries")
+        log.warning("%s; continuing with the present entries", words)
 
     def _subscribed(self, topic: TopicReader, at: Progress) -> dict[str, Any]:
-        """Where the subscription is."""
+        """Return the offset at the cursor of the subscription."""
         assert self._subscription is not None
         named = {"subscription": self._subscription.name, "reset": at.reset_number}
         return {**self._entry(topic, at.acked_to, at.acked_to), **named}
@@ -418,7 +423,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- limits ----------------------------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say; all of them are heeded, whichever is told to Spark."""
+        """Return one of the limits; Spark needs one, and all of them apply."""
         options = self._options
         if options["maxOffsetsPerTrigger"] is not None:
             return ReadMaxRows(options["maxOffsetsPerTrigger"])
@@ -429,15 +434,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is the end."""
+        """Take the present end of each topic as the end of the query."""
         self._target = self._latest()
 
     def reportLatestOffset(self) -> Offset | None:
-        """What there is, for Spark's progress: `behind_latest` makes numbers of it. None: it is not known."""
+        """Return the ends of the topics for Spark's progress and `behind_latest`. None: not known."""
         try:
             return nested(self._latest())
-        except (HoldfastError, OSError) as error:  # what is wrong with reading, reading says
-            log.warning("how far this query is behind cannot be told now: %s", error)
+        except (HoldfastError, OSError) as error:  # reading will raise the error
+            log.warning("the lag of this query is not known now: %s", error)
             return None
 
     def _latest(self) -> Flat:
@@ -447,16 +452,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 topic = self._place.open(name)
                 first, visible = topic.plan()
             except NotFound:
-                continue  # deleted while this looked
+                continue  # deleted just now
             out[name] = {**self._entry(topic, visible, first), "from": first}
         return out
 
     # -- one batch -------------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """What lies between two offsets, as tasks. The same whenever Spark asks."""
+        """Plan the tasks between two offsets, the same at each call."""
         begun, ended = flat(start), flat(end)
-        fail, place = self._options["failOnDataLoss"], self._place  # not to be found, it is no topic's loss
+        fail, place = (
+            self._options["failOnDataLoss"],
+            self._place,
+        )  # outside of try: a missing directory is not a lost topic
         ranges = []
         for name, each in ended.items():
             begin, stop = begins(name, begun, each), each["position"]
@@ -466,7 +474,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 topic = place.open(name)
                 first, visible = topic.plan()
                 if topic.incarnation.hex() != each["incarnation"]:
-                    raise NotFound(f"{name} was deleted, and made again")
+                    raise NotFound(f"{name} was deleted and created again")
                 visible = visible if stop <= visible else self._grown(topic, stop)
                 begin, whole = min(begin, visible), each.get("whole", 0)
                 wanted = max(begin, whole) < first and self._reset_since(topic, each)
@@ -480,9 +488,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return cut(ranges, self._options["minPartitions"], self._options.get("cores"))
 
     def _reset_since(self, topic: TopicReader, end: dict[str, Any]) -> bool:
-        """The subscription was reset after this batch was planned: what it let go of is not missed.
+        """Tell whether the subscription was reset after this batch was planned.
 
-        Else a batch that Spark has written down could never end, though nobody wants its rows any more.
+        Then trimmed entries are not a loss. Otherwise a batch that Spark logged could never finish.
         """
         if self._subscription is None or end.get("subscription") != self._subscription.name:
             return False
@@ -492,10 +500,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
 
     def _grown(self, topic: TopicReader, stop: int) -> int:
-        """Where a topic ends that ended before a batch which was planned already: the batch is not whole.
+        """Wait for a topic that is shorter than a planned batch; return its end.
 
         Raises:
-            DataLoss: by option failOnDataLoss.
+            DataLoss: the topic is too short, with option failOnDataLoss.
         """
         deadline = time.monotonic() + self._options["timeout"]
         while True:
@@ -504,21 +512,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return visible
             words = _short_words(topic.name, stop, visible)
             if self._options["failOnDataLoss"]:
-                raise DataLoss(
-                    f"{words}; start its broker; if it stays so, set failOnDataLoss=false to go on"
-                )
+                raise DataLoss(f"{words}; start its broker; if that does not help, set failOnDataLoss=false")
             if time.monotonic() >= deadline:
-                log.warning("%s; going on with what there is", words)
+                log.warning("%s; continuing with the present entries", words)
                 return visible
             time.sleep(GROW_S)
 
     def read(self, partition: InputPartition) -> Any:
-        """In the task."""
+        """Read one range, in a task."""
         assert isinstance(partition, Split)
         return read_split(partition, self._options, self._schema)
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Close the connections of the query."""
         if self._subscription is not None:
             self._subscription.close()
             self._later.close()

@@ -1,16 +1,16 @@
-"""A named subscription that a stream reads: it moves only behind what the stream has durably finished.
+"""Advance the named subscription of a stream behind the batches that are finished.
 
-Spark's calls, and what they prove:
+Spark's calls, and what each proves:
 
-* `commit(end)` comes when the *next* batch is written down: late, and never for the last batch of
+* `commit(end)` is called when the *next* batch is logged: late, and never for the last batch of
   available-now.
-* `latestOffset(start, limit)` comes before every batch, also when none follows: after the last batch of
-  available-now, and first of all when a query starts again. `start` is the end of the last batch in Spark's
-  commit log, because a batch that is in the offset log and not in the commit log is run before Spark asks.
+* `latestOffset(start, limit)` is called before every batch, also if no batch follows: after the last batch of
+  available-now, and first of all when a query restarts. `start` is the end of the last batch in Spark's
+  commit log. A batch that is only in the offset log runs before Spark calls.
 
-So whatever `start` says is done: the sink has committed it, and no restart will ask for it again (I140). A
-stream calls `finished` there, and needs neither a listener nor a look into the checkpoint. What a crash
-leaves undone is caught up by the first call of the next life.
+So everything before `start` is done: the sink has committed it, and no restart reads it again (I140). A
+stream calls `finished` there. It needs neither a listener nor the checkpoint. After a crash, the first call
+of the next process catches up.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.pipeline.progress")
 
 PATIENCE_S = 5.0
-"""How long a batch waits for a broker that is away. The position is not lost: it is told later."""
+"""How long a batch waits for an unreachable broker. A later batch sends the position."""
 
 
 class Subscription:
-    """Where a named subscription is, and how it is moved. Connects when it is first asked.
+    """A named subscription: its progress, and its advance. It connects at the first call.
 
     Example:
         >>> Subscription(Address("holdfast://localhost:6650"), "billing").name
@@ -42,19 +42,19 @@ class Subscription:
         self.address = address
         self.name = name
         self.start = start
-        """Where it begins if it has to be made."""
+        """Where it starts if it is created."""
         self._client: Client | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None}  # readers travel to their tasks
+        return {**self.__dict__, "_client": None}  # readers are sent to tasks
 
     def at(self, topic: str, incarnation: bytes = b"", create: bool = True) -> Progress:
-        """Where it is now; with `create` it is made if it is not there.
+        """Return its progress; with `create`, create it if it does not exist.
 
         Raises:
-            NotFound: there is no such topic, or it is of another incarnation, or has no such subscription.
-            Denied: this role may not consume from it.
-            Timeout: no broker answers.
+            NotFound: the topic or subscription does not exist, or the topic has another incarnation.
+            Denied: this role may not consume from the topic.
+            Timeout: the broker does not respond.
         """
         try:
             return self._connected().progress(
@@ -62,29 +62,29 @@ class Subscription:
             )
         except NotFound as error:
             raise NotFound(
-                f"{error}. The stream moves subscription {self.name!r} as it goes: make it again at the "
-                "stream's position, or start the stream without predefinedSubscription"
+                f"{error}. The stream needs subscription {self.name!r}: create it again at the stream's "
+                "position, or start the stream without predefinedSubscription"
             ) from None
 
     def finished(self, topic: str, at: Progress, position: int) -> None:
-        """All below this position is durable downstream: move it there, if it is where `at` said.
+        """Advance it to `position`: all entries before that are durable downstream.
 
-        A subscription that was reset since stays where the reset has put it.
+        A subscription that was reset since `at` stays at the reset.
 
         Raises:
             NotFound: the subscription or its topic was deleted.
-            Denied: this role may not consume from it.
-            Timeout: no broker answers. It is told with the next batch.
+            Denied: this role may not consume from the topic.
+            Timeout: the broker does not respond. The next batch sends the position.
         """
         if position <= at.acked_to:
             return
         try:
             self._connected().advance(topic, self.name, position, at.reset_number, at.incarnation)
         except CursorModifying:
-            log.info("subscription %r of %s was reset meanwhile, and stays there", self.name, topic)
+            log.info("subscription %r of %s was reset meanwhile, and was not advanced", self.name, topic)
 
     def close(self) -> None:
-        """End the connection; the next call makes another one."""
+        """Close the connection; the next call opens another one."""
         if self._client is not None:
             self._client.close()
             self._client = None

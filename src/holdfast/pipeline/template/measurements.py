@@ -1,11 +1,10 @@
-"""A pipeline to begin with: readings of a rig, cleaned, and their alarms. Edit it.
+"""Clean the readings of a rig and find alarms: a pipeline to edit.
 
     python measurements.py DATA_DIRECTORY OUTPUT
 
-`clean` and `alarms` are plain functions from DataFrame to DataFrame: they run over a batch and in the test,
-and the declarative pipeline beside this file calls them, too. A stream must be told how long it waits for
-what is late: for one, put `.withWatermark("at", "1 minute")` behind `where`, and take
-`dropDuplicatesWithinWatermark`.
+`clean` and `alarms` are plain functions from DataFrame to DataFrame. The batch, the test and the declarative
+pipeline in `declarative/` call them. A stream needs a limit for late readings: in `clean`, add
+`.withWatermark("at", "1 minute")` after `where`, and use `dropDuplicatesWithinWatermark`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ FIELDS = "producer STRING, number BIGINT, sent_ns BIGINT, key STRING, value DOUB
 
 @dataclass(frozen=True)
 class Limits:
-    """What is still a reading, and what is already an alarm."""
+    """Range of valid readings, and the limit of an alarm."""
 
     least: float = -50.0
     most: float = 150.0
@@ -32,12 +31,12 @@ class Limits:
 
 
 def read(spark: SparkSession, data: str) -> DataFrame:
-    """The topic as it is now, from the broker's directory; the server may run."""
+    """Read the topic from the broker's directory; the server may run."""
     return spark.read.format("holdfast").option("path", data).option("topic", TOPIC).load()
 
 
 def clean(messages: DataFrame, limits: Limits = Limits()) -> DataFrame:  # noqa: B008  # immutable
-    """Typed readings, each once; what is no reading is left out."""
+    """Select typed readings, each once; other messages are left out."""
     found = F.from_json(F.col("value").cast("string"), FIELDS)
     readings = messages.select(found.alias("found")).select(
         F.col("found.producer").alias("producer"),
@@ -52,7 +51,7 @@ def clean(messages: DataFrame, limits: Limits = Limits()) -> DataFrame:  # noqa:
 
 
 def alarms(readings: DataFrame, limits: Limits = Limits()) -> DataFrame:  # noqa: B008  # immutable
-    """Per sensor and minute: how hot it was, where it was too hot."""
+    """Find the highest temperature per sensor and minute, if it is an alarm."""
     minutes = readings.groupBy("sensor", F.window("at", "1 minute")).agg(
         F.max("celsius").alias("celsius"), F.count("*").alias("readings")
     )

@@ -1,4 +1,4 @@
-"""The pipeline's test, with a real Spark session and without a broker. `python -m pytest`."""
+"""Test the pipeline with a real Spark session and without a broker: `python -m pytest`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def messages(spark: SparkSession, *values: bytes) -> DataFrame:
-    """As the source hands them over; a test needs only the columns that it reads."""
+    """Build messages as the source returns them, with only the columns that the test reads."""
     return spark.createDataFrame([(value,) for value in values], "value binary")
 
 
@@ -32,7 +32,7 @@ def reading(number: int, celsius: float, seconds: int = 0) -> bytes:
     return encode_json("rig-1", number, "boiler", sent_ns=(NOON + seconds) * 10**9, value=celsius)
 
 
-def test_each_reading_counts_once_and_what_is_none_is_left_out(spark: SparkSession) -> None:
+def test_each_reading_counts_once_and_other_messages_are_left_out(spark: SparkSession) -> None:
     found = clean(messages(spark, reading(0, 20.5), reading(0, 20.5), reading(1, 9999.0), b"no JSON", b""))
     expected = spark.createDataFrame(
         [("rig-1", 0, "boiler", datetime(2026, 11, 15, 12, tzinfo=UTC), 20.5)],

@@ -1,4 +1,4 @@
-"""The same pipeline, declared: Spark finds out what depends on what. See spark-pipeline.yml."""
+"""Declare the same pipeline: Spark finds the order of its tables. See spark-pipeline.yml."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.pipeline import register
 
-sys.path.insert(0, str(Path.cwd().parent))  # the functions stand beside this project
+sys.path.insert(0, str(Path.cwd().parent))  # the folder of measurements.py
 import measurements as functions  # type: ignore[import-not-found]
 
 spark = SparkSession.active()
@@ -20,13 +20,13 @@ register(spark)
 
 @dp.materialized_view
 def readings() -> DataFrame:
-    """Typed readings of the topic, each once."""
+    """Select typed readings of the topic, each once."""
     found: DataFrame = functions.clean(functions.read(spark, os.environ["HOLDFAST_DATA"]))
     return found
 
 
 @dp.materialized_view
 def alarms() -> DataFrame:
-    """Per sensor and minute: how hot it was, where it was too hot."""
+    """Find the highest temperature per sensor and minute, if it is an alarm."""
     found: DataFrame = functions.alarms(spark.read.table("readings"))
     return found
