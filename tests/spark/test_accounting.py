@@ -1,4 +1,4 @@
-"""What an account must not take for sound: names that look alike, messages that only look numbered."""
+"""Test that an audit notices equal-looking names, and messages that only look numbered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_json(producer: bytes, number: int) -> bytes:
 
 
 def test_names_that_are_no_text_are_damaged(spark: SparkSession) -> None:
-    """Of two such producers one lacks a number: Python has one name for both, and saw the second one only."""
+    """One of two such producers lacks a number: in Python both have one name."""
     latin = ["ä-1".encode("latin-1"), "ö-1".encode("latin-1")]
     numbers = [(name, number) for name in latin for number in range(6) if (name, number) != (latin[0], 3)]
     values = [make(*each) for make in (binary, as_json) for each in numbers]

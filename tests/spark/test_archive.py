@@ -1,4 +1,4 @@
-"""Archiving with real Spark: what is new, all of it or nothing, read back, killed at every step."""
+"""Test archiving with Spark: new entries, all or nothing, read back, killed at every step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.kit.spark.pipeline_world import Fed, append_entries, publish, topic_r
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # Spark, on whatever else the machine does
+pytestmark = pytest.mark.timeout(600)  # for Spark on a busy machine
 
 FULL = "persistent://public/default/"
 
@@ -45,9 +45,9 @@ def test_archived_rows_are_the_topics_rows(spark: SparkSession, tmp_path: Path) 
     assert rows.select(plain).exceptAll(wanted.select(plain)).count() == 0
     assert rows.count() == wanted.count() == 162
     assert rows.where("properties['a'] = '1'").count() == 100
-    # Anybody's reader of Parquet sees the same.
+    # A plain reader of Parquet sees the same.
     assert spark.read.parquet(str(to)).count() == 162
-    # What is new, and only that; and nothing, when nothing is.
+    # Only the new entries; without new ones, no run.
     publish(data, "orders", [b"more"])
     again = archive(spark, topics=["orders", "tar"], to=to, path=str(data))
     assert [(each.start, each.rows) for each in again.topics] == [(103, 1), (2, 0)]
@@ -79,7 +79,7 @@ def test_a_day_is_a_day_in_utc(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_reads_back_wrong_is_not_added(spark: SparkSession, tmp_path: Path) -> None:
-    """And nothing is let go of: a file with fewer rows, with other rows, or none."""
+    """The subscription does not advance: a file has fewer rows, other rows, or is missing."""
     from pyspark.sql import functions as F  # noqa: N812
 
     data, to = tmp_path / "data", tmp_path / "archive"
@@ -144,7 +144,7 @@ def test_what_the_source_does_not_hand_over_in_range(spark: SparkSession, tmp_pa
 
 
 class Leaving(Fed):
-    """A source that hands over what a condition leaves of it, and some of that twice."""
+    """A source that returns only some of its rows, and some of them twice."""
 
     def __init__(self, count: int, condition: str, twice: str = "false") -> None:
         super().__init__({"t": [{}] * count})
@@ -167,7 +167,7 @@ class Leaving(Fed):
 def test_a_position_that_is_not_handed_over(
     spark: SparkSession, tmp_path: Path, condition: str, twice: str, missing: int
 ) -> None:
-    """I187: what is read back is what Spark got, and that is not all: nothing is added or let go of."""
+    """I187: Spark did not get all rows: nothing is added, and nothing released."""
     holder, source = Holder(), Leaving(10, condition, twice)
     asked: dict[str, Any] = {"topics": ["t"], "to": tmp_path, "subscription": "s", "holder": holder}
     with pytest.raises(Corrupt, match=f"position {missing}: the topic has a message there"):
@@ -211,7 +211,7 @@ def test_a_topic_that_lost_its_end_meanwhile() -> None:
 
 
 class Holder:
-    """A subscription that is reset while the archive is written; or its topic is made anew."""
+    """The subscription is reset, or its topic created again, while the archive is written."""
 
     def __init__(self, incarnation: bytes = b"\xaa") -> None:
         self.advanced: list[int] = []
@@ -254,7 +254,7 @@ def test_a_topic_that_was_trimmed_or_made_anew(spark: SparkSession, tmp_path: Pa
 
 
 def test_nothing_is_let_go_of_whose_file_is_gone(spark: SparkSession, tmp_path: Path) -> None:
-    """A run that was killed before it could, and of which somebody has removed something since."""
+    """A run was killed before it advanced, and a file of it was deleted since."""
     holder = Holder()
     asked: dict[str, Any] = {"topics": ["t"], "to": tmp_path, "subscription": "s", "holder": holder}
 
@@ -285,7 +285,7 @@ def test_a_directory_whose_name_looks_like_a_pattern(spark: SparkSession, tmp_pa
 
 
 def test_a_message_in_parts_keeps_its_beginning(spark: SparkSession, tmp_path: Path) -> None:
-    """I182, I184: the subscription waits before it, and the run that has the last part has all of it."""
+    """I182, I184: the subscription waits until a run has all of the message."""
     data, to, value = tmp_path / "data", tmp_path / "archive", bytes(range(250)) * 10
     large = encode_messages([value], "p", 7, 1_700_000_000_000, key="k")[0]
     cut, (a, b, c) = parts(large, 1200), encode_messages([b"a", b"b", b"c"], "q", 0, 1_700_000_000_000)
@@ -334,7 +334,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(spark: SparkSession, tmp_pat
 
 
 def test_retention_does_not_wait_and_a_subscription_does(spark: SparkSession, tmp_path: Path) -> None:
-    """What is trimmed while it is read is never half an archive."""
+    """Entries that are trimmed while they are read never make half an archive."""
     data, to = tmp_path / "data", tmp_path / "archive"
     entries, trimmed = encode_messages([b"%d" % n for n in range(12)], "p", 0, 1), list[int]()
     other = DirectorySubscriptions(str(data))
@@ -347,7 +347,7 @@ def test_retention_does_not_wait_and_a_subscription_does(spark: SparkSession, tm
         return {"topics": ["t"], "to": to, "path": str(data), "told": told}
 
     def told(step: str, words: str = "") -> None:
-        """Somebody else has kept them until now."""
+        """Another subscription has kept them until now."""
         if step == "write":
             at = other.progress("t", "other")
             other.advance("t", "other", at.visible, at.reset_number)
@@ -429,7 +429,7 @@ def drivers(spark: SparkSession) -> Iterator[Drivers]:
 
 
 def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
-    """One archive through all of it: after each death it is whole, and at the end it has everything once.
+    """One archive through all kills: complete after each, and at the end each message once.
 
     I180, I181, I182.
     """
@@ -464,7 +464,7 @@ def test_the_judge_sees_mistakes(
         assert drivers.run("none", tmp_path / "data", tmp_path / "to") == "ended"
         archive_kill.judge(spark, tmp_path / "data", tmp_path / "to", sent)
     assert drivers.run(step, tmp_path / "data", tmp_path / "to", mutant) == "killed"
-    # Runs that overlap are seen by whoever reads the archive, the judge too.
+    # Runs that overlap would show in any reader, also here.
     seen = Corrupt if mutant == "from the beginning" else AssertionError
     with pytest.raises(seen):
         archive_kill.judge(spark, tmp_path / "data", tmp_path / "to", sent)

@@ -1,4 +1,4 @@
-"""The audit against a plain count of the same messages, and the page that is made of it."""
+"""Compare the audit with a plain count of the same messages, and test its page."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def numbered(*numbers: int, producer: str = "a") -> list[dict[str, object]]:
 @pytest.mark.parametrize("said", [True, False])
 @pytest.mark.parametrize("seed", seeds("audit", test=1, nightly=2))
 def test_as_a_plain_count_has_it(spark: SparkSession, tmp_path: Path, said: bool, seed: int) -> None:
-    """Many topics at once, each with faults of its own; a part of each archived by two runs, a part live."""
+    """Many topics with faults, partly archived by two runs and partly live."""
     chance = random.Random(2 * seed + said)
     cases = [case(f"{FULL}t{number:02}", chance) for number in range(pick(test=12, nightly=40))]
     for share in (0.3, 0.6):
@@ -131,7 +131,7 @@ def test_a_run_that_is_archived_meanwhile_counts_once(
     known = ArchiveDirectory.runs
 
     def positions(behind: int) -> list[int]:
-        """What is looked at, while two more are archived behind a look at the runs."""
+        """Return the audited rows, while two more runs are archived after the runs were listed."""
         looks = 0
 
         def runs(self: ArchiveDirectory, any_kind: bool = False) -> list[Run]:
@@ -199,7 +199,7 @@ class Deleting(Fed):
 
 
 def test_what_is_archived_may_be_deleted(spark: SparkSession, tmp_path: Path) -> None:
-    """It is accounted for together with what is live; a directory that is not there has deleted nothing."""
+    """It is audited together with live topics; a missing directory does not count as deletion."""
     kept = {"t": numbered(0, 1), "u": numbered(0, 1, 2)}
     archive(spark, topics=["t", "u"], to=tmp_path, source=Fed(kept))
     live = Deleting({"t": numbered(0, 1, 2)})
@@ -226,7 +226,7 @@ def test_what_was_trimmed_is_said(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_an_archive_has_left_out_is_said(spark: SparkSession, tmp_path: Path) -> None:
-    """Its runs say so: without a look at the broker, and of a producer of whom nothing else is there."""
+    """Its runs list the loss: without the broker, and for a producer without other messages."""
     rows = [*numbered(0, 1), *numbered(0, 1, 2, producer="gone"), *numbered(2, 3)]
     archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows[:2]}))
     archive(spark, topics=["t"], to=tmp_path, source=Fed({"t": rows}, first=5), accept_loss=True)
@@ -262,7 +262,7 @@ def test_an_archive_with_other_rows_than_its_runs_say(spark: SparkSession, tmp_p
 
 
 def test_a_topic_that_is_made_anew_meanwhile_is_refused(spark: SparkSession) -> None:
-    """What was read may be of either."""
+    """The rows may be of either topic."""
     source = Fed({"t": numbered(0, 1)})
 
     def told(step: str, words: str = "") -> None:
@@ -274,7 +274,7 @@ def test_a_topic_that_is_made_anew_meanwhile_is_refused(spark: SparkSession) -> 
 
 
 def test_partitions_of_an_archive(spark: SparkSession, tmp_path: Path) -> None:
-    """One that is asked for is looked at alone; all of a topic are, also those that were added since."""
+    """A named partition is audited alone; a topic with all partitions, also later ones."""
     data, to = tmp_path / "data", tmp_path / "a"
     for partition, numbers in enumerate(((0, 2), (1, 3))):
         publish(data, f"t-partition-{partition}", [message("a", number) for number in numbers])
@@ -327,7 +327,7 @@ def test_the_page_is_one_file_and_says_what_is_wrong(spark: SparkSession, tmp_pa
     assert text.count("<svg") == 4
     assert "&lt;b&gt;rig" in text
     assert "<b>rig" not in text
-    # Nothing is loaded: names of the SVG format are no addresses that a browser follows.
+    # Nothing is loaded: names of the SVG format are not addresses that a browser follows.
     for address in re.findall(r"(?:src|href)\s*=\s*[\"']([^\"']+)", text):
         assert address.startswith("#"), address
     assert "<script" not in text

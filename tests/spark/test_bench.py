@@ -1,4 +1,4 @@
-"""The pipeline's benchmark: its forms are the same rows, and it judges by what it measured."""
+"""Test the pipeline's benchmark: its forms have the same rows; it judges by its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast pipeline`: what it prints, its JSON, its exit status. In the session that all tests share."""
+"""Test output, JSON and exit status of `holdfast pipeline`, in the shared session."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_archive_audit_measure_compact(
 def test_measure_as_a_stream(
     spark: SparkSession, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice from the same checkpoint: first every window is still open, then the old ones are over."""
+    """Twice from the same checkpoint: first all windows are open, then some closed."""
     data, to = tmp_path / "data", tmp_path / "w"
     monkeypatch.setenv("HOLDFAST_DATA", str(data))
     noon = 1_794_744_000 * 10**9

@@ -1,4 +1,4 @@
-"""The same code with another master URL: executors elsewhere, one of which is killed, over the network."""
+"""Test a cluster over the network: the same code; one executor is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 
 
 def test_executors_of_their_own_and_one_is_killed(tmp_path: Path) -> None:
-    """S5.5, I141, I160: a batch and a stream by address, exactly once, whichever executor does the work."""
+    """S5.5, I141, I160: a batch and a stream by address, exactly once, on any executor."""
     with served(tmp_path / "data", http=True) as server:
         command = [
             *module_command(KIT / "spark/cluster_program.py"),

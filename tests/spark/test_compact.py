@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = pytest.mark.timeout(600)  # Spark, on whatever else the machine does
+pytestmark = pytest.mark.timeout(600)  # for Spark on a busy machine
 
 
 def found(spark: SparkSession, to: Path) -> dict[tuple[str, bytes | None], bytes]:

@@ -1,4 +1,4 @@
-"""Compaction of what nobody here can open: encrypted messages, their parts, and client batches."""
+"""Test compaction of encrypted messages, their chunks, and client batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = pytest.mark.timeout(600)  # Spark, on whatever else the machine does
+pytestmark = pytest.mark.timeout(600)  # for Spark on a busy machine
 
 
 def metadata(key: str | None = None, **more: Any) -> pb.MessageMetadata:

@@ -1,4 +1,4 @@
-"""A compaction that is killed with SIGKILL: while its files are written, and behind its commit."""
+"""Kill a compaction with SIGKILL: while it writes its files, and after its commit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(spark: SparkSession, to: Path) -> list[tuple[str, bytes, bytes, int]]:
 
 
 def test_what_is_killed_is_as_if_it_had_not_been_or_whole(spark: SparkSession, tmp_path: Path) -> None:
-    """I180, for a compacted directory: after each kill one result can be read, the old or the new one."""
+    """I180, for a compacted directory: each kill leaves the old or the new result."""
     drivers = Drivers(spark)
 
     def kill(step: str, data: Path, to: Path) -> None:

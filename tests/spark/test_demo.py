@@ -1,4 +1,4 @@
-"""The demo with Spark: its job in the session that all tests share, and all of it in a Java of its own."""
+"""Test the demo with Spark: in the shared session, and with a Java of its own."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 
 def test_its_job_goes_on_when_the_broker_was_killed(spark: SparkSession, tmp_path: Path) -> None:
-    """The stream, archive, figures, audits and the account, as the demo makes them; of two producers, one of
-    which was killed before it knew of its last message."""
+    """The whole job of the demo: stream, archive, figures, audits and account.
+
+    One of the two producers was killed before it knew of its last message.
+    """
     places = Places(tmp_path)
     places.records.mkdir()
     sent = [("sensor-1.1", 20, 20), ("sensor-2.1", 15, 14)]
@@ -57,8 +59,10 @@ def test_its_job_goes_on_when_the_broker_was_killed(spark: SparkSession, tmp_pat
 @pytest.mark.nightly
 @pytest.mark.timeout(1500)
 def test_everything_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
-    """Run after run, until the broker and Spark were among the killed. As a rule the first does it; on a busy
-    machine it may end before."""
+    """Runs until the broker and Spark were killed, too.
+
+    Usually that is the first run; on a busy machine it may end before.
+    """
     killed = dict[str, int]()
     for number in range(4):
         told = demonstrated(tmp_path / str(number))

@@ -1,4 +1,4 @@
-"""What goes wrong, as a user of Spark sees it: damage, loss, limits, a killed broker, wrong options."""
+"""Test faults as users of Spark see them: damage, loss, limits, kills, wrong options."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def named(options: dict[str, Any]) -> dict[str, str]:
 
 
 class Query:
-    """One checkpoint, and what its runs have read. Each run may have options of its own."""
+    """One checkpoint, and the rows that its runs read, each with its options."""
 
     def __init__(self, spark: SparkSession, folder: Path, **options: Any) -> None:
         self._spark, self._folder, self._options = spark, folder, options
@@ -88,7 +88,7 @@ class Query:
             assert self.batches.setdefault(number, found) == found
 
     def run(self, schema: str = ROW, **more: Any) -> list[Any]:
-        """What there is now; the rows of each batch that has some."""
+        """Read all present entries; return the rows of each batch that has some."""
         before = set(self.batches)
         query = self.start(schema, **more)
         assert query.awaitTermination(300)
@@ -96,7 +96,7 @@ class Query:
         return [batch for number, batch in self.batches.items() if number not in before]
 
     def read(self, **more: Any) -> list[tuple[str, int]]:
-        """What there is now, by the topics' short names and positions."""
+        """Read all present entries, as short topic names and positions."""
         return [place(row) for batch in self.run(**more) for row in batch]
 
     def rows(self) -> list[Any]:
@@ -168,7 +168,7 @@ def test_damage_in_a_batch(spark: SparkSession, damaged: tuple[Path, dict[int, s
 def test_damage_in_a_stream(
     spark: SparkSession, damaged: tuple[Path, dict[int, str]], tmp_path: Path
 ) -> None:
-    """It ends, and names the entry; told to read on, it goes on with the same batch, and loses no more."""
+    """It fails and names the entry; in permissive mode it continues with the same batch."""
     data, words = damaged
     query = Query(spark, tmp_path / "check", path=data, topic="orders", maxOffsetsPerTrigger=20)
     with pytest.raises(Exception, match=words[15]):
@@ -185,7 +185,7 @@ def test_damage_in_a_stream(
 
 
 def test_limits_per_trigger(spark: SparkSession, data: Path, broker: BlockingBroker, tmp_path: Path) -> None:
-    """Every batch within its limit, all of it, once; and how far behind each batch was."""
+    """Every batch is within its limit, all entries come once, and each lag is right."""
     send(broker, range(30), "orders-partition-0", 100)
     send(broker, range(10), "orders-partition-1", 100)
     query = Query(spark, tmp_path / "offsets", path=data, topic="orders", maxOffsetsPerTrigger=8)
@@ -300,7 +300,7 @@ def commit(client: Client, values: range) -> None:
 
 
 def test_the_broker_is_killed_under_a_stream(spark: SparkSession, data: Path, tmp_path: Path) -> None:
-    """By path it does not notice; from its checkpoint it goes on by URL, too: with what comes next."""
+    """By path the query does not notice; from its checkpoint it can continue by URL."""
     query = Query(spark, tmp_path / "check", topic="orders", maxOffsetsPerTrigger=7)
     with served(data) as first, Client(first.url) as client:
         commit(client, range(20))

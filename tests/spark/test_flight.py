@@ -1,4 +1,4 @@
-"""Spark by `service.url`: the same rows, offsets and errors as by `path`, also while Flight dies."""
+"""Test Spark by `service.url`: rows, offsets and errors as by `path`, also while Flight dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics a pipeline reads, by whatever names they have."""
+"""Test which topics a job reads, with unusual names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FULL = "persistent://public/default/"
 
 
 def test_topics_with_a_comma_or_a_blank_in_their_names(spark: SparkSession, tmp_path: Path) -> None:
-    """Each is itself; and a topic beside its partition is archived with it, each from where it was."""
+    """Each name is its own topic; a topic and its partition are archived together."""
     data, origin = tmp_path / "data", Origin(str(tmp_path / "data"))
     sent = {"a,b": 5, "a": 3, "b": 2, "x ": 4, "p,q-partition-0": 1, "p,q-partition-1": 2, "a-partition-1": 1}
     for name, count in sent.items():

@@ -1,4 +1,4 @@
-"""JSON values as typed columns: what Spark's `from_json` makes of them, whatever they stand beside."""
+"""Compare JSON values as typed columns with Spark's `from_json`, in any neighbourhood."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def hostile(seed: int, count: int) -> list[bytes]:
 
 
 def differs(value: bytes) -> bool:
-    """Whether the page says so: it breaks off, has a field twice, a number as a text."""
+    """Tell whether the page lists it: cut off, a field twice, a number as text."""
     twice: list[Any] = [*re.findall(rb'"b":\s*-?(?:NaN|Inf)|"n":\s*" ', value)]
 
     def fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Latency by the broker's log time: producers whose clocks are wrong, archives without it, the network."""
+"""Test latency by log time: wrong clocks of producers, archives without it, the network."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_archive_keeps_the_time(spark: SparkSession, clocks: Clocks, tmp_path
 def test_an_archive_of_a_former_version(
     spark: SparkSession, clocks: Clocks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs without the column are read, verified and gone on with; their latency is not made up."""
+    """Runs without the column can be read, verified and continued; their latency is unknown."""
     with monkeypatch.context() as patch:
         former = {name: kind for name, kind in archiving.KEPT.items() if name != "storedTime"}
         patch.setattr(archiving, "KEPT", former)

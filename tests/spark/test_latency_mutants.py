@@ -1,4 +1,4 @@
-"""Mutants of an audit's latency: each is a fault that it once had, and the checks must notice."""
+"""Mutants of an audit's latency: each brings back a former fault; the checks notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures per window: repeated measurements, late ones, and what is none; as a batch and as a stream."""
+"""Test figures per window: repeated, late and other messages, as batch and as stream."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.kit.spark.pipeline_world import Fed, publish
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # Spark, on whatever else the machine does
+pytestmark = pytest.mark.timeout(600)  # for Spark on a busy machine
 
 BEGAN_S = 1_794_744_000
 """A full minute."""
@@ -116,7 +116,7 @@ def test_what_is_not_finite_is_no_measurement(spark: SparkSession, tmp_path: Pat
 
 
 def test_a_run_that_is_killed_leaves_the_old_figures(spark: SparkSession, tmp_path: Path) -> None:
-    """The driver, with SIGKILL, while Java writes; the next run comes when Java has nothing left to do."""
+    """The driver gets SIGKILL while Java writes; the next run starts when Java is idle."""
     drivers = Drivers(spark)
 
     def kill(data: Path, to: Path) -> None:
@@ -207,7 +207,7 @@ def test_what_spark_has_forgotten_is_not_counted_and_that_is_told(
 def test_stream_and_batch_as_a_plain_computation_has_it(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    """Random readings, out of order by up to 15 s and some of them twice: nothing is too late for 20 s."""
+    """Random readings, some twice, up to 15 s late: 20 s suffice."""
     chance = random.Random(seed)
     sent = [(number, round(chance.uniform(0, 200), 3), f"k{number % 3}") for number in range(300)]
     values = {number: round(chance.gauss(20, 5), 3) for number, _, _ in sent}

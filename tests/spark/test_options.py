@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_schemas_in_spark(spark: SparkSession, data: Path) -> None:
-    """What Spark tells the source of a schema: types, and what cannot be null."""
+    """Spark passes types and nullability of a schema to the source."""
     load = spark.read.format("holdfast").option("path", str(data)).option("topic", "orders")
     with pytest.raises(Exception, match="key must be able to be null"):
         load.schema("key binary NOT NULL, position bigint").load().count()

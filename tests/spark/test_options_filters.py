@@ -22,7 +22,7 @@ def load(spark: SparkSession, where: dict[str, str], **options: str) -> DataFram
 
 
 def test_sparks_own_push_down_gives_wrong_rows(spark: SparkSession) -> None:
-    """Why there is none: Spark keeps one reader for all scans of a frame, with the filter that came last.
+    """Filters are not pushed down, because Spark keeps one reader, with the last filter.
 
     When this fails Spark has mended it, and the source can take filters from `where` (docs/guide/source.md).
     """
@@ -63,7 +63,7 @@ def test_sparks_own_push_down_gives_wrong_rows(spark: SparkSession) -> None:
 
 
 def test_each_load_has_its_own_filters(spark: SparkSession, world: dict[str, dict[str, str]]) -> None:
-    """Used again, in a union, and in threads; beside `where` on a frame that has them, too."""
+    """In repeated queries, unions and threads; also beside `where` on the same frame."""
     where = world["path"]
     plain, some = load(spark, where), load(spark, where, keys='["a", ""]')
     late = load(spark, where, publishedFrom="1990-01-01", publishedBefore="2050-01-01T00:00:00.000500Z")

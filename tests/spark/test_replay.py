@@ -1,4 +1,4 @@
-"""Replays through the real sink to a real server: each message once, whatever happens on the way."""
+"""Test replays through the real sink to a real server: each message once, despite faults."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tests.kit.spark.pipeline_world import Fed, publish, topic_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # Spark, on whatever else the machine does
+pytestmark = pytest.mark.timeout(600)  # for Spark on a busy machine
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
 class Clock:
-    """Time that only goes on when somebody sleeps."""
+    """A clock that advances only by sleeping."""
 
     def __init__(self) -> None:
         self.now, self.waits = 100.0, list[float]()
@@ -131,7 +131,7 @@ def test_a_range_and_a_filter_in_order_once(
 def test_in_pieces_no_faster_than_asked(
     spark: SparkSession, tmp_path: Path, data: Path, server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a rate it goes in pieces, which are read together; and it goes on behind the last one. I183."""
+    """I183: with a rate it is sent in pieces; it continues after the last one."""
     to, clock, sent = kept(spark, tmp_path / "a", 12), Clock(), list[str]()
     monkeypatch.setattr("holdfast.pipeline.replay.time", clock)
 
@@ -152,7 +152,7 @@ def test_in_pieces_no_faster_than_asked(
 def test_killed_by_sigkill_and_gone_on(
     spark: SparkSession, tmp_path: Path, data: Path, server: Served
 ) -> None:
-    """I183: one replay through deaths; after each, what is published is a beginning, each message once.
+    """I183: one replay through kills; after each, a beginning is published, each message once.
 
     Spark lives on when the driver dies, and may publish the piece that it was at.
     """
@@ -190,7 +190,7 @@ def test_the_judge_of_replays_sees_mistakes(
 def test_another_broker_than_before(
     spark: SparkSession, tmp_path: Path, data: Path, server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I185: half of a replay here and half of it there is none."""
+    """I185: a replay cannot continue at another broker."""
     monkeypatch.setattr("holdfast.pipeline.replay.PIECE_ROWS", 4)
     to = kept(spark, tmp_path / "a", 6)
     asked: dict[str, Any] = {"archive": to, "id": "moved", "to": "moved"}
@@ -212,7 +212,7 @@ def test_another_broker_than_before(
 def test_a_topic_that_was_made_anew_and_each_file_read_once(
     spark: SparkSession, tmp_path: Path, data: Path, server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Positions that were used twice are two messages; and a piece reads no files but its own."""
+    """Positions that were used twice are two messages; a piece reads only its own files."""
     monkeypatch.setattr("holdfast.pipeline.replay.PIECE_ROWS", 4)
     reads: list[set[str]] = []
     real = replaying.read_files  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The sink as a user of Spark sees it: what is written is what the official client reads; errors say what."""
+"""Test the sink as users of Spark see it; the official client reads."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_was_read_is_written(spark: SparkSession, server: Served, data: Pat
 
 
 def test_a_write_that_is_made_again(spark: SparkSession, server: Served) -> None:
-    """I144: by its name and number it is published once; one that comes too late is not passed over."""
+    """I144: by name and number it is published once; a late batch is an error."""
     rows = spark.sql(ALL)
     for _ in range(2):
         write(rows, server, topic="again", sinkName="day", batchId=5)
@@ -144,7 +144,7 @@ def test_an_old_checkpoint_is_noticed(spark: SparkSession, server: Served, tmp_p
 
 
 def test_two_queries_with_one_checkpoint(spark: SparkSession, server: Served, tmp_path: Path) -> None:
-    """I144: the second one goes on, the first one ends; whoever publishes a batch first has published it."""
+    """I144: the second query continues, the first ends; a batch is published once."""
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "0").write_text("a\nb")
@@ -167,7 +167,7 @@ def test_two_queries_with_one_checkpoint(spark: SparkSession, server: Served, tm
 def test_a_batch_for_two_topics_fails_between_them(
     spark: SparkSession, server: Served, tmp_path: Path
 ) -> None:
-    """`foreachBatch`, as the page shows it: what is written before the failure is not written again."""
+    """`foreachBatch`, as on the page: rows written before the failure are not written again."""
     folder = tmp_path / "in"
     folder.mkdir()
     for name in ("0", "1"):
@@ -193,7 +193,7 @@ def test_a_batch_for_two_topics_fails_between_them(
 
 
 def test_the_subscription_catches_up(spark: SparkSession, server: Served, data: Path, tmp_path: Path) -> None:
-    """I140: what a life has not told, the next one tells first, also when there is nothing new."""
+    """I140: a restarted query first sends the position that the last one did not send."""
     write(spark.sql(ALL), server, topic="in")
     rows = spark.readStream.format("holdfast").option("path", str(data)).option("service.url", server.url)
     rows = (
@@ -261,8 +261,10 @@ def hooked(spark: SparkSession) -> Run:
 
 
 def test_a_worker_and_the_broker_are_killed(spark: SparkSession, tmp_path: Path) -> None:
-    """I141, I143: a task; the process that commits, when it has published: Spark's log then lacks what the
-    broker has; also `abort` after such a commit. The subscription follows (I140)."""
+    """I141, I143: kills of a task, after the commit, and in `abort`.
+
+    After the second, Spark's log lacks a batch that the broker has. The subscription follows (I140).
+    """
     all_steps = ("begin", "opened", "appended", "staged", "commit", "published")
     steps = pick(test=("opened", "staged", "published"), nightly=all_steps)
     commits = pick(test=("published",), nightly=("commit", "published"))
@@ -281,7 +283,7 @@ def test_a_worker_and_the_broker_are_killed(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_large_batch_in_little_memory(spark: SparkSession, tmp_path: Path) -> None:
-    """400 MB in one task, which Spark hands over 8 MB at a time: memory follows that; the broker's, too."""
+    """400 MB in one task: the memory of task and broker does not grow."""
     setting = "spark.sql.execution.arrow.maxBytesPerBatch"
     before = spark.conf.get(setting)
     spark.conf.set(setting, "8m")

@@ -1,4 +1,4 @@
-"""The sink while drivers of Spark are killed with their Java: the account is exact (I141 to I144)."""
+"""Kill drivers of Spark with their Java: the sink's account is exact (I141 to I144)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from tests.kit.spark.sink_kill import FEW, sequence, spark_driver
 @pytest.mark.nightly
 @pytest.mark.timeout(2000)  # five drivers, each of which has LIFE_S
 def test_drivers_of_spark_are_killed(tmp_path: Path, counts: Callable[[str], None]) -> None:
-    """With real Spark: staged, before the commit, between commit and Spark's log, in `abort`; and on the way
-    there workers and the broker."""
+    """With real Spark: kills before and after the commit, and in `abort`.
+
+    On the way, workers and the broker are killed, too.
+    """
     account = sequence(tmp_path, spark_driver, FEW)
     assert not account.faults, account.faults
     assert account.lives == len(FEW) + 1

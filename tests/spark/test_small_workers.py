@@ -1,4 +1,4 @@
-"""A cluster whose workers are too small: the command says so, gives up, and leaves the archive as it was."""
+"""Test too small workers: the command says so and gives up; the archive is unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """A standalone master with one worker of 900 MB; an executor wants 1 GB, unless it is told otherwise."""
+    """Start a master with a worker of 900 MB; executors need 1 GB by default."""
     ensure_java()
     spark_class = Path(pyspark.__file__).parent / "bin/spark-class"
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(tmp_path / "work")}

@@ -52,7 +52,7 @@ def test_a_schema_prunes_and_orders_columns(spark: SparkSession, data: str, brok
 
 
 def test_a_frame_is_planned_once(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
-    """With its first use; Spark does not ask again. The page of the source says so."""
+    """At the first use; Spark does not ask again, as the page says."""
     fill(broker, 5)
     reader = spark.read.format("holdfast").option("topic", "orders").schema("position bigint")
     frame = reader.load(data)
@@ -70,7 +70,7 @@ def test_wrong_options_in_spark(spark: SparkSession, data: str, broker: Blocking
 
 
 def test_json_values_are_columns(spark: SparkSession, data: str, broker: BlockingBroker) -> None:
-    """What becomes of which value: tests/spark/test_json.py."""
+    """Only that values are decoded; tests/spark/test_json.py compares them."""
     schema = "id BIGINT, at STRUCT<x: INT>, m MAP<STRING, INT>, n DECIMAL(5,2), "
     schema += "t TIMESTAMP, w ARRAY<DATE>, z BINARY"
     values = [

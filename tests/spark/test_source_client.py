@@ -1,4 +1,4 @@
-"""The source sees, row by row, what the official client reads: random streams of all that clients publish."""
+"""Compare rows of the source with those of the official client, for random streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("holdfast")`: every row once, whatever the broker does meanwhile."""
+"""Test `spark.readStream.format("holdfast")`: every row once, while the broker changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Running:
         return writer.option("checkpointLocation", str(self._folder / "check")).trigger(**trigger).start()
 
     def available_now(self) -> list[int]:
-        """What was written by one run, that was not there before."""
+        """Return the new rows of one run."""
         query = self.start(availableNow=True)
         query.awaitTermination(300)
         found = [row.position for row in self.rows().collect()]
@@ -52,7 +52,7 @@ class Running:
 
 
 def test_a_named_subscription_moves_behind_what_is_done(spark: SparkSession, tmp_path: Path) -> None:
-    """With a real broker and Spark: begun where it is, moved when the next start knows that all is done."""
+    """With a real broker and Spark: starts at its cursor, advances at the next start."""
     data = tmp_path / "data"
     with served(data, http=False) as server, Client(server.url) as client:
         stage = client.stage()

@@ -1,4 +1,4 @@
-"""Streams of Spark beside a broker that serves: resets, trims and new topics while they run."""
+"""Test streams of Spark beside a running broker: resets, trims and new topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class Live:
-    """A query whose batches are kept here; what happens in the middle of one is up to the test."""
+    """A query that keeps its batches; a test can act in the middle of one."""
 
     def __init__(self, spark: SparkSession, server: Served, data: Path, folder: Path, **options: Any) -> None:
         given = {"path": data, "service.url": server.url, "predefinedSubscription": "billing", **options}
@@ -30,7 +30,7 @@ class Live:
         self._frame = reader.schema("topic string, value binary, position bigint").load()
         self._folder = folder
         self.batches: dict[int, list[Any]] = {}
-        """By number: one that was not committed when a query ended comes again, and is the same (I155)."""
+        """By number: a batch without a commit at the end of a query is repeated, unchanged (I155)."""
         self.meanwhile: dict[int, Any] = {}
         """By the number of a batch: what is done when it was planned and not read yet."""
 
@@ -62,8 +62,10 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 
 def test_a_reset_in_the_middle_of_a_batch(spark: SparkSession, server: Served, tmp_path: Path) -> None:
-    """I156: that batch is what it was planned to be; the next begins at the reset's target; and the reset is
-    not undone by what was finished before it."""
+    """I156: the batch stays as planned; the next one begins at the reset.
+
+    The reset is not undone by batches that finished before it.
+    """
     with Client(server.url) as client:
         for name in ("billing", "keeper"):  # for whom nothing is trimmed
             client.progress("orders", name, create=True, start="earliest")
@@ -88,8 +90,10 @@ def test_a_reset_in_the_middle_of_a_batch(spark: SparkSession, server: Served, t
 
 
 def test_chunks_trims_and_topics_that_come(spark: SparkSession, server: Served, tmp_path: Path) -> None:
-    """I157, and every message once: the broker trims all that the subscription lets go, topics and partitions
-    come while the stream runs, and it starts again in between."""
+    """I157, and every message once, while the broker trims and the stream restarts.
+
+    The broker trims all released entries. Topics and partitions are created while the stream runs.
+    """
     entries, wanted = mixed(7, 8)
     with Client(server.url) as client:
         fill(client, entries[:10])

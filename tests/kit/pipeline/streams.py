@@ -66,7 +66,7 @@ class Stream:
         return _json(self.reader.latestOffset(self.offset, limit or self.reader.getDefaultReadLimit()))
 
     def rows(self, end: Any) -> list[Any]:
-        """What a batch reads that ends there."""
+        """Read the rows of the batch with this end."""
         return [
             row[self._columns[0]]
             for split in self.reader.partitions(self.offset, end)
@@ -93,7 +93,7 @@ class Told:
 
     def at(self, topic: str, incarnation: bytes, create: bool = True) -> Progress:
         if self.away:
-            raise Timeout("nobody answers")
+            raise Timeout("the broker does not respond")
         return Progress(incarnation, self.number, self.acked, 0, 0)
 
     def finished(self, topic: str, at: Progress, position: int) -> None:
@@ -102,7 +102,9 @@ class Told:
 
 
 class Local:
-    """A subscription at a broker of this process, as `progress.Subscription`; what it lets go is trimmed."""
+    """A subscription at a broker of this process, like `progress.Subscription`; it trims acknowledged
+    entries.
+    """
 
     name = "billing"
 
@@ -163,7 +165,7 @@ def entries_of(message: str, chunks: int) -> list[bytes]:
 
 
 def mixed(seed: int, count: int) -> tuple[list[bytes], list[str]]:
-    """Entries of messages whose parts stand between each other, and the messages as they are ended."""
+    """Build entries of messages whose chunks are interleaved, and the messages in order of completion."""
     choose, waiting = random.Random(seed), dict[str, list[bytes]]()
     entries, ended, made = [], [], 0
     while made < count or waiting:
@@ -180,7 +182,7 @@ def mixed(seed: int, count: int) -> tuple[list[bytes], list[str]]:
 
 
 def read_in_lives(data: str, broker: BlockingBroker, seed: int) -> tuple[list[str], list[str]]:
-    """What a stream reads that starts again now and then, while all that it lets go is trimmed."""
+    """Read a stream that restarts now and then, while all acknowledged entries are trimmed."""
     entries, wanted = mixed(seed, 25)
     choose, found, offset = random.Random(seed), list[str](), None
     for at in range(0, len(entries), 7):

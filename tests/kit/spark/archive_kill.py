@@ -1,8 +1,7 @@
-"""Drivers of pipelines that get SIGKILL at a step, and the judge of what those of an archive leave.
+"""Run drivers of jobs that get SIGKILL at a step, and check the archive afterwards.
 
-Each driver is a process of its own, forked by this script, which has everything imported already. It
-attaches to the Java of the test's own session: a Python driver that dies while Java lives on is the worse
-case, because what it had started may still be writing.
+Each driver is a process forked by this script, which has imported everything. It attaches to the Java of the
+test's session. A Python driver that dies while Java lives is the worse case, because Java may still write.
 """
 
 from __future__ import annotations
@@ -97,7 +96,9 @@ class Drivers:
 
 
 def judge(spark: SparkSession, data: Path, to: Path, sent: dict[str, list[bytes]]) -> None:
-    """The archive has a beginning of each topic, each message once; nobody let go of what is not in it."""
+    """Check the archive: a beginning of each topic, each message once, and only archived entries
+    released.
+    """
     from holdfast.pipeline.jobs.subscriptions import DirectorySubscriptions
 
     there = ArchiveDirectory(to)
@@ -106,7 +107,7 @@ def judge(spark: SparkSession, data: Path, to: Path, sent: dict[str, list[bytes]
     if reached:
         for row in archiving.read_archive(spark, to).orderBy("topic", "position").collect():
             found[row["topic"].rpartition("/")[2]].append(bytes(row["value"]))
-        # What a plain reader of Parquet sees is nothing else.
+        # A plain reader of Parquet sees the same rows.
         named = {to / file for run in there.runs() for file in run.files}
         assert set(to.glob("topic=*/date=*/*.parquet")) <= named
     else:
@@ -127,7 +128,7 @@ def die() -> None:
 
 
 def attached() -> SparkSession:
-    """The session of whoever started us."""
+    """Return the session of the parent process."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -143,7 +144,7 @@ def attached() -> SparkSession:
 
 
 def arm(step: str, to: Path) -> Any:
-    """What the run tells its steps to."""
+    """Return the callback for the steps of a run."""
 
     seen: list[str] = []
 
@@ -243,7 +244,7 @@ def replay(at: str, url: str, to: str, topic: str, mutant: str) -> None:
 
 
 def soon() -> None:
-    """While Spark is at it, wherever that is: whatever comes of it must be right."""
+    """Kill the driver while Spark works, at any step: the result must be right."""
     time.sleep(0.2)
     die()
 

@@ -1,4 +1,4 @@
-"""Random topics of numbered messages, and the plain count of them that an audit must agree with.
+"""Build random topics of numbered messages, with the plain count that an audit must match.
 
 Every topic is a case of its own: so one audit of many topics tries many cases.
 """
@@ -29,7 +29,7 @@ STRANGE = (
 
 @dataclass(frozen=True)
 class Sent:
-    """A message as it stands in its topic; `number` None: it is no numbered one."""
+    """A message at its position; `number` None: it is not numbered."""
 
     producer: str
     number: int | None
@@ -49,7 +49,7 @@ class Sent:
 
 @dataclass
 class Case:
-    """A topic: what stands in it, and what was confirmed to whom (None: nobody says)."""
+    """A topic: its messages, and the confirmed counts by producer (None: not known)."""
 
     topic: str
     sent: list[Sent]

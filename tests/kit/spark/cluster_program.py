@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine, as a user's program: executors are processes of their own.
+"""Run a Spark cluster on this machine, as a user's program, with executors as processes.
 
     python -m tests.kit.spark.cluster_program HTTP_URL BROKER_URL FOLDER
 

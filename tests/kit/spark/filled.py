@@ -1,4 +1,4 @@
-"""A broker's directory that has something in it: a fixture for tests with and without Spark."""
+"""Fill a broker's directory: a fixture for tests with and without Spark."""
 
 from __future__ import annotations
 

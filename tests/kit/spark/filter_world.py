@@ -17,7 +17,7 @@ YEAR_10000_MS = 253_402_300_800_000
 
 
 def edges() -> list[bytes]:
-    """What a filter could get wrong: no key, an empty one, one that is said to be null, no time."""
+    """Publish messages that filters could get wrong: key absent, empty or null, no time."""
 
     def fields(time: int) -> Fields:
         return [

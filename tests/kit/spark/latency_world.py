@@ -31,8 +31,10 @@ AHEAD_S = 45
 
 @dataclass(frozen=True)
 class Clocks:
-    """Two topics: what was sent long ago, and what was sent in the future. Each says in its metadata, as
-    clients do, that it was published when it was sent."""
+    """Publish to two topics messages that were sent long ago, and in the future.
+
+    As with clients, the publish time of their metadata is the time at which they were sent.
+    """
 
     data: Path
     began_us: int
@@ -128,7 +130,7 @@ def drawn(found: AuditReport, monkeypatch: pytest.MonkeyPatch) -> dict[str, list
 
 
 def require_unclamped(found: dict[str, list[float]]) -> None:
-    """What was drawn of latencies of -4,000, 3, 0 and 2,000,000 µs, in ms."""
+    """Return the drawn values for latencies of -4,000, 3, 0 and 2,000,000 µs, in ms."""
     assert sorted(set(found["Latency over time"])) == [-4.0, 0.0, 0.003, 2000.0]
     assert min(found["How long it took"]) < -4
     assert any(0 < each <= 0.003 for each in found["How long it took"])

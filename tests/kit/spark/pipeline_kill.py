@@ -12,12 +12,12 @@ from tests.kit.command import COMMAND
 from tests.kit.processes import until
 
 STARTS_S = 400.0
-"""Spark, on whatever else the machine does."""
+"""Limit for Spark on a busy machine."""
 
 
 def killed(arguments: Sequence[str], when: Callable[[], bool]) -> None:
     """Start `holdfast pipeline …`, and kill it with SIGKILL in the moment when that is so."""
-    with tempfile.TemporaryFile("w+") as told:  # a pipe would be held open by whatever lives on
+    with tempfile.TemporaryFile("w+") as told:  # processes that live on would hold a pipe open
         command = subprocess.Popen(
             [COMMAND, "pipeline", *arguments, "--master", "local[1]"],
             stdout=told,

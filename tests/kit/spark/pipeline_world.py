@@ -48,7 +48,7 @@ def append_entries(data: Path, topic: str, entries: Sequence[bytes], **options: 
 
 
 def trim(data: Path, topic: str) -> int:
-    """All that nobody holds goes; the first position that is left."""
+    """Trim all entries that no subscription holds; return the first position that is left."""
     from holdfast.columns.files import FilePlace
 
     with holdfast.Broker.open(data, roll_entries=1) as broker:

@@ -1,4 +1,4 @@
-"""The official client in a process of its own, for tests of the replay: publishes all kinds, or reads.
+"""Run the official client in a process for tests of the replay: publish or read.
 
     kit/spark/replay_client.py publish URL TOPIC KEYS
     kit/spark/replay_client.py read URL TOPIC KEYS

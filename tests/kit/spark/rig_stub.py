@@ -1,7 +1,7 @@
-"""The demo without Spark: `python kit/spark/rig_stub.py demo ...`. Broker, producers and consumers are real.
+"""Run the demo without Spark: `python kit/spark/rig_stub.py demo ...`. The rest is real.
 
-In the place of the Spark job stands one that waits and then believes the records; `--hang` as the first
-argument makes it wait for ever.
+Instead of the Spark job there is one that waits and then trusts the records. With `--hang` as the first
+argument it waits forever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.kit import module_command
 
 def job(places: Places, hang: bool) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    # As Java does, this one ends when nobody holds the other end of its input.
+    # Like Java, this one ends when the other end of its input is closed.
     subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     while not any(path.stat().st_size for path in places.records.glob("*.sent")):
         time.sleep(0.02)

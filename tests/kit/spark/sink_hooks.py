@@ -1,4 +1,4 @@
-"""The sink with places to stop at, and broken ones: what tests hand to Spark in place of the real one.
+"""Give tests a sink with steps to stop at, and sinks with faults.
 
 Workers import it by itself, so it needs nothing else of the tests. A *world* is a directory:
 
@@ -40,7 +40,7 @@ MUTANTS = (
 
 
 class World:
-    """What a process of Spark finds there."""
+    """A world as a process of Spark sees it."""
 
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory)
@@ -52,7 +52,7 @@ class World:
             return
         try:
             arm = json.loads(arms[0].read_text())
-        except FileNotFoundError:  # somebody else was faster
+        except FileNotFoundError:  # another process was faster
             return
         if arm["step"] == step and self.count(arms[0].name) == arm["nth"]:
             arms[0].rename(self.directory / f"fired.{arms[0].name}")
@@ -99,7 +99,7 @@ class _Hooked:
         self.world.reached(step)
 
     def _visible(self) -> tuple[dict[str, int], int]:
-        """How much anybody can read of each topic, and how far the subscription is."""
+        """Return how much of each topic is readable, and the position of the subscription."""
         with self.address.client(20.0) as client:  # type: ignore[attr-defined]
             found = {topic: client.progress(topic, "watch").visible for topic in ("even", "odd")}
             return found, client.progress("input", "copy").acked_to

@@ -1,9 +1,10 @@
-"""Kills at the steps of the sink's protocol: of Spark's driver, of its workers, of the broker.
+"""Kill Spark's driver, its workers or the broker at the steps of the sink's protocol.
 
-A stream copies numbered lines from one topic, through a named subscription, to two others; an entry makes a
-batch. Something is killed at a named step; what died is started again on the same directory, checkpoint and
-port. At the end the official client reads the topics: every line is there once, batch after batch; at no step
-could anybody read a part of a batch; and the subscription never was further than what was published.
+A stream copies numbered lines from one topic, through a named subscription, to two others. Each entry makes
+a batch. A process is killed at a named step, and started again on the same directory, checkpoint and port.
+
+At the end the official client reads the topics. Every line is there once, batch after batch. At no step was
+a part of a batch readable. The subscription never was ahead of the published batches.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Arm:
 
 @dataclass
 class Account:
-    """What was done, and what is wrong."""
+    """The actions of a run, and its faults."""
 
     kills: Counter[str] = field(default_factory=Counter)
     lives: int = 0
@@ -106,7 +107,7 @@ class Broker:
         return served
 
     def _command(self) -> list[str]:
-        """`holdfast`; or the same with a fault in it; or that dies by itself, at a step of its journal."""
+        """Start `holdfast`, with a fault, or dying at a step of its journal, if wanted."""
         if self.broken:
             return [*module_command(__file__), self.broken]
         if self.chance is not None and self.chance.random() < 0.7:
@@ -137,7 +138,7 @@ Run = Callable[[str, str, str], int]
 
 
 def spark_driver(directory: str, url: str, mutant: str, kind: str = "stream") -> int:
-    """A driver of Spark, in a session of its own, so that it can be killed with all that belongs to it."""
+    """A driver of Spark in a session that is killed as a whole."""
     with (Path(directory) / "driver.errors").open("ab") as errors:
         driver = subprocess.Popen(
             [*module_command(KIT / "spark/sink_kill_driver.py"), directory, url, mutant, kind],
@@ -191,7 +192,7 @@ class World:
         self._begin = time.monotonic()
 
     def feed(self, rows: int, size: int) -> None:
-        """One more entry, and for the simulation one more file, which will be one more batch."""
+        """Add an entry, and for the simulation a file: one more batch."""
         batch = len(self.lines)
         made = [f"{TOPICS[i % 2]} k{i % 5} {batch}:{i} {'x' * size}" for i in range(rows)]
         self.lines.append(made)
@@ -204,7 +205,7 @@ class World:
     # -- lives -----------------------------------------------------------------------------------------
 
     def life(self, *arms: Arm) -> int:
-        """A driver; its exit status. What it was armed with and did not reach is a fault."""
+        """Run a driver and return its exit status. An armed step must be reached."""
         for number, arm in enumerate(arms):
             (self.directory / f"arm.{number}").write_text(json.dumps(arm.__dict__))
         self.account.lives += 1
@@ -223,7 +224,7 @@ class World:
         return status
 
     def settle(self, lives: int = 1) -> None:
-        """Nobody is killed any more: the stream gets to its end."""
+        """Let the stream reach its end without kills."""
         for _ in range(lives):
             if self.life() == 0:
                 return
@@ -238,7 +239,7 @@ class World:
     # -- the account -----------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """What anybody can read grows by whole batches."""
+        """Check that the readable entries grow by whole batches."""
         with Client(self.broker.url, timeout=60.0) as client:
             while not self._ending.wait(0.02):
                 for topic in TOPICS:
@@ -295,7 +296,7 @@ class World:
                 return
 
     def _judge_subscription(self) -> None:
-        """It is behind all that was read: also the last batch was told. Only Spark moves it."""
+        """Check that the subscription follows all batches, also the last; only Spark advances it."""
         with Client(self.broker.url) as client:
             at = client.progress(INPUT, SUBSCRIPTION)
         if self.moves and (at.acked_to, at.visible) != (len(self.lines),) * 2:
@@ -358,7 +359,7 @@ STRIKES: tuple[tuple[Arm, ...], ...] = (
     (Arm("published", "worker"),),
     *(((Arm(step, "broker"),)) for step in ("begin", "opened", "appended", "staged", "commit", "published")),
 )
-"""What is struck, one life each; several arms go off one after another."""
+"""Targets of kills, one life each; several arms are used one after another."""
 
 
 FEW: tuple[tuple[Arm, ...], ...] = (

@@ -1,4 +1,4 @@
-"""One life of a driver: Spark reads numbered lines from a topic, an entry for each batch, and writes them.
+"""Run one life of a driver: Spark copies numbered lines, one entry per batch.
 
     python -m tests.kit.spark.sink_kill_driver WORLD URL MUTANT KIND
 
@@ -62,14 +62,14 @@ def copy(spark: SparkSession, directory: Path, url: str, mutant: str) -> int:
     )
     try:
         query.awaitTermination()
-    except Exception as error:  # whatever it is, the next life goes on
+    except Exception as error:  # on any error, the next life continues
         print(error, file=sys.stderr)
         return 3
     return 0
 
 
 def copy_batches(spark: SparkSession, directory: Path, url: str, mutant: str) -> int:
-    """The same by `df.write`: what is done stands in a file; what is not there is written again."""
+    """Do the same by `df.write`: a file lists the finished batches; others are written again."""
     done = directory / "done"
     for batch in range(int(done.read_text()) if done.exists() else 0, len(list(directory.glob("input/*")))):
         lines = spark.read.format("holdfast").schema("value binary").option("path", str(directory / "data"))
@@ -79,7 +79,7 @@ def copy_batches(spark: SparkSession, directory: Path, url: str, mutant: str) ->
         to = to.option("world", str(directory)).option("mutant", mutant).option("service.url", url)
         try:
             to.option("sinkName", "copy").option("batchId", batch).mode("append").save()
-        except Exception as error:  # whatever it is, the next life goes on
+        except Exception as error:  # on any error, the next life continues
             print(error, file=sys.stderr)
             return 3
         (directory / "done.new").write_text(str(batch + 1))
@@ -96,4 +96,4 @@ def routed(lines: DataFrame) -> DataFrame:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # the JVM ends by itself; nobody waits for it
+    os._exit(status)  # the JVM ends by itself

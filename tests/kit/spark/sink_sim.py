@@ -1,13 +1,14 @@
-"""What Spark does with a sink, without Spark: so fast that every step can be killed in every test run.
+"""Do with a sink what Spark does, without Spark, fast enough to kill every step.
 
-    python -m tests.kit.spark.sink_sim
+python -m tests.kit.spark.sink_sim
 
-reads lines `["WORLD", "URL", "MUTANT", STREAM]`. Each is one life of a driver in a process group of its own,
-as `sink_kill_driver.py` is one of Spark's: an offset log and a commit log, a process for each attempt of a
-task and for each call in the driver, a task that failed tried once more, `abort` when something failed. Tasks
-get other rows in another order whenever they are computed. The first task is always run twice, as a
-speculative one is, and one of the answers is thrown away. Without STREAM the batches are writes with a
-number, as of `df.write`. Answers with the exit status of the life.
+reads lines `["WORLD", "URL", "MUTANT", STREAM]`. Each is one life of a driver in a process group, like
+`sink_kill_driver.py` with Spark. It has an offset log and a commit log, and a process for each attempt of a
+task and each call in the driver. A failed task is tried once more; after a failure it calls `abort`.
+
+Tasks get other rows in another order at each attempt. The first task always runs twice, like a speculative
+one, and one of the results is dropped. Without STREAM the batches are writes with a number, as of
+`df.write`. The answer is the exit status of the life.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SCHEMA = StructType([StructField(name, StringType()) for name in COLUMNS])
 
 
 class Context:
-    """What a task is told."""
+    """The arguments of a task."""
 
     now: Context | None = None
 
@@ -62,7 +63,7 @@ class Context:
 
 
 def in_a_process(work: Callable[[], Any]) -> Any:
-    """What it answers. Raises RuntimeError when it failed, or was killed."""
+    """Return its answer. Raises RuntimeError: it failed, or was killed."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -182,7 +183,7 @@ def main() -> None:
     holdfast.pipeline.sink.writer.TaskContext = Context  # type: ignore[attr-defined,assignment]
     sink_hooks.TaskContext = Context  # type: ignore[attr-defined,assignment]
     for piece in rows(["even k 0:0"]):
-        Rows.of(SCHEMA, None).entries(piece, "", 0)  # whatever is imported late is imported once
+        Rows.of(SCHEMA, None).entries(piece, "", 0)  # late imports happen once
     for line in sys.stdin:
         directory, *more = json.loads(line)
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""The official client in a process of its own, for tests of the source: it publishes, reads, resets.
+"""Run the official client in a process, for tests of the source: publish, read, reset.
 
     kit/spark/source_client.py URL
 
@@ -24,7 +24,7 @@ KEEPER = "keeper"
 
 
 class Program:
-    """What runs in the process."""
+    """The code that runs in the process."""
 
     def __init__(self, url: str) -> None:
         import pulsar  # type: ignore[import-untyped, unused-ignore]
@@ -39,7 +39,7 @@ class Program:
     # -- publishing ------------------------------------------------------------------------------------
 
     def publish(self, topic: str, seed: int, count: int) -> list[Any]:
-        """Several producers in turns; per message its id as the broker confirmed it, and its sequence id."""
+        """Publish with several producers in turns; return each message's confirmed id and sequence id."""
         choose = random.Random(seed)
         producers = self.producers(topic, choose, seed)
         lock, sent, told = threading.Lock(), 0, []
@@ -87,7 +87,7 @@ class Program:
     # -- reading ---------------------------------------------------------------------------------------
 
     def follow(self, topic: str) -> list[Any]:
-        """What has come since this was asked before."""
+        """Return the messages that came since the last call."""
         if topic not in self.readers:
             self.readers[topic] = self.client.create_reader(topic, self.pulsar.MessageId.earliest)
         return self.rows(self.readers[topic], self.ids.setdefault(topic, []))
@@ -140,7 +140,7 @@ class Program:
                 keeper.acknowledge_cumulative(message)
 
     def seek(self, topic: str, name: str, to: int, time_ms: int) -> None:
-        """A reset of a subscription: to the message of this number (-1: the first there is), or to a time."""
+        """Reset a subscription to a message by number (-1: the first), or to a time."""
         consumer = self.client.subscribe(topic, name)
         at = self.pulsar.MessageId.earliest if to < 0 else self.ids[topic][to]
         consumer.seek(time_ms or at)
@@ -179,7 +179,7 @@ class Official:
         self.said: list[str] = []
 
     def ask(self, *command: Any) -> Any:
-        """What it answers."""
+        """Return its answer."""
         self.tell(*command)
         return self.answer()
 

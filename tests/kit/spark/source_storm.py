@@ -1,11 +1,12 @@
-"""Random streams, read by the source and by the official client, compared row by row.
+"""Compare random streams, read by the source and by the official client, row by row.
 
-The official client publishes to three topics of a served broker with small ledgers: alone, in batches, in
-chunks, with all compressions, with null values, keys, properties, event times. In between it acknowledges,
-the broker trims, and the subscription that a stream reads is reset: to a message, to the beginning, to a
-time. The source reads meanwhile, as a stream with random limits that is stopped and started again, and as
-batches of random ranges. Everything that it hands over is compared, each column of each row, with what the
-client has read.
+The official client publishes to three topics of a served broker with small ledgers: single messages, batches
+and chunks. They have all compressions, null values, keys, properties and event times. In between it
+acknowledges, the broker trims, and the subscription of a stream is reset: to a message, to the beginning, to
+a time.
+
+The source reads meanwhile, as a stream with random limits that is stopped and started again, and as batches
+of random ranges. Each column of each row is compared with the rows of the client.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ ALWAYS = (
     "batches of the stream",
     "rows compared",
 )
-"""What happens in each storm, however short it is and whatever its seed says."""
+"""Events of every storm, also of a short one."""
 HAPPENS = (*ALWAYS, "in chunks", "null values", "trims", "resets obeyed")
-"""What a storm counts; one of some length has some of each."""
+"""Counts of a storm; a long one has some of each."""
 
 Row = dict[str, Any]
 Batches = list[tuple[dict[str, Any], list[Row]]]
@@ -171,7 +172,7 @@ class WithSpark:
         self._query = to.trigger(processingTime="0 seconds").start()
 
     def drain(self) -> None:
-        """Spark gives its own Python processes ten seconds to start, which a busy machine may not have."""
+        """Retry, because Spark gives its Python processes only ten seconds to start."""
         for left in reversed(range(5)):
             try:
                 self._query.processAllAvailable()
@@ -217,7 +218,7 @@ def _json(offset: Any) -> Any:
 
 @dataclass
 class Book:
-    """What the official client has read of a topic, in its order, and what is known besides."""
+    """The rows that the official client read of a topic, in order, and their properties."""
 
     topic: str
     rows: list[Row] = field(default_factory=list)
@@ -230,7 +231,7 @@ class Book:
     begins: dict[tuple[int, ...], int] = field(default_factory=dict)
     """By id: the position of a message's first chunk, or its own."""
     let_go: int = 0
-    """So many of the rows are acknowledged by the keeper."""
+    """Number of rows that the keeper acknowledged."""
     trimmed: int = 0
     """All below is gone."""
 
@@ -258,7 +259,7 @@ class Book:
 
 @dataclass
 class Account:
-    """What was done, and what is wrong."""
+    """The actions of a storm, and its faults."""
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -395,7 +396,7 @@ class Storm:
         self.trim(book)
 
     def until_told(self, book: Book) -> None:
-        """The subscription is where the stream is: a stream that has nothing to do tells it, too."""
+        """Check that the subscription follows the stream, also while the stream is idle."""
         end = time.monotonic() + 60.0
         while (at := self.progress(book)).acked_to < at.visible:
             assert time.monotonic() < end, f"the stream does not tell that it is done: {at}"
@@ -406,7 +407,7 @@ class Storm:
         self.reset(book)
 
     def reset(self, book: Book) -> None:
-        """Where the next batch begins is known from what the client has read; of a time, about."""
+        """Check where the next batch begins, from the rows of the client; by time, about."""
         number = self.chance.randrange(-1, len(book.rows))
         row, time_ms = book.rows[max(0, number)], 0
         low = high = 0 if number < 0 else row["position"]
@@ -426,7 +427,7 @@ class Storm:
     # -- what must come of it --------------------------------------------------------------------------
 
     def read_batches(self) -> None:
-        """All that there is, and a random range of it: what the client reads now. With Spark one of them."""
+        """Compare all entries and a random range with the client. With Spark, one of both."""
         choices = [(name, whole) for name in ("orders", "parts") for whole in (True, False)]
         for name, whole in choices if isinstance(self.reading, Plain) else [self.chance.choice(choices)]:
             books = [book for topic, book in self.books.items() if topic.startswith(PREFIX + name)]
@@ -457,7 +458,7 @@ class Storm:
         return start, self.chance.randrange(start, at.visible + 1)
 
     def judge_stream(self) -> None:
-        """Batch follows batch, under each reset number from its target on, and the last ends at the end."""
+        """Check that batches follow each other from the target of each reset to the end."""
         before: dict[str, Any] = {}
         since = dict.fromkeys(self.books, 0)
         for number, (offset, rows) in enumerate(self.reading.batches()):
@@ -500,7 +501,7 @@ class Storm:
             self.compare(f"{what} of {topic}", self.books[topic], wanted[topic], rows, began)
 
     def compare(self, what: str, book: Book, wanted: list[Row], found: list[Row], since: int) -> None:
-        """What began before `since` may be missing: it, or its first chunk, may have been trimmed."""
+        """Allow missing rows before `since`: they, or their first chunks, may be trimmed."""
         there = {tuple(row["id"]) for row in found}
         cut = [
             row for row in wanted if tuple(row["id"]) not in there and book.begins[tuple(row["id"])] < since
@@ -526,7 +527,7 @@ def run(
     messages: int,
     then: Callable[[Storm], None] | None = None,
 ) -> Account:
-    """A storm on a server of its own; `then` looks at it while all is still there."""
+    """Run a storm on a server; `then` checks the server before it stops."""
     chance = random.Random(seed)
     settings = {
         "limits.message_bytes": CHUNK_BYTES,

@@ -41,7 +41,7 @@ MADE = {
     "sinkname": "s",
     "option.sinkname": "s",
 }
-"""What Spark 4.3 tells of a table that is made with path, topic, startingOffsets and sinkName."""
+"""Properties that Spark 4.3 passes for a table with path, topic, startingOffsets and sinkName."""
 
 
 def check_payloads(size: int = 256, count: int = 5_000) -> None:
@@ -69,7 +69,7 @@ def check_counts(spark: SparkSession, data: Path, to: Path) -> None:
 
 
 def check_tables() -> None:
-    """What the user gave comes back to whoever reads or writes the table, and nothing of Spark's."""
+    """Check that queries of a table get the user's options, and no property of Spark."""
     from pyspark.sql.types import BinaryType, LongType, StructType
 
     assert tables.is_table(MADE)
@@ -145,7 +145,7 @@ def check_unique_ids() -> None:
 
 
 def check_one_address(data: Path) -> None:
-    """What is written at a server's HTTP address, and at its binary one, is read at both."""
+    """Check that rows written at either address of a server are read at both."""
     from pyspark.sql.types import StringType, StructType
 
     schema = StructType().add("value", StringType())

@@ -1,4 +1,4 @@
-"""The demo keeps honest books: a run balances, and whatever does not is noticed. The examples run."""
+"""Test the demo of the queue: its account balances, faults are noticed, examples run."""
 
 from __future__ import annotations
 

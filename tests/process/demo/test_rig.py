@@ -1,4 +1,4 @@
-"""The demo without Spark: how it ends, its picture, and its parts that are killed and come back."""
+"""Test the demo without Spark: end, picture, and parts that are killed and restarted."""
 
 from __future__ import annotations
 

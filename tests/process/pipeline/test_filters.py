@@ -61,7 +61,7 @@ def stream_rows(where: dict[str, str], **options: str) -> list[Row]:
 
 
 def wanted(rows: list[Row], keys: list[str] | None, low: int | None, high: int | None) -> list[Row]:
-    """What `where` leaves: what is not known is not wanted."""
+    """Return the rows that `where` selects: rows with an unknown condition are left out."""
 
     def micros(row: Row) -> int | None:
         time = row["publishTime"]

@@ -18,7 +18,7 @@ FULL = "persistent://public/default/"
 
 
 def test_which_positions_have_a_row(tmp_path: Path) -> None:
-    """As the topic says it, near and far: a message in parts is where its last one is."""
+    """By path and URL: a chunked message is at the position of its last chunk."""
     entries = encode_messages([b"a", b"b"], "p", 0, 1_700_000_000_000)
     cut = parts(encode_messages([bytes(3000)], "q", 0, 1_700_000_000_000)[0], 1200)
     assert len(cut) == 3

@@ -61,7 +61,7 @@ def test_the_wheels_java_is_not_asked_for_what_it_lacks(tmp_path: Path) -> None:
 
 
 def test_a_java_that_has_died_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a session: what its calls then say is no news. While it lives, an error is that error."""
+    """Errors of calls after the session's end are not reported; those before it are."""
     monkeypatch.setattr("holdfast.cli.spark.GONE_S", 0.1)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         context = SimpleNamespace(

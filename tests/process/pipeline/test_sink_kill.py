@@ -1,4 +1,4 @@
-"""The sink while everything around it is killed: at every step, the account is exact (I141 to I144)."""
+"""Kill everything around the sink at every step: the account is exact (I141 to I144)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOTICED: dict[str, list[tuple[Arm, ...]]] = {
     "abort drops what is published": [(Arm("published", "fail"),)],
     "stages can be seen": [],
 }
-"""What must be struck for a mistake to show."""
+"""Targets that must be hit for a mistake to show."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def simulation() -> Iterator[Simulation]:
 def test_every_step_is_struck(
     tmp_path: Path, simulation: Simulation, stream: bool, counts: Callable[[str], None]
 ) -> None:
-    """I141, I142, I143, I144: driver, worker and broker, one after another, on one stream; and on batches."""
+    """I141, I142, I143, I144: kills in turn, on one stream, and on batches."""
     simulation.stream = stream
     try:
         account = sequence(tmp_path, simulation, STRIKES)
@@ -58,7 +58,7 @@ def test_every_step_is_struck(
 
 
 def test_two_drivers_and_an_abort_at_the_wrong_time(tmp_path: Path) -> None:
-    """I143, I144: whoever commits first has published; who drops first has made the commit impossible."""
+    """I143, I144: the first commit publishes; after a drop, no commit is possible."""
     broker = Broker(tmp_path)
     try:
         given = {"service.url": broker.url, "topic": "t", "sinkName": "s"}

@@ -1,4 +1,4 @@
-"""The sink where something is too large, too old or not allowed: nothing is lost, or an error says why."""
+"""Test the sink with stages that are too large, expired or denied: no loss, or an error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def writer(url: str, schema: StructType = VALUE, **options: Any) -> BatchWriter:
 
 
 def staged(made: BatchWriter, **columns: list[str]) -> list[WriterCommitMessage | None]:
-    """What the one task of a driver answers."""
+    """Return the answer of the driver's one task."""
     return [made.write(iter([pa.RecordBatch.from_pydict(columns)]))]
 
 
@@ -54,7 +54,7 @@ def write(url: str, schema: StructType = VALUE, *, options: dict[str, Any], **co
 
 @pytest.mark.parametrize("shared", [1, 100])
 def test_a_broker_that_takes_little(server: Served, shared: int) -> None:
-    """Rows go in as large pieces as it takes; one that is larger goes in parts, whoever it shares with."""
+    """Rows are staged in the largest allowed pieces; a larger row is chunked."""
     values = [f"{i}:" + "x" * size for i, size in enumerate([1000] * 500 + [LITTLE, 3, 200_000, 65_480, 7])]
     topic = f"little-{shared}"
     write(server.url, options={"topic": topic, "messagesPerEntry": shared}, value=values)
@@ -62,7 +62,7 @@ def test_a_broker_that_takes_little(server: Served, shared: int) -> None:
 
 
 def test_rows_of_uneven_size() -> None:
-    """However they lie in a batch of Spark's: a piece is a megabyte or a row, and few share an entry."""
+    """In any order of rows: a piece is a megabyte or a row."""
     rows = Rows.of(VALUE, "orders", per_entry=100)
     values = ["x"] * 40_000 + ["y" * 300_000] * 30 + ["z" * 5000] * 300
     pieces = list(rows.pieces(pa.RecordBatch.from_pydict({"value": values})))
@@ -94,7 +94,7 @@ def test_a_commit_that_is_too_large(server: Served) -> None:
 
 
 def test_a_topic_of_nowhere(server: Served) -> None:
-    """A row's own topic: nothing of the batch is published, also not where it could be."""
+    """Rows name their topics: with a denied one, no row of the batch is published."""
     for name, words in (("persistent://no/where/x", "no namespace no/where"), ("", "cannot name a topic")):
         with pytest.raises((NotFound, Misuse), match=words):
             write(server.url, ROUTED, options={}, value=["x", "y"], topic=["somewhere", name])
@@ -103,7 +103,7 @@ def test_a_topic_of_nowhere(server: Served) -> None:
 
 
 def test_who_may_not(tmp_path: Path) -> None:
-    """Without a token, with one that is not good, with one for other topics: each says so at once."""
+    """Each error comes at once: no token, a wrong token, a token for other topics."""
     world = make_world(tmp_path)
     narrow = 'roles = ["narrow"]\non = "public/default/open-*"\nallow = ["produce"]\n'
     config = world.configure(extra=f"[[authorization.grants]]\n{narrow}")
@@ -123,7 +123,7 @@ def test_who_may_not(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_is_too_old(tmp_path: Path) -> None:
-    """It is gone before its batch is committed: the batch fails, nothing is published, and again it works."""
+    """A stage expires before the commit: the batch fails, and can be written again."""
     age = ("--set", "broker.stage_age_s=1", "--set", "broker.housekeeping_s=0.05")
     with served(tmp_path / "data", *age, "--set", "broker.retention_bytes=-1") as server:
         made = writer(server.url, topic="orders", sinkName="day", batchId=1)
@@ -170,7 +170,7 @@ def published(made: BatchWriter) -> bool:
 
 
 def test_a_copy_of_a_checkpoint_is_told(server: Served, caplog: pytest.LogCaptureFixture) -> None:
-    """Two that publish under one key: the second one's batch is left out, and it says why that may be."""
+    """Two writers under one key: the second batch is left out, with a reason."""
     for value in ("mine", "yours"):
         with caplog.at_level(logging.WARNING):
             write(server.url, options={"topic": "one", "sinkName": "same", "batchId": 1}, value=[value])

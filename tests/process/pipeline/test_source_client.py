@@ -17,7 +17,7 @@ from tests.kit.spark.source_storm import ALWAYS, HAPPENS, Plain
 def test_the_same_rows_as_the_client(
     tmp_path: Path, seed: Seed, by: str, counts: Callable[[str], None]
 ) -> None:
-    """I150, I153, I155, I156: random ranges, and a stream that is reset and trimmed; by path and by URL."""
+    """I150, I153, I155, I156: random ranges and streams, by path and by URL."""
     account = source_storm.run(tmp_path, seed, by, Plain(), rounds=5, messages=50)
     counts(account.words())
     account.require_sound(pick(test=HAPPENS, nightly=ALWAYS))

@@ -16,7 +16,7 @@ from tests.kit.served import served
 
 
 def test_by_url_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over Flight, with a subscription at the server: what is open is kept, what is gone is told."""
+    """Over Flight, with a subscription at the server: open messages are kept, losses are errors."""
     monkeypatch.setattr(stream, "SHOWN_S", 0.2)
     entries, wanted = mixed(5, 10)
     with (

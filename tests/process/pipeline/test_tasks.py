@@ -1,4 +1,4 @@
-"""What a task of Spark loads."""
+"""Test which modules a task of Spark loads."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def data(tmp_path: Path) -> str:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a broker of this process tells, it has shown."""
+    """A broker of this process shows its entries at once."""
     monkeypatch.setattr(stream, "SHOWN_S", 0.1)
     monkeypatch.setattr(stream, "GROW_S", 0.01)
 

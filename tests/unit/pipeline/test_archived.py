@@ -96,7 +96,7 @@ def test_what_was_committed_is_finished(tmp_path: Path, moved: int) -> None:
 
 
 def test_files_that_are_gone_are_missed(tmp_path: Path) -> None:
-    """Wherever they were; and those of runs that are done with are nobody's business here."""
+    """Also staged files; files of runs that are not needed are not checked."""
     directory = ArchiveDirectory(tmp_path)
     with directory.changing():
         for number in (1, 2):
@@ -248,7 +248,7 @@ def test_no_position_has_two_entries(entries: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds("gaps", test=1))
 def test_positions_without_a_row(seed: int) -> None:
-    """Against a plain count, over the edges of bitmaps; and what is near is looked up together."""
+    """Against a plain count, across bitmaps; near gaps are looked up together."""
     chance = random.Random(seed)
     for _ in range(40):
         start = chance.randrange(3 * BUCKET)

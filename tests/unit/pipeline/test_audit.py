@@ -1,4 +1,4 @@
-"""What an audit calls sound, and what is expected of it; without Spark."""
+"""Test, without Spark, which audits are sound, and the expected counts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def report(*producers: ProducerAudit, **more: object) -> AuditReport:
         ({"messages": 0, "said": True}, "there is no message to account for"),  # all of it null
         ({"empty": [f"{FULL}u"]}, "there is no numbered message in u"),
         ({"unseen": 7}, "7 positions trimmed unseen"),
-        ({"unseen": 7, "said": True}, "7 positions trimmed unseen"),  # not of everybody
+        ({"unseen": 7, "said": True}, "7 positions trimmed unseen"),  # not for every producer
     ],
 )
 def test_what_is_not_sound(change: dict[str, object], words: str) -> None:

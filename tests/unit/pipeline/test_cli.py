@@ -77,7 +77,7 @@ def test_what_is_wrong_before_spark_starts(
 def test_an_archived_topic_may_be_deleted(
     data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An audit of it, with those that are live, begins; one of a topic that was never there does not."""
+    """An audit of it beside live topics starts; one of an unknown topic does not."""
 
     def no_spark(*_: object) -> None:
         raise Reached
@@ -100,7 +100,7 @@ def test_an_archived_topic_may_be_deleted(
 def test_what_an_audit_looks_at(
     data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is live beside an archive only if somebody says where that is."""
+    """Live topics are audited beside an archive only if their place is given."""
     looked: list[tuple[Any, Any]] = []
 
     def audit(spark: Any, *, topics: Any, archive: Any, path: Any = None, **_: Any) -> None:
@@ -243,7 +243,7 @@ def test_an_interrupt_ends_a_stream_and_its_failure_is_raised() -> None:
 def test_ctrl_c_ends_a_batch_without_a_word(
     data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, raised: str
 ) -> None:
-    """While Spark starts; or in a call of Java, which then fails in a way of its own."""
+    """While Spark starts, or in a call of Java, which then fails in another way."""
 
     def session(*_: object, **__: object) -> Any:
         if raised == "KeyboardInterrupt":

@@ -1,4 +1,4 @@
-"""A broker's files, damaged anywhere: what is read is right, or named, or left out and counted."""
+"""Damage a broker's files anywhere: rows are right, or the damage is named or counted."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def check(data: Path, sound: Rows, parts: dict[int, list[int]]) -> int:
 
 @pytest.fixture(scope="module")
 def made(shared_path: Path) -> tuple[Path, Rows, dict[int, list[int]]]:
-    """A directory, its rows, and the parts of chunked messages by the positions of the last ones."""
+    """A directory, its rows, and chunks by the position of the last chunk."""
     maker = Maker(7)
     maker.any(70)
     data = shared_path / "data"
@@ -111,7 +111,7 @@ def blank(content: bytearray, choose: random.Random) -> None:
 
 
 def move(content: bytearray, choose: random.Random) -> None:
-    """What stands at one place stands at another one, too: as whole blocks do that a disk wrote wrongly."""
+    """Bytes of one offset are copied to another, like blocks that a disk wrote wrongly."""
     size = min(choose.choice([8, 64, 512]), len(content) // 2)
     source, target = (choose.randrange(0, len(content) - size + 1) // 8 * 8 for _ in range(2))
     content[target : target + size] = content[source : source + size]
@@ -146,7 +146,7 @@ def test_ledgers_damaged_anywhere(
 def test_what_leads_to_the_ledgers_is_right_or_an_error(
     made: tuple[Path, Rows, dict[int, list[int]]], pattern: str, seed: int
 ) -> None:
-    """A table or a view, or the head of a ledger: there are no other rows for it."""
+    """A table, a view or the head of a ledger: rows do not differ."""
     data, sound, _ = made
     choose = random.Random(f"{pattern} {seed}")
     files = sorted(data.glob(pattern))
@@ -171,7 +171,7 @@ def test_what_leads_to_the_ledgers_is_right_or_an_error(
 
 
 def test_numbers_that_are_too_large_take_no_memory(made: tuple[Path, Rows, dict[int, list[int]]]) -> None:
-    """A block or an index that tells a size of gigabytes is refused before anything of that size is made."""
+    """A block or index with a size of gigabytes is refused before memory is allocated."""
     data, sound, parts = made
     for file in sorted((data / "ledgers").glob("*.data"))[:2]:
         content = file.read_bytes()

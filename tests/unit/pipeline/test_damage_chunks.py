@@ -73,7 +73,7 @@ def test_a_part_before_the_range_is_damaged(damaged: int, where: int) -> None:
 
 
 def test_damage_elsewhere_is_not_its_own() -> None:
-    """All parts are there, so that nothing is wrong with the message; nor with one that was sent again."""
+    """All chunks exist, so the message is whole; so is one that was sent again."""
     entries = [ALONE, part(0, 3), ALONE, part(1, 3), ALONE, part(2, 3), ALONE, part(2, 3), ALONE]
     topic = topic_of(entries, 0, 2, 4, 6)
     assert rows(topic, 5) == [(5, b"m0m1m2", False), (6, None, True), (8, b"x0", False)]
@@ -93,7 +93,7 @@ def test_a_part_that_was_never_sent_is_missing_and_nothing_is_damaged(
 
 
 def test_what_was_trimmed_is_a_loss_first() -> None:
-    """Whoever had a right to the beginning is told that it is trimmed, damage or not."""
+    """A reader that needs the first chunks gets an error, damaged or not."""
     topic = topic_of([ALONE, part(1, 3), part(2, 3)], 0)
     with pytest.raises(DataLoss, match="trimmed"):
         rows(topic, 1, whole=FIRST - 1)

@@ -1,4 +1,4 @@
-"""A search by time among damaged entries: it never ends behind one that should be read, and it ends soon."""
+"""Search by time among damaged entries: it misses no entry, and it ends soon."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_all_is_damaged() -> None:
 
 @pytest.mark.parametrize("gone", [False, True], ids=["zeros", "no file"])
 def test_a_query_by_time_passes_a_long_piece(tmp_path: Path, gone: bool) -> None:
-    """In mode permissive, with 150 damaged entries in a row, or a ledger whose file is lost."""
+    """Permissive: 150 damaged entries in a row, or a ledger without its file."""
     from pyspark.sql.types import LongType, StructType
 
     data = str(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""Filters of the source that are wrong, and rows that they leave out of a stream."""
+"""Test wrong filters of the source, and rows that filters drop from a stream."""
 
 from __future__ import annotations
 

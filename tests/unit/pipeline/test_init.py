@@ -15,7 +15,7 @@ from holdfast.pipeline.init import FILES, TEMPLATE, write_project
 
 
 def test_the_declared_pipeline_calls_the_functions(tmp_path: Path) -> None:
-    """What it names is there: functions of the module, files of the specification."""
+    """All functions and files that it names exist."""
     write_project(tmp_path)
     functions = {
         node.name

@@ -38,7 +38,7 @@ def test_a_topic_beside_its_partitions(tmp_path: Path) -> None:
     publish(tmp_path, "orders-partition-0", [b"x"])
     with pytest.raises(BadConfiguration) as caught:
         origin.extents(["orders"])
-    # What it advises works.
+    # Its advice works.
     assert f"{FULL}orders-partition-0 by that name" in str(caught.value)
     assert read(origin, f"{FULL}orders-partition-0") == {"orders-partition-0": 1}
     assert f"{FULL}orders with option partitions=false" in str(caught.value)

@@ -1,4 +1,4 @@
-"""JSON values as typed columns, without Spark: each keeps to its row, and takes time as its length."""
+"""Test JSON values as typed columns without Spark: each in its row, in linear time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ DIFFERENT: list[tuple[bytes, dict[str, Any], str]] = [
     (nest(DEPTH_MAX + 1), {}, "not so deep"),
     (b'{"a":1,"b":' + b'{"b":' * 5000, {}, "not so deep"),
 ]
-"""What docs/guide/source.md says is not as in Spark."""
+"""The differences to Spark that docs/guide/source.md lists."""
 
 
 def test_what_the_page_says_is_different() -> None:
@@ -94,7 +94,7 @@ def test_a_value_of_several_documents_keeps_to_its_row(values: list[bytes]) -> N
 
 
 def test_what_is_nested_needs_little_of_the_stack() -> None:
-    """As deep as it may be, also for who stands deep in the stack already."""
+    """At the largest depth, also with a deep call stack."""
     inside = b'{"q":' * (DEPTH_MAX - 1) + b"1" + b"}" * (DEPTH_MAX - 1)
 
     def at(depth: int) -> Any:
@@ -113,8 +113,10 @@ def test_what_is_nested_needs_little_of_the_stack() -> None:
     ids=["a text that does not end", "nor its last mark", "digits"],
 )
 def test_a_value_takes_time_as_its_length(begin: bytes, repeated: bytes, end: bytes) -> None:
-    """I159, and it holds up no batch. If each beginning were tried to the end, what is fifteen times as long
-    would take 225 times as long."""
+    """I159, and it delays no batch: the time is linear.
+
+    If the decoder tried each beginning up to the end, 15 times the length would take 225 times as long.
+    """
 
     def seconds(count: int) -> float:
         value, began = begin + repeated * count + end, time.process_time()

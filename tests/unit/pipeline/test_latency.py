@@ -1,4 +1,4 @@
-"""Latency as an audit shows it: nothing is clamped, and what is below 0 is called clock skew."""
+"""Test the latency of an audit: nothing is clamped; below 0 is clock skew."""
 
 from __future__ import annotations
 

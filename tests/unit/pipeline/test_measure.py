@@ -39,7 +39,7 @@ def test_figures_are_replaced_as_a_whole(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write("half")
     assert there() == ("two", ["w"])
-    # Killed between the two renames; and one that is still at work, who is not disturbed.
+    # Killed between the two renames; and a run that is still at work, which is not disturbed.
     to.rename(tmp_path / ".w.old-1")
     (tmp_path / ".w.new-1/figures").mkdir(parents=True)
     (tmp_path / ".w.new-2").mkdir()
@@ -93,7 +93,7 @@ def test_what_is_no_span() -> None:
 
 @pytest.mark.parametrize("what", ["_holdfast", "topic=a", "lock"])
 def test_nothing_else_is_replaced(tmp_path: Path, what: str) -> None:
-    """An archive, a broker's directory, somebody's folder."""
+    """An archive, a broker's directory, another folder."""
     require_figures(tmp_path / "new")
     require_figures(tmp_path)
     for name in (

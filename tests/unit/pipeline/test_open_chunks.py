@@ -45,7 +45,7 @@ NOW = int(BEGAN_S * 1e9)
 
 
 class Topic(MemoryTopic):
-    """A topic with times: each entry is stored a second after the one before; and parts of it trimmed."""
+    """Fill a topic with an entry per second, and trim some of it."""
 
     def __init__(self, entries: list[bytes]) -> None:
         super().__init__(entries, run_entries=3)
@@ -68,7 +68,7 @@ class Topic(MemoryTopic):
 
 
 def random_topic(seed: int) -> tuple[Topic, list[tuple[int, int]]]:
-    """And of each chunked message where it begins and ends; one that never ends: beyond all."""
+    """Also return where each chunked message begins and ends; without an end: infinity."""
     choose = random.Random(seed)
     left: dict[str, tuple[int, int, int]] = {}
     entries, spans = [], list[tuple[int, int]]()
@@ -94,7 +94,7 @@ def random_topic(seed: int) -> tuple[Topic, list[tuple[int, int]]]:
 
 @pytest.mark.parametrize("seed", seeds("open chunks", test=20))
 def test_nothing_that_is_open_is_let_go(seed: int) -> None:
-    """Against the definition: the oldest beginning below a position whose end is not; in steps, and anew."""
+    """Compare with the definition: the oldest open beginning below a position, in steps and anew."""
     topic, spans = random_topic(seed)
     choose, floor, since = random.Random(seed), Floor(), FIRST
     position = FIRST
@@ -176,7 +176,7 @@ def test_what_will_never_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_names_and_numbers_that_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part with a name of a megabyte, or thousands of messages that never end, stop nobody's questions."""
+    """A chunk id of a megabyte, or thousands of incomplete messages, do not block it."""
     named, many = part("u" * 900_000, 0, 2), [part(f"m{i}", 0, 2) for i in range(OPEN_MAX + 900)]
     topic: Any = Topic([part("first", 0, 3), named, named, *many])
     topic._run_entries = 1000
@@ -194,7 +194,7 @@ def test_names_and_numbers_that_are_large(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("seed", seeds("open chunks slowly", test=5))
 def test_looked_through_a_little_at_a_time(seed: int) -> None:
-    """However little time there is for a question: each gets on, and together they are one."""
+    """Each call makes progress in any time limit, and together they give one result."""
     topic: Any = random_topic(seed)[0]
     topic.damaged = {FIRST, FIRST + 17, FIRST + 18}
     at, stop = topic.plan()
@@ -209,5 +209,5 @@ def test_looked_through_a_little_at_a_time(seed: int) -> None:
 
 @pytest.mark.parametrize("years", [-1, 0, 1])
 def test_an_open_message_is_judged_by_the_brokers_time(years: int, tmp_path: Path) -> None:
-    """Whatever the driver's clock says; also where nothing comes after it."""
+    """For any clock of the driver, also if no entry follows."""
     assert read_beside_an_open_message(str(tmp_path / "data"), years * 365 * 86_400.0) == [1, 1, 2]

@@ -1,4 +1,4 @@
-"""Options, and schemas of the user's own: what is wrong or contradicts itself is told, and never ignored."""
+"""Test options and the user's schemas: a wrong or contradictory one is an error."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_relative_path_is_the_drivers(data: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_a_directory_that_a_task_does_not_find_is_no_loss(data: Path, fail: str) -> None:
-    """Else failOnDataLoss=false would make nothing of all rows, and a stream would go on behind them."""
+    """Otherwise failOnDataLoss=false would return no rows, and a stream would skip them."""
     reader = source(data, failOnDataLoss=fail).reader(columns())
     splits = reader.partitions()
     stream, late = (Stream(str(data), failOnDataLoss=fail) for _ in range(2))
@@ -128,7 +128,7 @@ def test_a_directory_that_a_task_does_not_find_is_no_loss(data: Path, fail: str)
 
 @pytest.mark.parametrize("topic", ["orders", "bills"])
 def test_another_brokers_directory_is_not_read(data: Path, topic: str) -> None:
-    """On another machine the same path may be another directory, with or without such a topic."""
+    """On another machine the path may be another directory, with or without the topic."""
     reader = source(data, failOnDataLoss="false").reader(columns())
     splits = reader.partitions()
     data.rename(data.with_name("elsewhere"))
@@ -140,7 +140,7 @@ def test_another_brokers_directory_is_not_read(data: Path, topic: str) -> None:
 
 
 def test_a_directory_that_goes_while_it_is_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that is not found any more is lost only if its directory is there."""
+    """A missing topic is a loss only if its directory exists."""
     reader = source(data, failOnDataLoss="false").reader(columns())
     splits = reader.partitions()
 
@@ -188,7 +188,7 @@ def test_columns_that_cannot_be_null_are_refused(data: Path) -> None:
 
 
 def test_the_values_type_stands_in_one_place(data: Path) -> None:
-    """A schema of one's own says what the value is; what the options say must fit, or is refused."""
+    """The user's schema gives the type of the value; options that contradict it are refused."""
     from pyspark.sql.types import BinaryType, LongType, StructType
 
     ids = StructType().add("id", LongType())

@@ -1,4 +1,4 @@
-"""What a reader of the files holds open, and for how long."""
+"""Test how many files a reader holds open, and how long."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def values(topic: TopicReader) -> list[bytes]:
 
 
 def test_many_topics_hold_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream's driver has all its topics for good: hundreds of them are not to be too many files."""
+    """A stream's driver keeps all topics open, and not all of their files."""
     fill(tmp_path)
     monkeypatch.setattr(column_files, "OPEN_LEDGERS", 5)
     place, before = FilePlace(str(tmp_path)), descriptors()
@@ -54,7 +54,7 @@ def test_many_topics_hold_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_one_read_holds_few_files(tmp_path: Path) -> None:
-    """As in the Flight process, for each call: a ledger that was trimmed is not to keep its space."""
+    """As in the Flight process, for each call: a trimmed ledger must free its space."""
     fill(tmp_path, topics=1)
     before = descriptors()
     topic = FileTopic(tmp_path, f"{PREFIX}/t0", directory_incarnation(tmp_path))
@@ -65,7 +65,7 @@ def test_one_read_holds_few_files(tmp_path: Path) -> None:
 
 
 def test_another_directory_in_the_same_place_has_other_files(tmp_path: Path) -> None:
-    """Its ledgers have the same numbers. None that is still open is taken for one of them."""
+    """Its ledgers have the same numbers, and are not confused with open ones."""
     fill(tmp_path / "data", b"old")
     fill(tmp_path / "other", b"new")
     place = FilePlace(str(tmp_path / "data"))
@@ -93,7 +93,7 @@ def test_topics_that_are_gone_are_let_go(tmp_path: Path) -> None:
 
 
 def test_a_broker_killed_between_table_and_view(tmp_path: Path) -> None:
-    """It had trimmed. What the table does not name any more is a loss, and nobody looks for it for ever."""
+    """Ledgers absent from the table are trimmed; readers do not retry forever."""
     fill(tmp_path, topics=1)
     [view] = (tmp_path / "topics").glob("*.view")
     with Broker.open(tmp_path, roll_entries=1, housekeeping_s=3600) as broker:

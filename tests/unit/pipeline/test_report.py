@@ -1,4 +1,4 @@
-"""The page of an audit, of names that somebody else has given; and what is told when there is no page."""
+"""Test the page of an audit with unusual names, and the output without a page."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def named(*names: str) -> AuditReport:
     "names", pick(test=[NAMES[:4], NAMES[4:]], nightly=[NAMES, *([name] for name in NAMES)])
 )
 def test_names_are_shown_as_they_are(names: Sequence[str]) -> None:
-    """A dollar begins no formula, _ hides nothing, and letters that a font lacks are the browser's matter."""
+    """A dollar is not math, `_` hides no name, and missing glyphs give no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         text = page(named(*names))
@@ -109,7 +109,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing(
 def test_the_account_is_told_without_its_page(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, failure: Exception, lost: int
 ) -> None:
-    """The status is 1 then; stdout has the account, as one JSON value where that was asked for."""
+    """The status is 1; stdout has the account, as one JSON value with --json."""
 
     @contextlib.contextmanager
     def no_spark(options: Namespace) -> Iterator[tuple[None, SimpleNamespace]]:

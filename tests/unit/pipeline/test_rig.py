@@ -1,4 +1,4 @@
-"""The demo: the rig runs, its parts are killed and come back, and its account is honest."""
+"""Test the demo: its parts are killed and restarted, and its account is exact."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_the_account_adds_up() -> None:
     account = closing.account(both, both, {"sensor-1.1": 8})
     assert account == Account(8, 2, 10, 10, 20, 0, 0, 0, 0)
     assert account.balanced
-    # What is wrong in one of the two is wrong.
+    # A fault in one of both is a fault.
     late = dataclasses.replace(audited(TOPIC, 10, 2), out_of_order=1)
     for live, kept in ((report(late), both), (both, report(late))):
         assert closing.account(live, kept, {"sensor-1.1": 8}).out_of_order == 1

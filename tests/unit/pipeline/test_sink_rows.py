@@ -1,4 +1,4 @@
-"""Rows as entries: what becomes of each column, what is refused and in which words, how much is in memory."""
+"""Test rows as entries: columns, refusals with their texts, and memory."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_what_no_topic_can_do() -> None:
 
 
 def test_a_commit_that_is_not_whole() -> None:
-    """Nothing is sent: nobody listens at this address, and nobody is waited for."""
+    """No entry is sent: no broker listens at this address, and there is no wait."""
     writer = StreamWriter({"topic": "t", **URL}, schema("value string"), False)
     writer.commit([], 3)
     writer.commit([Staged(None, 0, "q", 3)], 3)
@@ -303,7 +303,7 @@ def test_the_page_shows_the_options() -> None:
 
 
 def test_keys_as_their_producers_had_them() -> None:
-    """What the source reads as one column of bytes is written as text and as bytes again."""
+    """The source reads all keys as bytes; the sink restores text and bytes."""
     rows = Rows.of(schema("value binary, key binary, keyEncoding string, orderingKey binary"), "orders")
     piece = batch(
         value=pa.array([b"a", b"b", b"c", None, b"e", b"f"], pa.binary()),

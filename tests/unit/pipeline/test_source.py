@@ -83,7 +83,7 @@ def test_tasks_are_of_a_size_whatever_the_ledgers(data: str, broker: BlockingBro
 def test_a_plan_costs_a_look_at_each_file(
     data: str, broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I154: whole ledgers are weighed by their sizes; an index is read where a range begins, and ends."""
+    """I154: ledgers are weighed by size; an index is read at a range's ends."""
     fill(broker, 95)
     looked: list[int] = []
     real = FileTopic._offset
@@ -160,7 +160,7 @@ def test_corrupt_blocks_are_named_or_left_out_and_counted(
 
 
 def test_a_ledger_that_was_written_anew_is_no_damage(data: str, broker: BlockingBroker) -> None:
-    """What cannot be read is looked for again, under the table of now."""
+    """A ledger that cannot be read is looked up again in the present table."""
     fill(broker, 5)
     topic: Any = FilePlace(data).open(ORDERS)
     files, table_of_now = topic._files, topic._table
@@ -195,7 +195,7 @@ def test_a_range_ends_where_it_was_planned(data: str, broker: BlockingBroker) ->
 def test_what_is_published_while_it_is_planned_is_no_loss(
     data: str, broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two looks at the topic it grows; only a number can ask for what is not there."""
+    """The topic grows between two calls; only a number can exceed its end."""
     fill(broker, 10)
     plan = FileTopic.plan
 
@@ -214,7 +214,7 @@ def test_what_is_published_while_it_is_planned_is_no_loss(
 
 
 def test_trouble_of_the_machine_is_no_damage(data: str, broker: BlockingBroker) -> None:
-    """Too many open files, for example: what is sound must not be left out for it in permissive mode."""
+    """With too many open files, for example, permissive mode must not skip sound blocks."""
     fill(broker, 20)
     topic = FilePlace(data).open(ORDERS)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""A command says that Spark's workers take no task, and gives up in the end. Time is told, not waited for."""
+"""Test that a command reports idle workers of Spark, and gives up. Time is simulated."""
 
 from __future__ import annotations
 

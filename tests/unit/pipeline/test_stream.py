@@ -1,4 +1,4 @@
-"""`spark.readStream.format("holdfast")`: every entry in one batch, whatever the broker does meanwhile."""
+"""Test `spark.readStream.format("holdfast")`: every entry in one batch, while the broker changes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_limit_is_shared(data: str, broker: BlockingBroker) -> None:
 
 
 def test_a_limit_below_the_number_of_topics_goes_round(data: str, broker: BlockingBroker) -> None:
-    """At most is at most; and a topic that is always full keeps no other waiting."""
+    """Limits are never exceeded, and a full topic does not block the others."""
     for name in "abcdefg":
         send(broker, 5 if name == "f" else 40, name)
     stream = Stream(data, topicsPattern=".", maxOffsetsPerTrigger=3)
@@ -100,7 +100,7 @@ def test_a_limit_is_used_up_and_never_exceeded(seed: int) -> None:
         if limit >= sum(count > 0 for count in waiting.values()):
             assert all(shares[name] for name, count in waiting.items() if count)
         last = (in_turn(shares, last) or [last])[-1]
-    for _ in range(50):  # whoever waits: at most once round
+    for _ in range(50):  # each topic waits at most one round
         waiting = {f"t{number:02}": choose.choice([0, 1, 5]) for number in range(20)} | {"t07": 1}
         shares = share(waiting, 2, last)
         last = in_turn(shares, last)[-1]
@@ -224,14 +224,14 @@ def test_reach_over_ledgers() -> None:
 
 
 def test_a_reset_is_obeyed_between_batches(data: str, broker: BlockingBroker) -> None:
-    """I156: a batch is of one reset number; the first of the next one begins at the reset's target."""
+    """I156: a batch has one reset number; the next one begins at the reset."""
     send(broker, 30)
     told: Any = Told()
     stream = Stream(data, told, maxOffsetsPerTrigger=5, **NAMED)
     assert stream.batch() == [10, 11, 12, 13, 14]
     assert stream.batch() == [15, 16, 17, 18, 19]
     assert told.done == [(ORDERS, 3, 15)], "the first of them is done"
-    told.number, told.acked = 4, 2  # somebody resets it to entry 2 ...
+    told.number, told.acked = 4, 2  # an operator resets it to entry 2 ...
     assert stream.batch() == [2, 3, 4, 5, 6]
     assert told.done == [(ORDERS, 3, 15)], "what was done under the old number does not move it under the new"
     assert stream.batch() == [7, 8, 9, 10, 11]

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("at_once")
 
 @pytest.mark.parametrize("seed", seeds("chunks over batches", test=3))
 def test_a_chunked_message_over_batches_is_read_whole(data: str, broker: BlockingBroker, seed: int) -> None:
-    """I157: whatever the stream lets the broker trim, no beginning of a message is among it."""
+    """I157: the broker never trims first chunks that the stream still needs."""
     found, wanted = read_in_lives(data, broker, seed)
     assert found == wanted
     at = Local(broker).at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)
@@ -63,12 +63,12 @@ def test_a_beginning_that_is_gone_is_a_loss(
         strict.batch()
     assert lenient.batch() == [b"c"]
     assert "is gone, and it is left out" in caplog.text
-    begun = Stream(data, None, ("value",))  # who begins now has never had a right to it
+    begun = Stream(data, None, ("value",))  # a query that begins now does not need it
     assert begun.batch() == [b"c"]
 
 
 def test_a_batch_that_a_reset_has_let_go_of_can_end(data: str, broker: BlockingBroker) -> None:
-    """I156: Spark asks again for a batch that it has written down, whatever has become of its entries."""
+    """I156: Spark repeats a logged batch, also if its entries were trimmed since."""
     publish(broker, entries_of("a", 1) * 9)
     stream = Stream(data, Local(broker), maxOffsetsPerTrigger=6, **NAMED)
     assert stream.batch() == list(range(6))
@@ -87,7 +87,7 @@ def test_a_batch_that_was_trimmed_without_a_reset_is_a_loss(data: str, broker: B
     stream = Stream(data, Local(broker), maxOffsetsPerTrigger=6, **NAMED)
     assert stream.batch() == list(range(6))
     planned, at = stream.end(), stream.reader._later.at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)
-    stream.reader._later.finished(ORDERS, at, 8)  # by somebody who has not read it
+    stream.reader._later.finished(ORDERS, at, 8)  # by a consumer that has not read it
     with pytest.raises(DataLoss, match="entries 6 to 7 were trimmed"):
         stream.rows(planned)
 
@@ -108,7 +108,7 @@ def test_a_topic_that_was_made_again_keeps_its_own_subscription(data: str, broke
     send(broker, 12)
     with pytest.raises(DataLoss, match="deleted or created again"):
         strict.batch()
-    running.reader._later.at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)  # made by somebody else
+    running.reader._later.at(ORDERS, broker._twin.topic(ORDERS).state.incarnation)  # of another topic
     assert running.batch() == list(range(12)), "also by a stream that starts again with the old offset"
     assert running.batch() == []
     send(broker, 1)
@@ -170,7 +170,7 @@ def test_a_subscription_that_somebody_deleted_is_told(data: str, broker: Blockin
 def test_a_topic_that_a_look_has_missed_is_not_lost(
     data: str, broker: BlockingBroker, monkeypatch: Any
 ) -> None:
-    """A directory that is changed while it is listed may not show all that is in it."""
+    """A listing of a directory that changes meanwhile may lack some files."""
     send(broker, 5)
     running = Stream(data)
     assert running.batch() == [0, 1, 2, 3, 4]
@@ -197,7 +197,7 @@ def test_a_topic_that_is_not_asked_for_any_more_is_no_loss(
 def test_what_a_subscription_says_may_be_shown_a_moment_later(
     data: str, broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No loss: a reset to the end, and the end is not in the files yet."""
+    """Not a loss: the reset is to an end that the files lack yet."""
     monkeypatch.setattr(stream, "SHOWN_S", 20.0)
     send(broker, 5)
     told: Any = Told(acked=2)
@@ -220,7 +220,7 @@ def test_a_subscription_says_where_a_query_begins(data: str) -> None:
 
 
 def test_a_subscription_named_later_follows_the_checkpoint(data: str, broker: BlockingBroker) -> None:
-    """It does not set the query back, wherever it stands; its resets count from then on."""
+    """It does not move the query; later resets count."""
     send(broker, 20)
     plain = Stream(data, maxOffsetsPerTrigger=8)
     assert len(plain.batch()) == 8
@@ -252,7 +252,7 @@ def restored(data: str, target: Path, before: Callable[[], None]) -> None:
 
 @pytest.fixture
 def shorter(data: str, tmp_path: Path) -> tuple[Any, Any]:
-    """Offsets of a stream that has read 20 entries, and then 35, of a topic that has 20 again."""
+    """Offsets of a stream that read 20 and 35 entries; the topic has 20 again."""
     with Broker.open(data) as broker:
         send(broker, 20)
     running = Stream(data)
@@ -272,7 +272,7 @@ def shorter(data: str, tmp_path: Path) -> tuple[Any, Any]:
 
 
 def test_a_topic_that_lost_its_end_is_a_loss(data: str, shorter: tuple[Any, Any]) -> None:
-    """Never damage, and never passed over in silence: what comes now is new, at positions that were read."""
+    """Not damage, and never silent: new entries have positions that were read before."""
     early, late = shorter
     for mode in ("failfast", "permissive"):
         strict = Stream(data, None, mode=mode)
@@ -332,7 +332,7 @@ def test_a_topic_whose_view_is_late_is_read_on(data: str, shorter: tuple[Any, An
 
 
 def run_through(data: str, offset: Any) -> tuple[list[int], Any]:
-    """What one run of available-now reads, as a process of its own; and where it ended."""
+    """Return the entries of one available-now run, as in a new process, and its end."""
     running = Stream(data, None, failOnDataLoss="false")
     running.reader.prepareForTriggerAvailableNow()
     running.offset, found = offset, list[int]()
@@ -396,12 +396,12 @@ def test_what_there_is_ends_no_query(
     running = Stream(data)
 
     def fails() -> Any:
-        raise Timeout("nobody answers")
+        raise Timeout("the broker does not respond")
 
     monkeypatch.setattr(type(running.reader._place), "topics", lambda *_: fails())
     with caplog.at_level(logging.WARNING):
         assert running.reader.reportLatestOffset() is None
-    assert "is not known now: nobody answers" in caplog.text
+    assert "is not known now: the broker does not respond" in caplog.text
     with pytest.raises(Timeout):
         running.reader.prepareForTriggerAvailableNow()
 

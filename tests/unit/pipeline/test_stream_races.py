@@ -1,4 +1,4 @@
-"""Streams while a broker trims, deletes and makes topics again in the wrong moment; without Spark."""
+"""Test streams without Spark, while a broker trims, deletes and recreates topics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def let_go(broker: BlockingBroker, position: int) -> None:
 
 
 def trim_at_first_time(broker: BlockingBroker, patch: pytest.MonkeyPatch, position: int) -> list[int]:
-    """All below is trimmed just when a time is looked up. Answers of which entries it was."""
+    """Trim all entries before the wanted one, during the lookup of a time."""
     real, asked = FileTopic._time, list[int]()
 
     def late(self: FileTopic, ordinal: int, stop: int) -> tuple[int, int] | None:
@@ -48,7 +48,7 @@ def test_a_search_by_time_goes_on_behind_a_trim(
 
 
 def test_a_search_by_time_ends_before_a_file_that_is_missing(data: str, broker: BlockingBroker) -> None:
-    """Whoever reads from there is told, or leaves it out."""
+    """A reader from there gets an error, or leaves it out."""
     publish(broker, entries_of("a", 1) * 4)
     for each in (Path(data) / "ledgers").iterdir():
         each.unlink()
@@ -62,7 +62,7 @@ def test_a_search_by_time_ends_before_a_file_that_is_missing(data: str, broker: 
 def test_a_trim_under_a_stream_is_no_deletion(
     data: str, broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch, fail: str
 ) -> None:
-    """A message is open, so its age is looked up; meanwhile what is done is trimmed."""
+    """A message is open, so its age is looked up; meanwhile finished entries are trimmed."""
     before = 150  # more ledgers than a reader holds open
     publish(broker, entries_of("a", 1) * before + entries_of("open", 3)[:1] + entries_of("b", 1))
     running = Stream(data, Local(broker), failOnDataLoss=fail, **NAMED)

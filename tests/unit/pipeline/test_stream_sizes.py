@@ -1,4 +1,4 @@
-"""Limits in bytes and tasks of a size, where entries differ: within one ledger the first ones are large."""
+"""Test limits in bytes and task sizes with entries that differ in size."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_tasks_are_of_a_size_whatever_the_entries(topic: FileTopic) -> None:
 
 
 def test_one_task_is_not_weighed_twice(topic: FileTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is too little to be cut needs no look into an index."""
+    """A range that is too small to divide needs no index."""
     monkeypatch.setattr(FileTopic, "_finer", None)
     assert len(cut([Planned(topic, 0, sum(COUNTS), 0)], 1)) == 1
     assert reach(topic, 0, sum(COUNTS), 1 << 30) == sum(COUNTS)
@@ -132,7 +132,7 @@ def test_points_within_a_ledger(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_large_index_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A million entries, and a plan for tasks of a gigabyte: some reads of eight bytes."""
+    """A plan over a million entries needs few reads of eight bytes."""
     topic, entry, offsets = made(tmp_path, [1 << 20] * 1000 + [1024] * 999_000)
     counted = Counted(monkeypatch)
     found = topic._inside(entry, (0, offsets[0]), (1_000_000, offsets[-1]), 64 << 20)
@@ -157,7 +157,7 @@ def test_an_index_that_is_wrong_is_not_believed(tmp_path: Path, wrong: Any) -> N
 
 
 def test_points_are_bounded(topic: FileTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for a point per byte, over the network too, gets some thousands, and asks again there."""
+    """A request for a point per byte returns some thousand; the caller asks again."""
     monkeypatch.setattr(column_files, "POINTS_MAX", 50)
     found = topic.weights(0, sum(COUNTS), 1)
     assert 20 < len(found) < 2 * 50 + 4

@@ -1,4 +1,4 @@
-"""A subscription that a pipeline moves while no server has the directory: what the server keeps is kept."""
+"""Test a subscription that a job advances without a server: retention is respected."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_the_servers_retention_keeps_is_kept(tmp_path: Path, retention: dic
 
 
 def test_what_a_topic_says_of_its_retention_holds_without_its_server(tmp_path: Path) -> None:
-    """It is in the directory: the same rule, whoever opens it."""
+    """Its rule is in the directory, and every broker that opens it follows it."""
     for name, policies, first in (
         ("all", {"retention_bytes": -1}, 0),
         ("none", {"retention_bytes": 0, "retention_s": 0.0}, 90),

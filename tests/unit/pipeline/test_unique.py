@@ -1,4 +1,4 @@
-"""`uniqueId` tells messages apart where `position` does not: in batches, topics, stages, lives of a topic."""
+"""Test that `uniqueId` differs where `position` does not: batches, topics, stages, incarnations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_no_two_messages_of_a_broker_share_one(data: Path) -> None:
     assert len({row["uniqueId"] for row in found}) == len(found)
     places = {(row["topic"], row["partition"], row["position"]) for row in found}
     assert len(places) < len(found), "positions are no names of messages"
-    # What a join makes of it: position squares each batch, uniqueId does not.
+    # In a join, position squares each batch; uniqueId does not.
     by_position = sum(one["position"] == two["position"] and one["topic"] == two["topic"]
                       for one in found for two in found)  # fmt: skip
     assert by_position > len(found)

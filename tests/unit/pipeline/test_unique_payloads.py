@@ -1,4 +1,4 @@
-"""What `bench pipeline` measures with: no two payloads are alike."""
+"""Test the payloads of `bench pipeline`: no two are equal."""
 
 from __future__ import annotations
 
