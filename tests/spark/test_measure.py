@@ -94,7 +94,7 @@ def test_fields_of_another_name(spark: SparkSession, tmp_path: Path) -> None:
     assert [row[1:] for row in windows(spark, tmp_path / "w")] == [("a b", 2, 2.5, 2.5)]
     none = measure(spark, to=tmp_path / "w", archive=tmp_path / "a", fields=Fields(value="deg F"))
     assert none.note == "not one of 3 messages is JSON with a number in 'deg F'"
-    assert none.table().startswith("note: of 3 messages none")
+    assert none.table().startswith("note: not one of 3 messages")
 
 
 def test_what_is_not_finite_is_no_measurement(spark: SparkSession, tmp_path: Path) -> None:
