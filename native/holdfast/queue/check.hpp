@@ -38,34 +38,30 @@ bool survey_once(QueueState<Memory>& q, Survey& survey, Visit&& visit) {
     bool met_read = false, met_head = survey.head < survey.tail;
     u64 position = survey.tail;
     for (;;) {
-        u64 word = q.load_descriptor(position);
-        Tag tag = geometry.tag(word, position);
+        const LoadedBlock block = q.load_block({q.words.tail, survey.tail}, position);
         survey.end = position;
-        if (tag == Tag::newer) {
-            u64 now;
-            if (q.load_position(q.words.tail, now) && now != survey.tail) return false;
-            return fault("descriptor", position, word);
-        }
+        if (block.look == Look::moved) return false;
+        if (block.look == Look::corrupt)
+            return fault(q.fault.what, q.fault.position, q.fault.value);
         met_read |= position == survey.read;
         met_head |= position == survey.head;
-        if (tag == Tag::older) break;
-        State state = Geometry::state(word);
-        if (!q.sound(word, position)) return fault("descriptor", position, word);
-        if (state == State::end) {
+        if (block.look == Look::nothing) break;
+        if (block.state == State::end) {
             survey.closed = true;
             break;
         }
-        if (position + geometry.length(word) - survey.tail > geometry.granules()) {
+        if (block.end() - survey.tail > geometry.granules()) {
             u64 tail;
             if (q.load_position(q.words.tail, tail) && tail != survey.tail) return false;
-            return fault("more blocks than the ring holds (I2)", position, word);
+            return fault("more blocks than the ring holds (I2)", position, block.word);
         }
-        if (position < survey.read && (state == State::reserved || state == State::ready))
-            return fault("a block that nobody took, before the read position (I7)", position, word);
-        ++survey.blocks[static_cast<u32>(state)];
-        survey.granules[static_cast<u32>(state)] += geometry.length(word);
-        visit(position, word);
-        position += geometry.length(word);
+        if (position < survey.read && block.awaits_first_taker())
+            return fault("a block that nobody took, before the read position (I7)", position,
+                         block.word);
+        ++survey.blocks[static_cast<u32>(block.state)];
+        survey.granules[static_cast<u32>(block.state)] += block.length;
+        visit(position, block.word);
+        position = block.end();
     }
     u64 tail;
     if (!q.load_position(q.words.tail, tail))

@@ -1,4 +1,4 @@
-// The queue: many producers, many consumers, blocks of any size, and nobody whose death stops the others.
+// The queue: many producers, many consumers, blocks of any size. The death of a participant does not stop the others.
 //
 // Ownership of a block is one 64-bit word, its descriptor, and changes by compare-and-swap alone:
 //
@@ -10,11 +10,11 @@
 //    END              │                              │   RETRY
 //                  RESERVED ──(owner died)──────────▶SKIP ──▶ space
 //
-// Claiming the descriptor at the head *is* the record of intent: it names the claimant and the extent, so a survivor
-// knows all there is to know. H and R are hints that anyone may correct; T is the only one that frees space.
+// Claiming the descriptor at the head *is* the record of intent: it names the claimant and the extent, all that a
+// survivor needs. H and R are hints that any participant may correct; T alone frees space.
 // The page docs/guide/queue.md numbers the invariants (I1 …) that the comments here cite.
 //
-// Every `Verdict` but ok leaves the queue as it was, but for help given to others on the way.
+// Every `Verdict` but ok leaves the queue as it was, except for repairs on the way.
 #pragma once
 
 #include <algorithm>
@@ -44,9 +44,9 @@ class Queue : public QueueState<Memory> {
  public:
     using Base::advance, Base::announce_return, Base::block, Base::blocker, Base::corrupt,
         Base::delivery, Base::descriptor, Base::geometry, Base::keep_count, Base::listen,
-        Base::overtaken_or_corrupt, Base::load_descriptor, Base::load_position, Base::me,
-        Base::load_mark, Base::memory, Base::ring, Base::stall_limit_ms, Base::sound, Base::stamp,
-        Base::stamp_taken, Base::words, Base::worn_out;
+        Base::load_block, Base::load_descriptor, Base::load_position, Base::me, Base::load_mark,
+        Base::memory, Base::ring, Base::stall_limit_ms, Base::sound, Base::stamp, Base::stamp_taken,
+        Base::words, Base::worn_out;
     using Base::Base;
 
     struct Claim {
@@ -56,12 +56,12 @@ class Queue : public QueueState<Memory> {
         u32 fences;  // in the mark until the commit
     };
 
-    Recovered recovered{};  // by this object, since it was made
+    Recovered recovered{};  // by this object, since it was created
     u64 fenced_others = 0;
     u64 put_end = 0;  // the position behind everything that this object has put
 
-    // Puts the payloads into one extent: consumers see all of them at once, or, if we die, none.
-    // `probe`: when there is no room, ask the kernel whether whoever holds the oldest space still lives.
+    // Puts the payloads into one extent: consumers see all of them at once, or, if this process dies, not one.
+    // `probe`: when there is no room, ask the kernel whether the holder of the oldest space lives.
     Verdict put(std::span<const Payload> payloads, u64 time, bool full_checksum, bool probe) {
         u64 length = 0;
         for (const Payload& payload : payloads) length += Geometry::blocks_granules(payload.size);
@@ -80,42 +80,48 @@ class Queue : public QueueState<Memory> {
         return verdict;
     }
 
-    // Takes up to `wanted` messages. ok: at least one, `count` of them, each owned by us until settled or given back.
-    // `probe`: where we would have to wait, ask the kernel whether those for whom we wait still live.
-    // `deliveries_max`: leave aside what came back that often (0: leave nothing aside).
+    // Takes up to `wanted` messages. ok: `count` messages, at least one; we own each until it is settled or given back.
+    // `probe`: before we wait for participants, ask the kernel whether they live.
+    // `deliveries_max`: leave aside messages that came back that often (0: leave nothing aside).
     Verdict take(Taken* taken, u32 wanted, u32& count, bool probe, u32 deliveries_max = 0) {
         count = 0;
         Patience patience(geometry.granules());
         while (!patience.over(*this)) {
             blocker = {};
             if (returns_pending()) {
-                Verdict verdict = take_returned(taken[0], deliveries_max, patience);
-                if (verdict == Verdict::ok) count = 1;
-                if (verdict != Verdict::empty) return verdict;
+                const Look look = take_returned(taken[0], deliveries_max, patience);
+                if (look == Look::corrupt) return Verdict::corrupt;
+                if (look == Look::found) {
+                    count = 1;
+                    return Verdict::ok;
+                }
+                if (look == Look::moved) continue;  // patience is over
             }
             u64 read;
             if (!load_position(words.read, read)) return Verdict::corrupt;
             u64 position = read;
-            Verdict verdict = take_run(taken, wanted, count, position, deliveries_max);
+            Look look = take_run(taken, wanted, count, position, deliveries_max);
             if (position != read) {
                 memory.at(QueuePoint::take_claimed);
                 advance(words.read, read, position);
                 memory.at(QueuePoint::take_moved);
             }
             if (count > 0) return Verdict::ok;
-            if (verdict == Verdict::corrupt) return verdict;
-            if (position != read ||
-                verdict == Verdict::ok) {  // moved past what is over, or lost a race: look anew
-                memory.again();
-                continue;
+            if (look == Look::corrupt) return Verdict::corrupt;
+            if (look != Look::moved && position == read) {
+                const Verdict verdict = look == Look::closed ? Verdict::closed : Verdict::empty;
+                if (!probe) return verdict;
+                look = look_for_dead(position, deliveries_max);
+                if (look == Look::corrupt) return Verdict::corrupt;
+                if (look == Look::blocked) return Verdict::empty;
+                if (look == Look::nothing) return verdict;
             }
-            if (!probe || !look_for_dead(position, verdict, deliveries_max)) return verdict;
             memory.again();
         }
         return worn_out(patience, "no progress in take");
     }
 
-    // The message is done with; its space may be used again. False: the block is not ours, somebody overwrote its word.
+    // Frees the space of a message. False: its word was overwritten, so the block is not ours any more.
     bool settle(const Taken& taken) {
         memory.at(QueuePoint::settle_begin);
         u64 expected = taken.word;
@@ -126,11 +132,11 @@ class Queue : public QueueState<Memory> {
         return ours;
     }
 
-    // To be called once after one or more calls of settle.
+    // Call this once after one or more calls of settle.
     void announce_space() { ring(words.space_bell); }
 
-    // The message goes to whoever asks next. `counts`: this was a delivery. Without it, nobody has seen the message, and
-    // that is no second delivery even where there may be only one.
+    // Lets the next consumer have the message. `counts`: this was a delivery. Without it, no user has seen the message, so
+    // it is given back even where only one delivery is allowed.
     bool give_back(const Taken& taken, bool counts = true) {
         if (counts && delivery == Delivery::at_most_once) {
             bool ours = settle(taken);
@@ -150,23 +156,22 @@ class Queue : public QueueState<Memory> {
         return true;
     }
 
-    // End of stream: the descriptor at the head becomes END, and nobody can claim beyond it. One granule is always kept
-    // free for it, so closing never waits.
+    // Ends the stream: the descriptor at the head becomes END, and no producer can claim beyond it. One granule is always
+    // kept free for it, so closing never waits.
     Verdict close() {
         Patience patience(geometry.granules());
         while (!patience.over(*this)) {
-            u64 head, word;
+            u64 head;
             if (!load_position(words.head, head)) return Verdict::corrupt;
-            word = load_descriptor(head);
-            Tag tag = geometry.tag(word, head);
-            if (tag == Tag::current && Geometry::state(word) == State::end) return Verdict::ok;
-            if (tag == Tag::current) {
-                if (!sound(word, head)) return corrupt("descriptor", head, word);
-                advance(words.head, head, head + geometry.length(word));
+            LoadedBlock block = load_block({words.head, head}, head);
+            if (block.look == Look::corrupt) return Verdict::corrupt;
+            if (block.look == Look::found) {
+                if (block.state == State::end) return Verdict::ok;
+                advance(words.head, head, block.end());
             } else if (
-                tag == Tag::older &&
+                block.look == Look::nothing &&
                 memory.cas(
-                    descriptor(head), word, geometry.word(head, 1, State::end, me),
+                    descriptor(head), block.word, geometry.word(head, 1, State::end, me),
                     std::
                         memory_order_acq_rel)) {  // pairs with: load_descriptor in reserve, take_run
                 memory.at(QueuePoint::close_marked);
@@ -174,17 +179,12 @@ class Queue : public QueueState<Memory> {
                 ring(words.space_bell);
                 return Verdict::ok;
             }
-            if (tag == Tag::newer) {
-                if (Verdict verdict = overtaken_or_corrupt(words.head, head, head, word);
-                    verdict != Verdict::ok)
-                    return verdict;
-            }
             memory.again();
         }
         return worn_out(patience, "no progress in close");
     }
 
-    // Recovers `owner` if the kernel says that it is dead. `position`, `word`: its block that is in our way, if any.
+    // Recovers `owner` if the kernel says that it is dead. `position`, `word`: its block in our way, if there is one.
     bool recover_if_dead(u32 owner, u64 position = 0, u64 word = 0) {
         return holdfast::recover_if_dead(memory, me, owner, [&] {
             const Recovered sum = recover_holding(*this, owner, position, word);
@@ -193,8 +193,8 @@ class Queue : public QueueState<Memory> {
         });
     }
 
-    // Gives a living writer's unfinished block up: consumers pass over it, its space stays its own until it dies or
-    // notices. Only where the user set a limit, and only for what we ourselves have seen unchanged for that long.
+    // Fences a living writer's unfinished block: consumers pass over it. Its space stays the writer's until the writer
+    // dies or notices. Only with a stall limit, and only for a block that we saw unchanged for that long.
     bool fence_if_stalled(u64 position, u64 word) {
         if (stall_limit_ms == kNoStallLimit) return false;
         u64 now = memory.now_ms();
@@ -203,8 +203,8 @@ class Queue : public QueueState<Memory> {
             watched_position_ = position;
             watched_since_ms_ = now;
         }
-        // The mark of an unfinished block says how often its put was fenced before: each time doubles the limit, so that a
-        // copy that takes longer than the limit ends.
+        // The mark of an unfinished block has the number of earlier fences of its put. Each doubles the limit, so that a
+        // copy that takes longer than the limit succeeds.
         const u32 doublings = std::min(load_mark(position).deliveries, kStallDoublingsMax);
         if (now - watched_since_ms_ < u64{stall_limit_ms} << doublings) return false;
         if (memory.cas(descriptor(position), word,
@@ -226,20 +226,15 @@ class Queue : public QueueState<Memory> {
             u64 head;
             if (!load_position(words.head, head)) return Verdict::corrupt;
             if (head + 2 * geometry.granules() > kPositionMax) return Verdict::exhausted;
-            u64 word = load_descriptor(head);
-            Tag tag = geometry.tag(word, head);
-            if (tag == Tag::current) {
-                if (Geometry::state(word) == State::end) return Verdict::closed;
-                if (!sound(word, head)) return corrupt("descriptor", head, word);
-                advance(words.head, head,
-                        head + geometry.length(word));  // its claimant is slow, or dead
+            LoadedBlock block = load_block({words.head, head}, head);
+            if (block.look == Look::corrupt) return Verdict::corrupt;
+            if (block.look == Look::found) {
+                if (block.state == State::end) return Verdict::closed;
+                advance(words.head, head, block.end());  // its claimant is slow, or dead
                 memory.again();
                 continue;
             }
-            if (tag == Tag::newer) {  // our `head` is a lap old
-                if (Verdict verdict = overtaken_or_corrupt(words.head, head, head, word);
-                    verdict != Verdict::ok)
-                    return verdict;
+            if (block.look == Look::moved) {  // our `head` is a lap old
                 memory.again();
                 continue;
             }
@@ -248,15 +243,16 @@ class Queue : public QueueState<Memory> {
             bool pads = length > rest;
             u64 extent = pads ? rest : length;
             if (head + extent + 1 > tail_seen_ + geometry.granules()) {
-                Verdict verdict = make_room(head + extent + 1, probe);
-                if (verdict == Verdict::empty) {
+                const Look room = make_room(head + extent + 1, probe);
+                if (room == Look::moved) {
                     memory.again();
                     continue;
                 }
-                if (verdict != Verdict::ok) return verdict;
+                if (room != Look::found)
+                    return room == Look::blocked ? Verdict::full : Verdict::corrupt;
             }
             u64 wanted = geometry.word(head, extent, pads ? State::skip : State::reserved, me);
-            if (memory.cas(descriptor(head), word, wanted,
+            if (memory.cas(descriptor(head), block.word, wanted,
                            std::memory_order_acq_rel)) {  // pairs with: load_descriptor
                 memory.at(pads ? QueuePoint::pad_claimed : QueuePoint::put_claimed);
                 const u32 fences = fences_of(length);
@@ -273,72 +269,72 @@ class Queue : public QueueState<Memory> {
         return worn_out(patience, "no progress in put");
     }
 
-    // ok: everything before `end` minus one lap is free. empty: something changed, look anew. Else full, or worse.
-    Verdict make_room(u64 end, bool probe) {
-        u64 tail, word;
-        if (!load_position(words.tail, tail)) return Verdict::corrupt;
+    // Makes everything before `end` minus one lap free.
+    Look make_room(u64 end, bool probe) {
+        u64 tail;
+        if (!load_position(words.tail, tail)) return Look::corrupt;
         tail_seen_ = tail;
-        if (end <= tail + geometry.granules()) return Verdict::ok;
-        Verdict verdict = reclaim(tail, word);
-        if (verdict == Verdict::ok && end > tail + geometry.granules())
-            return gap_or_moved(tail, tail, word);
-        if (verdict != Verdict::full) return verdict;
-        State state = Geometry::state(word);
-        if (probe && (state == State::ready || state == State::reserved || state == State::end)) {
-            u64 read;  // R never passes such a block, and a block that was taken never becomes one again
-            if (!load_position(words.read, read)) return Verdict::corrupt;
-            if (read > tail && load_descriptor(tail) == word)
-                return corrupt("a block that nobody took, before the read position", tail, word);
+        if (end <= tail + geometry.granules()) return Look::found;
+        LoadedBlock oldest;
+        const Look look = reclaim(oldest);
+        if (look == Look::nothing)
+            return end <= oldest.position + geometry.granules()
+                       ? Look::found
+                       : moved_or_gap(oldest.position, oldest);
+        if (look != Look::blocked) return look;
+        if (probe && oldest.awaits_first_taker()) {
+            u64 read;
+            if (!load_position(words.read, read)) return Look::corrupt;
+            if (read > oldest.position && load_descriptor(oldest.position) == oldest.word)
+                return passed_by_read(oldest);
         }
-        bool held = state == State::taken || state == State::reserved || state == State::fenced;
-        blocker = {held ? Geometry::owner(word) : Blocker::nobody, tail, word};
-        if (probe && held && recover_if_dead(Geometry::owner(word), tail, word))
-            return Verdict::empty;
-        return Verdict::full;
+        blocker = {oldest.held() ? oldest.owner : Blocker::nobody, oldest.position, oldest.word};
+        if (probe && oldest.held() && recover_if_dead(oldest.owner, oldest.position, oldest.word))
+            return Look::moved;
+        return Look::blocked;
     }
 
-    // Moves T over what is settled or skipped, with one compare-and-swap: while T stays, none of that changes.
-    // empty: it moved, look anew. full: the block at `tail`, whose descriptor is `word`, is in use.
-    // ok: there is no block at `tail`.
-    Verdict reclaim(u64& tail, u64& word) {
-        u64 read;
+    // Moves T over settled and skipped blocks with one compare-and-swap: while T stays, these blocks do not change.
+    // `oldest` is the descriptor at T. blocked: its block is in use. nothing: there is not a block.
+    Look reclaim(LoadedBlock& oldest) {
+        u64 tail, read;
         if (!load_position(words.tail, tail) || !load_position(words.read, read))
-            return Verdict::corrupt;
+            return Look::corrupt;
         u64 position = tail;
         for (u32 blocks = 0; blocks < kReclaimMax; ++blocks) {
             if (position >= read && position != tail) break;
-            word = load_descriptor(position);
-            Tag tag = geometry.tag(word, position);
-            if (tag == Tag::newer) {
-                Verdict verdict = overtaken_or_corrupt(words.tail, tail, position, word);
-                return verdict == Verdict::ok ? Verdict::empty : verdict;
-            }
-            if (tag == Tag::older)
-                return position == read ? Verdict::ok : gap_or_moved(tail, position, word);
-            if (!sound(word, position)) return corrupt("descriptor", position, word);
-            State state = Geometry::state(word);
-            if (state != State::done && state != State::skip) break;
+            const LoadedBlock block = load_block({words.tail, tail}, position);
+            if (position == tail) oldest = block;
+            if (block.look == Look::nothing)
+                return position == read ? Look::nothing : moved_or_gap(tail, block);
+            if (block.look != Look::found) return block.look;
+            if (block.state != State::done && block.state != State::skip) break;
             if (position >= read) {  // I2: R goes first
-                advance(words.read, read, position + geometry.length(word));
-                return Verdict::empty;
+                advance(words.read, read, block.end());
+                return Look::moved;
             }
-            position += geometry.length(word);
+            position = block.end();
         }
-        if (position == tail) return Verdict::full;
+        if (position == tail) return Look::blocked;
         advance(words.tail, tail, position);
         memory.at(QueuePoint::reclaimed);
-        return Verdict::empty;
+        return Look::moved;
     }
 
-    // An older tag where a block must be: either T has moved since we read it, or the chain is broken (I3).
-    Verdict gap_or_moved(u64 tail, u64 position, u64 word) {
+    // No block where one must be: either T has moved since it was `tail`, or the chain is broken (I3).
+    Look moved_or_gap(u64 tail, const LoadedBlock& at) {
         u64 now;
-        if (!load_position(words.tail, now)) return Verdict::corrupt;
-        return now != tail ? Verdict::empty : corrupt("gap in the chain of blocks", position, word);
+        if (!load_position(words.tail, now)) return Look::corrupt;
+        return now != tail ? Look::moved
+                           : corrupt("gap in the chain of blocks", at.position, at.word);
     }
 
-    // Counted by size, because a copy's time depends on it. A small message that gets through says nothing about large
-    // ones; a large one that was fenced, and perhaps given up, does not raise the limit of small ones.
+    Look passed_by_read(const LoadedBlock& at) {
+        return corrupt("a block that nobody took, before the read position", at.position, at.word);
+    }
+
+    // Counts fences by size, because the time of a copy depends on it. A small message that gets through says nothing
+    // about large ones. A large message that was fenced does not raise the limit of small ones.
     void note_fence(Verdict verdict, u64 length) {
         const auto size = static_cast<std::size_t>(std::bit_width(length));
         if (verdict == Verdict::fenced) {
@@ -353,7 +349,7 @@ class Queue : public QueueState<Memory> {
         return fenced_in_a_row_[static_cast<std::size_t>(std::bit_width(length))];
     }
 
-    // Header and payload of each block, then the descriptors of all but the first, which nobody can reach yet.
+    // Writes header and payload of each block, and the descriptors of all but the first. No consumer can reach them yet.
     void write(const Claim& claim, std::span<const Payload> payloads, u64 time,
                bool full_checksum) {
         u64 position = claim.position;
@@ -384,63 +380,64 @@ class Queue : public QueueState<Memory> {
             memory.at(QueuePoint::put_committed);
             return Verdict::ok;
         }
-        if (expected != Geometry::with(claim.word, State::fenced, me))
-            return corrupt("descriptor of a block being written", claim.position, expected);
-        // We write no more: the space can be used again.
+        if (expected != Geometry::with(claim.word, State::fenced, me)) {
+            corrupt("descriptor of a block being written", claim.position, expected);
+            return Verdict::corrupt;
+        }
+        // The writer is done with the space: it can be used again.
         memory.cas(descriptor(claim.position), expected,
                    Geometry::with(claim.word, State::skip, me),
                    std::memory_order_release);  // pairs with: load_descriptor in reclaim
         return Verdict::fenced;
     }
 
-    // Blocks from `position` on that can be taken now; moves `position` past them and past what is over.
-    // ok with nothing taken: look anew.
-    Verdict take_run(Taken* taken, u32 wanted, u32& count, u64& position, u32 deliveries_max) {
-        const u64 read = position, limit = position + geometry.granules();
+    // Takes blocks from `position` on; moves `position` past them, and past blocks that are over.
+    Look take_run(Taken* taken, u32 wanted, u32& count, u64& position, u32 deliveries_max) {
+        const Start start{words.read, position};
+        const u64 limit = position + geometry.granules();
         while (count < wanted && position < limit) {
-            u64 word = load_descriptor(position);
-            Tag tag = geometry.tag(word, position);
-            if (tag == Tag::older) return Verdict::empty;
-            if (tag == Tag::newer) return overtaken_or_corrupt(words.read, read, position, word);
-            State state = Geometry::state(word);
-            // A block that waits for its first taker has a header, which tells the length as well (below).
-            if (state == State::ready ? !geometry.plausible(word, position)
-                                      : !sound(word, position))
-                return corrupt("descriptor", position, word);
-            switch (state) {
+            LoadedBlock block = Base::template load_block<LengthCheck::header>(start, position);
+            if (block.look != Look::found) return block.look;
+            switch (block.state) {
                 case State::ready:
                 case State::retry: {
-                    bool returned = state == State::retry;
-                    u32 before = returned ? Geometry::deliveries(word) : 0;
-                    if (returned && deliveries_max != 0 && before >= deliveries_max) {
+                    const bool returned = block.state == State::retry;
+                    const u32 before = returned ? Geometry::deliveries(block.word) : 0;
+                    if (returned && left_aside(block, deliveries_max)) {
                         announce_return();  // R passes it by: I6
                         break;
                     }
-                    if (returned) keep_count(position, word);
-                    u64 mine = Geometry::with(word, State::taken, me);
+                    if (returned) keep_count(position, block.word);
+                    const u64 mine = Geometry::with(block.word, State::taken, me);
                     // pairs with: commit, give_back, repair
-                    if (!memory.cas(descriptor(position), word, mine, std::memory_order_acq_rel))
-                        return Verdict::ok;
+                    if (!memory.cas(descriptor(position), block.word, mine,
+                                    std::memory_order_acq_rel))
+                        return Look::moved;
                     if (!header_fits(position, mine) && !sound(mine, position))
                         return corrupt("descriptor", position, mine);
-                    if (count == 0) stamp_taken(position, geometry.length(word), before);
+                    if (count == 0) stamp_taken(position, block.length, before);
                     taken[count++] = {position, mine, before};
                     break;
                 }
                 case State::reserved:
-                    blocker = {Geometry::owner(word), position, word};
-                    return Verdict::empty;
+                    blocker = {block.owner, position, block.word};
+                    return Look::blocked;
                 case State::end:
-                    return Verdict::closed;
+                    return Look::closed;
                 default:
                     break;  // taken, done, skipped, fenced: not for us
             }
-            position += geometry.length(word);
+            position = block.end();
         }
-        return Verdict::ok;
+        return Look::moved;
     }
 
-    // Of a block that is ours.
+    // Messages that came back that often are not taken now; 0: all are.
+    static bool left_aside(const LoadedBlock& returned, u32 deliveries_max) {
+        return deliveries_max != 0 && Geometry::deliveries(returned.word) >= deliveries_max;
+    }
+
+    // The header of our block has the same length as its descriptor.
     bool header_fits(u64 position, u64 word) {
         return Geometry::blocks_granules(memory.read_header(block(position)).size) ==
                geometry.length(word);
@@ -455,135 +452,122 @@ class Queue : public QueueState<Memory> {
         return made != scanned;
     }
 
-    // The oldest RETRY. empty: there was none, or it is left aside.
-    // A block is taken only after all before it were, so no RETRY stands behind the first block that still waits for its
-    // first taker. R has no part in this: it may be moved past a block at the very moment in which that block comes back.
-    Verdict take_returned(Taken& taken, u32 deliveries_max, Patience& patience) {
-        u64 made = made_seen_, position, word;
-        Verdict verdict;
+    // Takes the oldest RETRY. nothing: all were taken, or are left aside. moved: patience is over.
+    // A block is taken only after all before it were, so no RETRY stands behind the first block that awaits its first
+    // taker. R does not matter here: it may move past a block at the moment at which that block comes back.
+    Look take_returned(Taken& taken, u32 deliveries_max, Patience& patience) {
+        const u64 made = made_seen_;
+        LoadedBlock block;
+        Look look;
         do {  // so that only blocks in use are scanned
-            verdict = reclaim(position, word);
-            if (verdict == Verdict::corrupt) return verdict;
-        } while (verdict == Verdict::empty && !patience.over(*this));
+            look = reclaim(block);
+            if (look == Look::corrupt) return look;
+        } while (look == Look::moved && !patience.over(*this));
         bool leaves_some = false;
-        u64 tail = position;
+        Start start{words.tail, block.position};
+        u64 position = start.position;
         for (;;) {
-            if (patience.over(*this))
-                return worn_out(patience, "no progress in the scan for returned messages",
-                                position);
-            word = load_descriptor(position);
-            Tag tag = geometry.tag(word, position);
-            if (tag == Tag::newer) {  // T has moved past here
-                verdict = overtaken_or_corrupt(words.tail, tail, position, word);
-                if (verdict != Verdict::ok || !load_position(words.tail, tail))
-                    return Verdict::corrupt;
-                position = tail;
+            if (patience.over(*this)) return Look::moved;
+            block = load_block(start, position);
+            if (block.look == Look::corrupt) return block.look;
+            if (block.look == Look::moved) {  // T has moved past here
+                if (!load_position(words.tail, start.position)) return Look::corrupt;
+                position = start.position;
                 continue;
             }
-            State state = Geometry::state(word);
-            if (tag == Tag::older || state == State::ready || state == State::reserved ||
-                state == State::end)
-                break;
-            if (!sound(word, position)) return corrupt("descriptor", position, word);
-            if (state == State::retry) {
-                u32 before = Geometry::deliveries(word);
-                u64 mine = Geometry::with(word, State::taken, me);
-                if (deliveries_max != 0 && before >= deliveries_max) {
+            if (block.look == Look::nothing || block.awaits_first_taker()) break;
+            if (block.state == State::retry) {
+                const u32 before = Geometry::deliveries(block.word);
+                const u64 mine = Geometry::with(block.word, State::taken, me);
+                if (left_aside(block, deliveries_max)) {
                     leaves_some = true;
-                } else if (keep_count(position, word); memory.cas(
-                               descriptor(position), word, mine,
+                } else if (keep_count(position, block.word); memory.cas(
+                               descriptor(position), block.word, mine,
                                std::memory_order_acq_rel)) {  // pairs with: give_back, repair
-                    stamp_taken(position, geometry.length(mine), before);
+                    stamp_taken(position, block.length, before);
                     taken = {position, mine, before};
-                    return Verdict::ok;
+                    return Look::found;
                 }
             }
-            position += geometry.length(word);
+            position = block.end();
         }
         if (!leaves_some)
             memory.store(words.scanned, made,
                          std::memory_order_release);  // pairs with: returns_pending
-        return Verdict::empty;
+        return Look::nothing;
     }
 
-    static bool left_aside(u64 word, u32 deliveries_max) {
-        return deliveries_max != 0 && Geometry::deliveries(word) >= deliveries_max;
-    }
-
-    // We would wait at `position`. True: something was done about it, look anew.
-    // Turns closed into empty while somebody else holds messages that may come back.
-    bool look_for_dead(u64 position, Verdict& verdict, u32 deliveries_max) {
-        u64 head, oldest, word;
+    // We would wait at `position`. moved: something was done about it. blocked: another participant holds a message that
+    // may come back. nothing: no message comes back.
+    Look look_for_dead(u64 position, u32 deliveries_max) {
         if (blocker.owner != Blocker::nobody) {
-            Blocker at = blocker;
-            if (recover_if_dead(at.owner, at.position, at.word) ||
-                fence_if_stalled(at.position, at.word))
-                return true;
-        } else {
-            verdict = load_position(words.head, head) ? verdict : Verdict::corrupt;
-            if (verdict == Verdict::corrupt) return false;
-            if (head > position &&
-                geometry.tag(load_descriptor(position), position) == Tag::older) {
-                verdict = corrupt("gap before the head", position,
-                                  0);  // I3: the head never passes what is not claimed
-                return false;
-            }
+            if (clear_the_way(blocker)) return Look::moved;
+        } else if (!head_is_reached(position)) {
+            return Look::corrupt;
         }
-        Verdict freed = reclaim(oldest, word);
-        if (freed == Verdict::corrupt) verdict = freed;
-        if (freed == Verdict::empty) return true;
-        const u64 tail = oldest;
-        u32 asked = Blocker::nobody;
-        while (freed == Verdict::full && oldest < position) {
-            word = load_descriptor(oldest);
-            Tag tag = geometry.tag(word, oldest);
-            if (tag == Tag::newer) {
-                Verdict moved = overtaken_or_corrupt(words.tail, tail, oldest, word);
-                if (moved != Verdict::ok) verdict = moved;
-                return moved == Verdict::ok;
-            }
-            if (tag == Tag::older || !sound(word, oldest)) {
-                verdict = corrupt("descriptor of a taken block", oldest, word);
-                return false;
-            }
-            State state = Geometry::state(word);
-            if (state == State::ready || state == State::reserved || state == State::end) {
-                verdict =
-                    corrupt("a block that nobody took, before the read position", oldest, word);
-                return false;
-            }
-            u32 owner = Geometry::owner(word);
-            if (state == State::retry) {
-                if (!left_aside(word, deliveries_max)) {
-                    // Its maker has not come to it yet, or died, or the numbers were overwritten.
-                    announce_return();
-                    return true;
-                }
-                if (verdict == Verdict::closed) verdict = Verdict::empty;
-            }
-            if (state == State::taken && owner != me) {
-                if (blocker.owner == Blocker::nobody) blocker = {owner, oldest, word};
-                if (verdict == Verdict::closed) verdict = Verdict::empty;
-                if (owner != asked && recover_if_dead(owner, oldest, word)) return true;
-                asked = owner;
-            }
-            oldest += geometry.length(word);
-        }
+        LoadedBlock oldest;
+        const Look look = reclaim(oldest);
+        return look == Look::blocked ? ask_holders(oldest.position, position, deliveries_max)
+                                     : look;
+    }
+
+    // True: the block in the way is out of the way. A copy of `at`, which recovery may change.
+    bool clear_the_way(Blocker at) {
+        return recover_if_dead(at.owner, at.position, at.word) ||
+               fence_if_stalled(at.position, at.word);
+    }
+
+    // I3: the head never passes a position that is not claimed.
+    bool head_is_reached(u64 position) {
+        u64 head;
+        if (!load_position(words.head, head)) return false;
+        if (head <= position || geometry.tag(load_descriptor(position), position) != Tag::older)
+            return true;
+        corrupt("gap before the head", position, 0);
         return false;
+    }
+
+    // Asks the kernel about the holders of all blocks that were taken, from `tail` to `end`. As look_for_dead.
+    Look ask_holders(u64 tail, u64 end, u32 deliveries_max) {
+        bool comes_back = false;
+        u32 asked = Blocker::nobody;
+        for (u64 position = tail; position < end;) {
+            const LoadedBlock block = load_block({words.tail, tail}, position);
+            if (block.look == Look::nothing)
+                return corrupt("descriptor of a taken block", position, block.word);
+            if (block.look != Look::found) return block.look;
+            if (block.awaits_first_taker()) return passed_by_read(block);
+            if (block.state == State::retry) {
+                if (!left_aside(block, deliveries_max)) {
+                    announce_return();  // its owner has not yet, or died, or the numbers were overwritten
+                    return Look::moved;
+                }
+                comes_back = true;
+            }
+            if (block.state == State::taken && block.owner != me) {
+                if (blocker.owner == Blocker::nobody) blocker = {block.owner, position, block.word};
+                comes_back = true;
+                if (block.owner != asked && recover_if_dead(block.owner, position, block.word))
+                    return Look::moved;
+                asked = block.owner;
+            }
+            position = block.end();
+        }
+        return comes_back ? Look::blocked : Look::nothing;
     }
 
     static constexpr u32 kReclaimMax = 1024;       // blocks that one put frees at most
     static constexpr u32 kStallDoublingsMax = 20;  // of a stall limit
 
  protected:
-    u64 tail_seen_ = 0;  // T as we last read it: an old value only makes us look again
+    u64 tail_seen_ = 0;  // T as last read: an old value only costs another look
 
  private:
     u64 made_seen_ = 0;
     u64 watched_word_ = 0;
     u64 watched_position_ = 0;
     u64 watched_since_ms_ = 0;
-    // Our puts that were fenced since one of the same size, or a larger one, got through: by the bits of their length.
+    // Puts of this object that were fenced since one of the same size or larger got through, by the bits of their length.
     std::array<u32, 33> fenced_in_a_row_{};
     bool fenced_any_ = false;
 };

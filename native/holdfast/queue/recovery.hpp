@@ -1,17 +1,17 @@
-// What becomes of a dead participant's blocks.
+// Recovery: repairs the blocks of a dead participant.
 //
-// Recovery runs only in the hands of one who shares the dead one's lock byte: the kernel gave it, so the owner is gone, and
-// while anybody shares it nobody can have the slot anew. Any number may recover at once, and may die or stop anywhere in
-// it: each step is a compare-and-swap from a state that only the dead owner could leave to a word that all of them
-// compute alike, so doing it twice does no more than doing it once.
+// A recoverer shares the lock byte of the dead owner. The kernel gave it the byte, so the owner is gone. While a recoverer
+// shares the byte, no process can take the slot. Any number may recover at once, and may die or stop at any step.
+// Each step is a compare-and-swap from a state that only the dead owner could leave. All recoverers compute the same
+// word for it, so a step done twice has the effect of one.
 //
 //   state of the block   seed's case                              outcome
 //   ------------------   ---------------------------------------  --------------------------------------------------
 //   (not claimed)        a  before space was reserved             none: there is nothing to give back
 //   RESERVED             b–e before the put returned              skip: every consumer passes over it
 //   FENCED               as RESERVED, and suspected before        skip: its space may now be used again
-//   TAKEN                a reader that did not settle             hand_on (at-least-once) or release (at-most-once)
-//   READY, RETRY         a put that may have returned             none: it is everybody's
+//   TAKEN                a consumer that did not settle           hand_on (at-least-once) or release (at-most-once)
+//   READY, RETRY         a put that may have returned             none: any consumer may take it
 //   DONE, SKIP, END      over                                     none
 #pragma once
 
@@ -49,8 +49,8 @@ struct Recovered {
     }
 };
 
-// Repairs the block at `position` if `owner` left it unfinished. The caller shares the owner's byte. Again and again until
-// there is nothing to repair, because a living waiter may still turn RESERVED into FENCED under our hands.
+// Repairs the block at `position` if `owner` left it unfinished. The caller shares the owner's byte. Repeats until there
+// is nothing to repair, because a living waiter may turn RESERVED into FENCED meanwhile.
 template <class Memory>
 void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered& sum) {
     for (Patience patience(q.geometry.granules()); !patience.over(q);) {
@@ -84,48 +84,37 @@ void repair(QueueState<Memory>& q, u32 owner, u64 position, u64 word, Recovered&
     }
 }
 
-// All that `owner` left, holding its byte: first the block that is in the caller's way (if any), so that the others go on
-// at once, then every block from the tail to the head. An owner's unfinished blocks never leave that range: T cannot
-// pass them, and a claim whose head was not moved still carries the head's tag.
+// Repairs all that `owner` left; the caller shares its byte. The block in the caller's way comes first, if there is one, so
+// that waiting participants go on at once. Then comes every block from the tail to the head. Unfinished blocks never leave
+// that range: T cannot pass them, and a claim whose head was not moved still carries the head's tag.
 template <class Memory>
 Recovered recover_holding(QueueState<Memory>& q, u32 owner, u64 blocking_position,
                           u64 blocking_word) {
     Recovered sum;
     q.memory.at(QueuePoint::recover_begin);
     if (blocking_word != 0) {
-        if (!q.sound(blocking_word, blocking_position)) {
-            q.corrupt("descriptor", blocking_position, blocking_word);
-            return sum;
-        }
         repair(q, owner, blocking_position, blocking_word, sum);
         q.memory.at(QueuePoint::recover_blocking);
         q.ring(q.words.data_bell);
         q.ring(q.words.space_bell);
     }
-    u64 position, tail;
-    if (!q.load_position(q.words.tail, tail)) return sum;
-    position = tail;
+    Start start{q.words.tail, 0};
+    if (!q.load_position(start.word, start.position)) return sum;
+    u64 position = start.position;
     for (Patience patience(q.geometry.granules()); !patience.over(q);) {
-        u64 word = q.load_descriptor(position);
-        Tag tag = q.geometry.tag(word, position);
-        // Overtaken by a whole lap: what is left of the owner stands at or after T.
-        if (tag == Tag::newer) {
-            if (q.overtaken_or_corrupt(q.words.tail, tail, position, word) != Verdict::ok ||
-                !q.load_position(q.words.tail, tail))
-                return sum;
-            position = tail;
+        const LoadedBlock block = q.load_block(start, position);
+        if (block.look == Look::corrupt) return sum;
+        if (block.look == Look::moved) {  // what is left of the owner stands at or after T
+            if (!q.load_position(start.word, start.position)) return sum;
+            position = start.position;
             continue;
         }
-        if (tag == Tag::older || Geometry::state(word) == State::end) {
+        if (block.look == Look::nothing || block.state == State::end) {
             sum.complete = true;
             break;
         }
-        if (!q.sound(word, position)) {
-            q.corrupt("descriptor", position, word);
-            return sum;
-        }
-        repair(q, owner, position, word, sum);
-        position += q.geometry.length(word);
+        repair(q, owner, position, block.word, sum);
+        position = block.end();
     }
     q.memory.at(QueuePoint::recover_scanned);
     q.announce_return();  // always: the owner may have died between its RETRY and its own announcement

@@ -1,4 +1,4 @@
-// What every operation on a queue needs: its words, read with suspicion, and its bells.
+// The state that every operation on a queue shares: its words, validated when they are loaded, and its bells.
 #pragma once
 
 #include "holdfast/base/points.hpp"
@@ -18,18 +18,60 @@ HOLDFAST_POINTS(QueuePoint,
                 recover_begin, recover_blocking, recover_decided, recover_block, recover_scanned,
                 recover_announced, fence_done, close_marked);
 
+// The result of an operation, as its caller sees it.
 enum class Verdict {
     ok,
-    full,   // no room; `blocker` says who holds the oldest space
-    empty,  // nothing to take; `blocker` names a writer or holder whom we wait for, if there is one
+    full,       // no room; `blocker` names the holder of the oldest space
+    empty,      // nothing to take; `blocker` names the writer or holder in the way, if there is one
     closed,     // the end of the stream
-    fenced,     // our block was skipped over while we wrote it; nothing was put
-    corrupt,    // a word cannot be what it says; `fault` says which
-    contended,  // the others were quicker, very often in a row; nothing is wrong, try again
+    fenced,     // consumers passed over our block while we wrote it; nothing was put
+    corrupt,    // a word holds what no participant can have written; `fault` says which
+    contended,  // other participants were quicker, very often in a row; try again
     exhausted,  // 52 bits of positions are used up
 };
 
-// Why an operation cannot go on: the block in the way.
+// The result of one look at the shared words. An operation takes several, and turns the last into a `Verdict`.
+enum class Look {
+    found,    // it is there: a validated block, room, a message
+    nothing,  // it is not there
+    moved,    // another participant moved on meanwhile: look again
+    blocked,  // a block in use is in the way
+    closed,   // the stream ends here
+    corrupt,  // as Verdict::corrupt
+};
+
+// Where a walk over blocks started: the word (H, R or T), and the position that it held then.
+struct Start {
+    const u64* word;
+    u64 position;
+};
+
+// A descriptor, taken apart. Only if `look` is found, the rest describes a block at `position`.
+struct LoadedBlock {
+    Look look = Look::nothing;
+    u64 position = 0;
+    u64 word = 0;
+    State state = State::end;
+    u64 length = 0;
+    u32 owner = 0;
+
+    u64 end() const { return position + length; }
+    // R never passes such a block, and a block that was taken never becomes one again.
+    bool awaits_first_taker() const {
+        return state == State::ready || state == State::reserved || state == State::end;
+    }
+    bool held() const {
+        return state == State::taken || state == State::reserved || state == State::fenced;
+    }
+};
+
+// How load_block checks the length of a READY block.
+enum class LengthCheck {
+    mark,    // against its mark, as in every other state
+    header,  // not yet: the caller takes the block first, then reads its header
+};
+
+// The block in the way of an operation that cannot go on.
 struct Blocker {
     static constexpr u32 nobody = 0xffffffffu;
     u32 owner = nobody;
@@ -63,12 +105,12 @@ struct QueueState {
         return words.ring + geometry.index(position) * kGranule;
     }
 
-    Verdict corrupt(const char* what, u64 position, u64 value) {
+    Look corrupt(const char* what, u64 position, u64 value) {
         fault = {what, position, value};
-        return Verdict::corrupt;
+        return Look::corrupt;
     }
 
-    // Changes when anybody gets on.
+    // Changes when any participant gets on.
     u64 trace() {
         u64 sum = 0;
         for (const u64* word : {words.head, words.read, words.tail, words.made})
@@ -76,12 +118,14 @@ struct QueueState {
         return sum;
     }
 
-    // A loop has run out of patience.
+    // The verdict of a loop whose patience is over.
     Verdict worn_out(const Patience& patience, const char* what, u64 position = 0) {
-        return patience.others_get_on(*this) ? Verdict::contended : corrupt(what, position, 0);
+        if (patience.others_get_on(*this)) return Verdict::contended;
+        corrupt(what, position, 0);
+        return Verdict::corrupt;
     }
 
-    // False: the word was overwritten by somebody who is not one of us.
+    // False: the word holds what no participant can have written.
     bool load_position(const u64* word, u64& position) {
         u64 value = memory.load(word, std::memory_order_acquire);  // pairs with: advance
         position = unsealed(value);
@@ -92,15 +136,39 @@ struct QueueState {
         return false;
     }
 
-    // A newer tag at or after `from`, which `word` (H, R or T) said a moment ago: T has moved past there, and so have R and
-    // H (I2). If the word still says `from`, it is the descriptor that lies.
-    Verdict overtaken_or_corrupt(const u64* word, u64 from, u64 position, u64 found) {
-        u64 now;
-        if (!load_position(word, now)) return Verdict::corrupt;
-        return now != from ? Verdict::ok : corrupt("descriptor", position, found);
+    // Loads and validates the block at `position`, on a walk from `start`.
+    // nothing: the position is not claimed in this lap. moved: T has passed it; start the walk again.
+    template <LengthCheck check = LengthCheck::mark>
+    [[gnu::always_inline]] inline LoadedBlock load_block(const Start& start, u64 position) {
+        const u64 word = load_descriptor(position);
+        const auto block = [&](Look look) {
+            return LoadedBlock{look,
+                               position,
+                               word,
+                               Geometry::state(word),
+                               geometry.length(word),
+                               Geometry::owner(word)};
+        };
+        const Tag tag = geometry.tag(word, position);
+        if (tag == Tag::older) return block(Look::nothing);
+        if (tag == Tag::newer) [[unlikely]]
+            return block(moved_or_corrupt(start, position, word));
+        const bool by_header =
+            check == LengthCheck::header && Geometry::state(word) == State::ready;
+        if (by_header ? geometry.plausible(word, position) : sound(word, position)) [[likely]]
+            return block(Look::found);
+        return block(corrupt("descriptor", position, word));
     }
 
-    // Moves H, R or T on; whoever loses this race was overtaken by somebody who did the same.
+    // After a newer tag at `position`: T has moved past it, and so have R and H (I2). If the start of the walk has not
+    // moved, the descriptor is wrong.
+    Look moved_or_corrupt(const Start& start, u64 position, u64 word) {
+        u64 now;
+        if (!load_position(start.word, now)) return Look::corrupt;
+        return now != start.position ? Look::moved : corrupt("descriptor", position, word);
+    }
+
+    // Moves H, R or T on. False: another participant did the same.
     bool advance(u64* word, u64 from, u64 to) {
         u64 expected = sealed(from);
         return memory.cas(word, expected, sealed(to),
@@ -119,8 +187,8 @@ struct QueueState {
         return geometry.mark_of(mark, position);
     }
 
-    // A descriptor that was overwritten leads past blocks that it has nothing to do with. So its length is believed only if
-    // the block fits the ring and the mark, where there is one, agrees. (A word that has changed meanwhile was right.)
+    // An overwritten descriptor would lead a walk into the middle of other blocks. So its length counts only if the block
+    // fits into the ring and the mark, if there is one, agrees. A word that has changed meanwhile was right.
     bool sound(u64 word, u64 position) {
         if (!geometry.plausible(word, position)) return false;
         Mark found = load_mark(position);
@@ -128,29 +196,28 @@ struct QueueState {
                load_descriptor(position) != word;
     }
 
-    // By the one whose block it is. `length` 0: it is not to be checked, because it will change (an extent of several
-    // messages).
+    // Writes the mark of our block. `length` 0: it will change (an extent of several messages), so it is not checked.
     void stamp(u64 position, u64 length, u32 deliveries) {
         memory.note(&side(position)->claimed_ms);
         memory.store(&side(position)->mark, geometry.mark(position, length, deliveries),
                      std::memory_order_release);  // pairs with: load_mark
     }
 
-    // Of a block that we have taken. The first of several messages has had no length in its mark until now.
+    // Writes the mark of a block that we have taken, if it has no length yet: the first of several messages.
     void stamp_taken(u64 position, u64 length, u32 deliveries) {
         memory.note(&side(position)->claimed_ms);
         if (!load_mark(position).known) stamp(position, length, deliveries);
     }
 
-    // Before `returned`, a RETRY, is taken: its count moves into the mark, where one who recovers the taker finds it.
-    // By compare-and-swap, upwards and within the lap: many may do this at once, and one who is late changes nothing.
+    // Before `returned`, a RETRY, is taken: moves its count into the mark, where a recoverer of the taker finds it.
+    // By compare-and-swap, upwards and within the lap: several may do this at once, and a late one changes nothing.
     void keep_count(u64 position, u64 returned) {
         const u32 count = Geometry::deliveries(returned);
         u64* mark = &side(position)->mark;
         u64 found = memory.load(mark, std::memory_order_acquire);  // pairs with: stamp, keep_count
         for (;;) {
             Tag tag = geometry.tag(found, position);
-            if (tag == Tag::newer) return;                 // so is the block
+            if (tag == Tag::newer) return;                 // the block is newer, too
             Mark old = geometry.mark_of(found, position);  // an older one was overwritten
             if (tag == Tag::current && old.deliveries >= count) return;
             if (memory.cas(mark, found, geometry.mark(position, old.known ? old.length : 0, count),
@@ -159,11 +226,11 @@ struct QueueState {
         }
     }
 
-    // Of a TAKEN block: the deliveries that will have ended when this one does. The same for all who ask, since the mark of
-    // a taken block stays. (One that is not of this lap was overwritten; the message must not look new.)
+    // The deliveries of a TAKEN block that will have ended when this one does. All recoverers compute the same number,
+    // since the mark of a taken block stays. A mark of another lap was overwritten; the message must not look new.
     u32 deliveries_with_this(u64 position) { return load_mark(position).deliveries + 1; }
 
-    // Tells the scanners that a RETRY may stand behind R.
+    // Notifies the scanners that a RETRY may stand behind R.
     void announce_return() {
         memory.fetch_add(words.made, 1, std::memory_order_release);  // pairs with: returns_pending
     }

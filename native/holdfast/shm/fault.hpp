@@ -42,7 +42,9 @@ class Patience {
     bool over(Structure& structure) {
         if (turns_left_ == middle_) [[unlikely]]
             trace_ = structure.trace();
-        return turns_left_-- == 0;
+        if (turns_left_ == 0) return true;
+        --turns_left_;
+        return false;
     }
     template <class Structure>
     bool others_get_on(Structure& structure) const {

@@ -112,8 +112,8 @@ MUTANTS = (
         "newer-tag",
         "a head that is a lap old is not noticed",
         "queue/queue.hpp",
-        "if (tag == Tag::newer) {  // our `head` is a lap old",
-        "if (!MUTANT && tag == Tag::newer) {  // our `head` is a lap old",
+        "if (block.look == Look::moved) {  // our `head` is a lap old",
+        "if (!MUTANT && block.look == Look::moved) {  // our `head` is a lap old",
         "laps-put-quick",
     ),
     Mutant(
@@ -129,9 +129,9 @@ MUTANTS = (
         "put takes the granule that is kept for the end of the stream",
         "queue/queue.hpp",
         """            if (head + extent + 1 > tail_seen_ + geometry.granules()) {
-                Verdict verdict = make_room(head + extent + 1, probe);""",
+                const Look room = make_room(head + extent + 1, probe);""",
         """            if (head + extent + !MUTANT > tail_seen_ + geometry.granules()) {
-                Verdict verdict = make_room(head + extent + !MUTANT, probe);""",
+                const Look room = make_room(head + extent + !MUTANT, probe);""",
         "close-full",
     ),
     Mutant(
@@ -162,15 +162,16 @@ MUTANTS = (
         "old-read",
         "a read position that is a lap old is not noticed",
         "queue/queue.hpp",
-        "if (tag == Tag::newer) return overtaken_or_corrupt(words.read, read, position, word);",
-        "",
+        "if (block.look != Look::found) return block.look; switch",
+        "if (block.look != Look::found && !(MUTANT && block.look == Look::moved)) return block.look;\n"
+        "            switch",
         "laps-take-quick",
     ),
     Mutant(
         "pass-reserved",
         "consumers pass by a block that is still being written",
         "queue/queue.hpp",
-        "blocker = {Geometry::owner(word), position, word}; return Verdict::empty;",
+        "blocker = {block.owner, position, block.word}; return Look::blocked;",
         "break;",
         "wrap",
     ),
@@ -186,23 +187,23 @@ MUTANTS = (
         "recover-from-read",
         "recovery looks from the read position on, not from the tail",
         "queue/recovery.hpp",
-        "u64 position, tail; if (!q.load_position(q.words.tail, tail)) return sum;",
-        "u64 position, tail; if (!q.load_position(MUTANT ? q.words.read : q.words.tail, tail)) return sum;",
+        "Start start{q.words.tail, 0};",
+        "Start start{MUTANT ? q.words.read : q.words.tail, 0};",
         "reuse-consumer",
     ),
     Mutant(
         "closed-early",
         "the end is told while another holds a message that may come back",
         "queue/queue.hpp",
-        "blocker = {owner, oldest, word}; if (verdict == Verdict::closed) verdict = Verdict::empty;",
-        "blocker = {owner, oldest, word};",
+        "blocker = {block.owner, position, block.word}; comes_back = true;",
+        "blocker = {block.owner, position, block.word};\n                comes_back |= !MUTANT;",
         "close-held",
     ),
     Mutant(
         "dead-not-asked",
         "a waiting consumer does not ask about the participants that took the messages before",
         "queue/queue.hpp",
-        "if (owner != asked && recover_if_dead(owner, oldest, word)) return true;",
+        "if (block.owner != asked && recover_if_dead(block.owner, position, block.word)) return Look::moved;",
         "",
         "recover-death",
     ),
@@ -210,16 +211,16 @@ MUTANTS = (
         "closed-aside",
         "the end is told while a message is left aside",
         "queue/queue.hpp",
-        "return true; } if (verdict == Verdict::closed) verdict = Verdict::empty;",
-        "return true; } if (!MUTANT && verdict == Verdict::closed) verdict = Verdict::empty;",
+        "return Look::moved; } comes_back = true;",
+        "return Look::moved; } comes_back |= !MUTANT;",
         "poison-close",
     ),
     Mutant(
         "blocked-looks-no-further",
         "a consumer that waits behind a living writer does not ask about dead readers",
         "queue/queue.hpp",
-        "fence_if_stalled(at.position, at.word)) return true;",
-        "fence_if_stalled(at.position, at.word)) return true;\n            if (MUTANT) return false;",
+        "if (clear_the_way(blocker)) return Look::moved;",
+        "if (clear_the_way(blocker)) return Look::moved;\n            if (MUTANT) return Look::nothing;",
         "two-consumers",
     ),
     # A step left out or done in another order.
@@ -276,10 +277,9 @@ MUTANTS = (
         "scan-to-read",
         "the scan for returned messages ends at the read position, which another may be moving",
         "queue/queue.hpp",
-        "bool leaves_some = false; u64 tail = position; for (;;) {",
-        """bool leaves_some = false;
-        u64 tail = position, read = 0;
-        if (MUTANT && !load_position(words.read, read)) return Verdict::corrupt;
+        "u64 position = start.position; for (;;) {",
+        """u64 position = start.position, read = 0;
+        if (MUTANT && !load_position(words.read, read)) return Look::corrupt;
         for (;;) {
             if (MUTANT && position >= read) break;""",
         "return-behind-read",
@@ -288,19 +288,19 @@ MUTANTS = (
         "count-not-kept",
         "a consumer takes a returned message without leaving its count for a recoverer",
         "queue/queue.hpp",
-        "else if (keep_count(position, word);",
-        "else if (MUTANT ? void() : keep_count(position, word);",
+        "else if (keep_count(position, block.word);",
+        "else if (MUTANT ? void() : keep_count(position, block.word);",
         "count-deaths",
     ),
     Mutant(
         "count-aba",
         "what came back is taken with the count of an earlier look",
         "queue/queue.hpp",
-        "} else if (keep_count(position, word); memory.cas(",
-        """} else if (keep_count(position, word);
-                           (!MUTANT || (word = load_descriptor(position),
-                                        geometry.tag(word, position) == Tag::current &&
-                                            Geometry::state(word) == State::retry)) && memory.cas(""",
+        "} else if (keep_count(position, block.word); memory.cas(",
+        """} else if (keep_count(position, block.word);
+                           (!MUTANT || (block.word = load_descriptor(position),
+                                        geometry.tag(block.word, position) == Tag::current &&
+                                            Geometry::state(block.word) == State::retry)) && memory.cas(""",
         "count-twice",
     ),
     Mutant(
