@@ -99,7 +99,7 @@ def test_a_message_that_comes_again_behind_its_receipt_is_a_fault() -> None:
     assert consumer.faults == []
     consumer.receipted.add((1, 4))
     consumer.take(message)
-    assert consumer.faults == ["(1, 4) was acknowledged with a receipt, and came again"]
+    assert consumer.faults == ["(1, 4) was acknowledged with a receipt, and was redelivered"]
 
 
 # -- servers that must be noticed ------------------------------------------------------------------------
@@ -118,7 +118,7 @@ DEADLY = server_kills.Plan(seconds=60.0, kills=3, armed=1.0, life_s=1.5, orderly
             dataclasses.replace(
                 DEADLY, steps=("journal_write",), broken="an_id_is_shown_before_it_is_durable"
             ),
-            "confirmed messages are lost|was confirmed at|acknowledged with a receipt, and came again",
+            "confirmed messages are lost|was confirmed at|acknowledged with a receipt, and was redelivered",
         ),
         (
             dataclasses.replace(DEADLY, steps=("journal_synced", "round_done"), deduplication="no"),

@@ -30,13 +30,13 @@ from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 PIPELINED = 60
 """Requests that are sent at once."""
 QUIET_S = 0.015
-"""Without a step for this time, the server has done what it can."""
+"""If no step happens for this time, the server has done all that it can."""
 PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a client."""
+    """The cost of a client, counted."""
 
     requests: int
     received: int
@@ -76,7 +76,7 @@ class Population:
         self._still.enter_context(mock.patch("holdfast.ledger.running.TICK_S", 3600.0))
         self.world.__enter__()
         self.ids: list[Any] = []
-        """Of messages in the topic `t`."""
+        """The ids of messages in the topic `t`."""
         world = self.world
         world.run(world.create(["t"], ("s", "other")))
         world.run(self._fill())
@@ -92,7 +92,7 @@ class Population:
         threading.Thread(target=self._live, daemon=True).start()
 
     def _live(self) -> None:
-        """The crowd shows that it lives, whenever it is asked."""
+        """Let the crowd answer the server's keep-alive."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 if self.crowd.hear(3600.0)[0] == Type.PING:
@@ -106,7 +106,7 @@ class Population:
         await broker.engine.submit(SchemaAdd(broker.topic(full("t")).state.id, schema.SerializeToString()))
 
     def rest(self) -> None:
-        """Wait until the clients of earlier rows have gone, with all that they had."""
+        """Wait until the clients of earlier rows, and all that they held, are gone."""
         limit = time.monotonic() + PATIENCE_S
         while len(self.world.server.connections) > 2 or len(self.world.http.connections) > 1:
             assert time.monotonic() < limit, "a connection stays"
@@ -114,7 +114,7 @@ class Population:
         self.world.idle()
 
     def crowd_lives(self) -> bool:
-        """Has no row taken the others away?"""
+        """Return whether every client of the crowd is still connected."""
         return self.world.connection(self.crowd)._transport is not None
 
     def end(self) -> None:
@@ -145,7 +145,7 @@ class Counting:
 
 
 def quiet(meter: Meter, look: Callable[[], object]) -> None:
-    """Wait until nothing more happens."""
+    """Wait until the server makes no more steps."""
     limit, since, before = time.monotonic() + PATIENCE_S, time.monotonic(), -1
     while time.monotonic() - since < QUIET_S:
         assert time.monotonic() < limit, "the server does not come to rest"
@@ -221,7 +221,7 @@ class Known(Protocol):
     """Values that requests are made from."""
 
     ids: list[Any]
-    """Of messages in the topic `t`."""
+    """The ids of messages in the topic `t`."""
 
 
 Make = Callable[[Known, int], bytes]
@@ -251,7 +251,7 @@ class Row:
 
 
 def plain(kind: int, **fields: Any) -> Row:
-    """The same fields each time, with the request's number."""
+    """Return a row with the same fields each time, and the request's number."""
     return Row(kind, lambda at, n: frame_of(kind, b"", request_id=n, **fields))
 
 
@@ -295,7 +295,7 @@ def producer_closed(at: Known, n: int) -> bytes:
 
 
 def read(at: Known, n: int) -> bytes:
-    """A reader, as `many` has them."""
+    """Return the request for a reader, as `many` opens them."""
     more: dict[str, Any] = {"subscription": f"m{n}-{os.getpid()}", "subType": 0, "durable": False}
     return frame_of(Type.SUBSCRIBE, b"", request_id=n, topic=full("t"), consumer_id=n, **more)
 
@@ -434,7 +434,7 @@ COMMANDS: list[Row] = [
     plain(Type.PROGRESS_ADVANCE, topic=full("t"), subscription="s", to=0, reset_number=0),
     plain(Type.HTTP_PORTS),
 ]
-"""Every command that is served, as it is sent in earnest or in mischief."""
+"""Every command that is served, in ordinary and in hostile use."""
 
 MIB = 1 << 20
 
@@ -443,7 +443,7 @@ BODIES = {field.number: field for field in pb.BaseCommand.DESCRIPTOR.fields}
 
 
 def texts_of(kind: int) -> list[str]:
-    """The fields of a command that are a text: names, patterns, roles."""
+    """Return the text fields of a command: names, patterns, roles."""
     body = BODIES[kind].message_type
     assert body is not None
     fields = body.fields
@@ -471,7 +471,7 @@ def with_long_texts(row: Row) -> Row:
 
 
 def command_of(frame: bytes) -> bytes:
-    """The command in a frame."""
+    """Return the command in a frame."""
     return frame[8 : 8 + int.from_bytes(frame[4:8], "big")]
 
 
@@ -481,7 +481,7 @@ def framed(command: pb.BaseCommand) -> bytes:
 
 
 def crowded(kind: int, field: str, count: int, **fields: Any) -> Row:
-    """With very many small properties."""
+    """Return a row with very many small properties."""
     pairs = [{"key": "k", "value": ""}] * count
     return Row(
         kind,
@@ -491,13 +491,13 @@ def crowded(kind: int, field: str, count: int, **fields: Any) -> Row:
 
 
 def spread(at: Known, count: int) -> list[Any]:
-    """Ids of entries that are not there, none beside another."""
+    """Return ids of entries that do not exist, without neighbours."""
     ledger = at.ids[0].ledgerId
     return [pb.MessageIdData(ledgerId=ledger, entryId=2 * number) for number in range(count)]
 
 
 def committed(parts: int) -> Row:
-    """A commit of stages that are not there."""
+    """Return a commit of stages that do not exist."""
     part = {"stage": stage(1), "topic_id": 1, "count": 1, "digest": 1}
     return Row(
         Type.SINK_COMMIT,
@@ -580,4 +580,4 @@ LARGEST: list[Row] = [
     committed(20_000),
     committed(100_000),
 ]
-"""Commands at the largest size, made to cost as much as they can. Beside them every command is stuffed."""
+"""Commands at the largest size, made as expensive as possible. Every command is also stuffed."""

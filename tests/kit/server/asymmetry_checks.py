@@ -2,8 +2,8 @@
 
 Each is tried alone and pipelined.
 
-Costs are counted, so that no machine is too slow or too fast for them: see tests/kit/server/asymmetry.py. The
-bounds below are what this server promises; each is at least twice of what was counted when they were written.
+Costs are counted, so that they do not depend on the machine: see tests/kit/server/asymmetry.py. The bounds
+below are what this server promises; each is at least twice of what was counted when they were written.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tests.kit.server.wire_raw import stuffed
 STEPS_PER_REQUEST = 12_000
 """Instructions of Python for a request, however small."""
 ANSWER_BYTES = 1000
-"""Of a request whose answer does not tell what the broker holds."""
+"""Bytes of an answer that does not list contents of the broker."""
 TELLING = {
     pb.BaseCommand.GET_TOPICS_OF_NAMESPACE,
     pb.BaseCommand.WATCH_TOPIC_LIST,
     pb.BaseCommand.GET_SCHEMA,
 }
-"""Requests whose answers are as large as what they ask for."""
+"""Requests whose answers are as large as the contents that they list."""
 HELD_BYTES = 1 << 20
-"""For a client that does not read: the write buffer, and what the turn has collected."""
+"""Bytes held for a client that does not read: the write buffer, and what the turn has collected."""
 HELD_PER_BYTE = 2
-"""And for each byte that it has sent."""
+"""Further bytes held, for each byte that it has sent."""
 GROWTH, GROWTH_STEPS = 1.15, 300
-"""How much more a request may cost where there is thirty times as much of everything."""
+"""How much more a request may cost with thirty times as many topics, consumers and producers."""
 
 SMALL, LARGE = 5, 150
 
@@ -61,7 +61,7 @@ def measured(population: Population, row: Row, count: int) -> Cost:
 def required(check: Callable[[], None]) -> None:
     """Require that the check holds in one of a few tries.
 
-    Steps that the server takes by itself now and then count, too.
+    The server's own periodic steps count, too, and may spoil a try.
     """
     for _ in range(TRIES - 1):
         with contextlib.suppress(AssertionError):
@@ -103,13 +103,13 @@ def a_command_of_the_largest_size(row: Row, large: Population) -> None:
 
 
 def a_command_stuffed_with_nothing(row: Row, size: int, large: Population) -> None:
-    """Bytes that mean nothing cost nothing but their transport, in each command."""
+    """Bytes without a meaning cost only their transport, in each command."""
     made = Row(row.kind, lambda at, n: stuffed(row.make(at, n), size), row.prepare, per_head=row.per_head)
     required(lambda: require_modest(made, measured(large, made, 1)))
 
 
 REASON_BYTES = 1500
-"""Of an answer that refuses: of a text that a client chose it repeats the beginning."""
+"""Bytes of an answer that refuses: it repeats only the beginning of a client's text."""
 
 
 def a_command_with_a_long_text(row: Row, large: Population) -> None:
@@ -128,27 +128,27 @@ def a_command_with_a_long_text(row: Row, large: Population) -> None:
 # -- routes --------------------------------------------------------------------------------------------
 
 ROUTE_STEPS = 40_000
-"""Instructions of Python for a request over HTTP, however small."""
+"""Instructions of Python for a request over HTTP, at most."""
 ROUTE_BYTE_STEPS = 30
-"""And for each byte that is received."""
+"""Further instructions for each byte that is received."""
 ROUTE_HEAD_STEPS = 6_000
-"""And for each topic, consumer or subscription that its answer is about: half of it is their text."""
+"""Further instructions for each topic, consumer or subscription in the answer; half is their text."""
 ROUTE_ANSWER_BYTES = 2_000
-"""Of a request whose answer is not a list."""
+"""Bytes of an answer that is not a list."""
 ROUTE_HEAD_BYTES = 16_000
-"""And for each that it tells of: of a topic with its metrics, some forty lines."""
+"""Further bytes for each item of the answer; a topic with its metrics has about forty lines."""
 
 
 def require_modest_route(cost: Cost, heads: int) -> None:
     steps = (ROUTE_STEPS + ROUTE_HEAD_STEPS * heads) * cost.requests + ROUTE_BYTE_STEPS * cost.received
     assert cost.steps <= steps, cost
-    answer = cost.answered // cost.requests  # one is there as a whole, however many were asked for
+    answer = cost.answered // cost.requests  # the last one is complete, however many were requested
     assert cost.held <= HELD_BYTES + HELD_PER_BYTE * cost.received + answer, cost
     assert cost.answered <= (ROUTE_ANSWER_BYTES + ROUTE_HEAD_BYTES * heads) * cost.requests, cost
 
 
 def heads(route: Route) -> int:
-    """How much of the population an answer may tell of: everything, or nothing."""
+    """Return how many items an answer may list: the whole population, or nothing."""
     return LARGE if any(route.path.endswith(word) for word in LISTS) else 0
 
 
@@ -170,7 +170,7 @@ def a_route(route: Route, count: int, large: Population) -> None:
 
 
 def a_route_with_the_largest_body(route: Route, large: Population) -> None:
-    """Whether the route takes a body or not."""
+    """Send a large body, also to routes that take none."""
     request = route_request(route, b"{" + b" " * ((1 << 20) - 2) + b"}")
     required(lambda: require_modest_route(cost_of_route(large, request, 1), heads(route)))
 

@@ -1,4 +1,4 @@
-"""What every route may cost: a path for each, and how requests over HTTP are measured."""
+"""Measure what a request over HTTP costs, with a path for each route."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PARTS |= {"cluster": "standalone", "ledger": "1", "entry": "1", "timestamp": "1"
 PARTS |= {"count": "1", "position": "1"}
 ROUTES_PIPELINED = 20
 UNTOUCHED = ("DELETE", "/unload", "/terminate", "/truncate")
-"""Of what the other rows need: these are tried on a topic that is not there."""
+"""Routes that would delete what other rows need: they are tried on a topic that does not exist."""
 
 
 def route_path(route: Route) -> str:
-    """A path that the route serves."""
+    """Return a path that the route serves."""
     parts = dict(PARTS)
     if any(word in f"{route.method} {route.path}" for word in UNTOUCHED):
         parts |= {"topic": "gone", "namespace": "gone", "tenant": "gone"}
@@ -32,7 +32,7 @@ def route_request(route: Route, body: bytes) -> bytes:
 
 
 def cost_of_route(population: Population, request: bytes, count: int) -> Cost:
-    """What so many requests cost, sent at once over one connection, by a client that reads later."""
+    """Return the cost of `count` pipelined requests of a client that reads later."""
     world, answered, most = population.world, 0, 0
     before = world.budget.held
 

@@ -1,7 +1,7 @@
-"""A client that does its worst, in a process of its own, so that it holds nobody up but the server.
+"""A hostile client in its own process, so that only the server is slowed.
 
-`python -m tests.kit.server.attacker BINARY_URL HTTP_PORT` reads names of attacks, a line each. It answers
-`ready` when the attack is under way, and goes on until the next line; an empty one is a pause.
+`python -m tests.kit.server.attacker BINARY_URL HTTP_PORT` reads names of attacks, one a line. It answers
+`ready` when the attack is under way, and continues until the next line; an empty line is a pause.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tests.kit.server.wire_raw import Raw, Type, frame_of, full, stuffed
 
 STUFFED_BYTES = 60_000
 BURST_BYTES = 1 << 20
-"""What is sent at once, if there is so much of it."""
+"""Size of a burst, if the attack has that many bytes."""
 PACED_BYTES_S = 100 << 20
-"""Of a client whose messages are stored: disks have an end."""
+"""Bytes a second of a client whose messages are stored, because disks are finite."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Attack:
     before: Make | None = None
     after: Make | None = None
     route: Route | None = None
-    """Over HTTP."""
+    """The route of an attack over HTTP."""
     paced: bool = False
 
     def burst(self, at: Known) -> bytes:
-        """What is sent at once."""
+        """Return the bytes that are sent at once."""
         data = bytearray()
         for number in range(self.at_once):
             for make in (self.before, self.make, self.after):
@@ -100,7 +100,7 @@ CROWDS: dict[str, Attack] = {
         lambda at, n: frame_of(Type.GET_SCHEMA, b"", request_id=n, topic=full("attacked")), schema
     ),
 }
-"""Beside the table of asymmetry: more of one kind."""
+"""Attacks beside the table of asymmetry: many requests of one kind."""
 
 
 def of_row(row: Row) -> Attack:
@@ -117,7 +117,10 @@ def of_route(route: Route, body: bytes) -> Attack:
 
 
 def table() -> dict[str, Attack]:
-    """All attacks, by name: every command as it is, at its largest, stuffed, with long texts; every route."""
+    """Return all attacks by name.
+
+    Every command is sent as it is, at its largest, stuffed, and with long texts. Every route is requested.
+    """
     plain = [row for row in COMMANDS if not row.words]
     attacks = {f"crowd: {name}": attack for name, attack in CROWDS.items()}
     attacks |= {f"command: {row}": of_row(row) for row in COMMANDS}
@@ -136,7 +139,7 @@ ATTACKS = table()
 
 
 class Ids:
-    """Of messages in the topic `t`."""
+    """The ids of messages in the topic `t`."""
 
     def __init__(self, url: str) -> None:
         with Raw(url) as raw:
@@ -146,7 +149,7 @@ class Ids:
 
 
 class Attacker:
-    """Attacks by name, one after the other."""
+    """Runs attacks by name, one after the other."""
 
     def __init__(self, url: str, http_port: int) -> None:
         self._url, self._http_port = url, http_port
@@ -155,7 +158,7 @@ class Attacker:
         self._thread: threading.Thread | None = None
 
     def begin(self, name: str) -> None:
-        """Returns when the attack is under way."""
+        """Start an attack; return when it is under way."""
         begun = threading.Event()
         self._ended = threading.Event()
         work = functools.partial(self._attack, ATTACKS[name], begun, self._ended)
@@ -190,13 +193,13 @@ class Attacker:
             return
         with Raw(self._url) as raw:
             if attack.prepare is not None:
-                with contextlib.suppress(AssertionError):  # another has what only one can have
+                with contextlib.suppress(AssertionError):  # another client has what only one can have
                     attack.prepare(raw)
             yield raw.socket
 
 
 def push(channel: socket.socket, data: bytes, ended: threading.Event) -> None:
-    """All of it, unless the attack ends."""
+    """Send all bytes, unless the attack ends."""
     channel.settimeout(0.2)
     rest = memoryview(data)
     while rest and not ended.is_set():
@@ -214,7 +217,7 @@ def drain(channel: socket.socket, ended: threading.Event) -> None:
 
 
 def main(url: str, http_port: str) -> None:
-    os.nice(19)  # the server is to be held up, and not the machine
+    os.nice(19)  # the attack is on the server, not on the machine
     attacker = Attacker(url, int(http_port))
     for line in sys.stdin:
         attacker.end()

@@ -1,4 +1,4 @@
-"""What the tests of authentication and authorization check, and their mutants must fail."""
+"""Checks of authentication and authorization, for tests and for their mutants."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def role_that_a_token_must_name() -> None:
 
 
 def raw(claims: dict[str, Any], **header: Any) -> str:
-    """Signed, and with claims that a library would not write."""
+    """Return a signed token with claims that a library would refuse to write."""
     return jwt.api_jws.encode(json.dumps(claims).encode(), SECRET, algorithm="HS256", headers=header)
 
 
 def token_may_not_choose_its_algorithm(tmp_path: Path) -> None:
-    """I110: neither none, nor the public key taken for a secret."""
+    """I110: refuse `none`, and a public key used as a secret."""
     assert "signed with" in why(TOKENS, "token", jwt.encode({"sub": "root"}, "", algorithm="none"))
     key = rsa.generate_private_key(65537, 2048)
     public = write_public_key(tmp_path / "rsa.pub", key)
@@ -105,7 +105,7 @@ def audience_and_clocks() -> None:
     assert shown(strict, "token", token(aud=["x", "holdfast"], exp=time.time() - 30)).role == "billing"
     for audience in ({}, {"aud": "other"}):
         assert why(strict, "token", token(**audience)) == "the token has another audience"
-    assert shown(TOKENS, "token", token(aud="whoever")).role == "billing"  # nobody asked for one
+    assert shown(TOKENS, "token", token(aud="whoever")).role == "billing"  # no audience is configured
 
 
 def users(path: Path, **passwords: str) -> Authentication:
@@ -125,7 +125,7 @@ def passwords(tmp_path: Path) -> None:
 
 
 def a_password_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand connections or requests of one user cost one hash; another password costs its own."""
+    """A thousand connections of one user cost one hash; another password costs its own."""
     config = users(tmp_path / "users", anna="sesame")
     hashed: list[str] = []
     fits = Hash.fits
@@ -187,7 +187,7 @@ def certificates() -> None:
 
 
 def nobody() -> None:
-    """A method that is not open is as none: anonymous, where somebody may be that."""
+    """A method that is not enabled counts as none: anonymous, where that is allowed."""
     assert shown(Authentication(), "", b"").role == "anonymous"
     assert shown(Authentication(), "token", b"whatever").role == "anonymous"
     guests = Authentication(methods=("token",), anonymous_role="guest", token=Tokens(secret=Secret(SECRET)))
@@ -280,4 +280,4 @@ def connections_in_all_and_from_one_address() -> None:
     for address in ("a", "b", "c", "d"):
         door.leave(address)
     assert door.count == 0
-    assert not door._addresses  # nothing is kept of who has gone
+    assert not door._addresses  # nothing is kept of closed connections

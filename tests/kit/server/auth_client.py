@@ -1,7 +1,7 @@
-"""The official client with credentials, in a process of its own: jobs come in as JSON, outcomes go out.
+"""The official client with credentials, in its own process: jobs as JSON in, outcomes out.
 
-The client has threads and does not survive a fork, so it must not live in the process of the tests. Jobs run
-side by side: those that are refused take as long as the client goes on trying.
+The client has threads and does not survive a fork, so it must not run in the process of the tests. Jobs run
+side by side: a refused one takes as long as the client retries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def credentials(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def attempt(job: dict[str, Any]) -> str:
-    """ "ok", or the name of the client's error."""
+    """Return "ok", or the name of the client's error."""
     import pulsar
 
     client = pulsar.Client(
@@ -60,7 +60,7 @@ def attempt(job: dict[str, Any]) -> str:
 
 
 async def attempt_async(job: dict[str, Any]) -> str:
-    """The same, with the client for asyncio."""
+    """Like `attempt`, with the client for asyncio."""
     import pulsar
     import pulsar.asyncio  # type: ignore[import-untyped, unused-ignore]
 
@@ -75,14 +75,14 @@ async def attempt_async(job: dict[str, Any]) -> str:
         producer = await client.create_producer(job["topic"])
         await producer.send(b"x")
     except (pulsar.PulsarException, pulsar.asyncio.PulsarException) as error:
-        return str(error).split()[1].rstrip(":")  # its number, its name, the server's words
+        return str(error).split()[1].rstrip(":")  # the text is number, name, and the server's words
     finally:
         await client.close()
     return "ok"
 
 
 def renew(job: dict[str, Any]) -> dict[str, Any]:
-    """Send with tokens that do not last, until so many were asked for; how often it was, what happened."""
+    """Send with short-lived tokens until `wanted` were requested; return their number, and errors."""
     import jwt
     import pulsar
 
@@ -116,7 +116,7 @@ def renew(job: dict[str, Any]) -> dict[str, Any]:
 
 
 class AuthClient:
-    """The process, seen from the tests."""
+    """The process, as the tests use it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -124,7 +124,7 @@ class AuthClient:
         )
 
     def run(self, jobs: list[dict[str, Any]]) -> list[Any]:
-        """Their outcomes, in order."""
+        """Run jobs; return their outcomes, in order."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(jobs) + "\n")

@@ -1,7 +1,7 @@
-"""Checks that a server forgets to ask nobody: on every path of HTTP, for every command, behind a proxy.
+"""Check that a server authorizes every path, every command, and clients behind a proxy.
 
-The server must be good (`tests/process/server/test_auth_everywhere.py`); one that forgets to ask
-somewhere fails the check (`tests/mutants/test_auth_forgetting.py`).
+A good server passes (`tests/process/server/test_auth_everywhere.py`). A server that forgets one check fails
+(`tests/mutants/test_auth_forgetting.py`).
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def granting(directory: Path) -> Iterator[Served]:
 # -- HTTP ----------------------------------------------------------------------------------------------
 
 KNOWN = {"/openapi.json", "/admin/v2/brokers/version", "/admin/v2/clusters"}
-"""For everybody who has shown who it is: they tell nothing of what is stored."""
+"""Routes for every authenticated client: they return nothing that is stored."""
 SOMEWHERE = {"/holdfast/v1/flight"}
-"""For everybody who may consume from some topic, wherever."""
+"""Routes for every client that may consume from any topic."""
 
 CLOSED = [route for route in ROUTES if route.action != "health"]
-"""All but one, which `test_what_is_open_can_be_chosen` closes."""
+"""All routes but one, which `test_what_is_open_can_be_chosen` closes."""
 NAMING = [route for route in CLOSED if "{" in route.path]
 
 
@@ -82,7 +82,7 @@ def path_of(route: Route, **parts: str) -> str:
 
 
 def path_asks(route: Route, server: Served) -> None:
-    """I113: who is nobody gets 401; who has no grant here gets 403, whatever it has elsewhere."""
+    """I113: a client without credentials gets 401; a role without a grant here gets 403."""
     path = path_of(route)
     assert ask(server, route.method, path, body=b"{")[0] == 401
     for role in ("stranger", "neighbour"):
@@ -109,14 +109,14 @@ OWN = {
     B.CONSUMER_STATS,
     B.WATCH_TOPIC_LIST_CLOSE,
 }
-"""About something that the same connection has opened, and was asked for then."""
+"""Commands about an object that the connection has opened, and was authorized for then."""
 SILENT = {B.PING, B.PONG, B.ACK, B.FLOW, B.REDELIVER_UNACKNOWLEDGED_MESSAGES, B.SEND}
-"""About a producer or consumer, too; without one there is nothing to say, or an error."""
+"""Also about a producer or consumer; without one the server sends nothing, or an error."""
 ASKING = (REQUESTS.keys() | HANDLERS.keys()) - OWN
 
 
 def filled(message: Message) -> None:
-    """Give every field that must be there a value that makes sense, and some that may be."""
+    """Give every required field, and some optional ones, a plausible value."""
     texts = {"topic": TOPIC, "namespace": "public/default", "subscription": "s"}
     for each in message.DESCRIPTOR.fields:
         if each.name == "parts":
@@ -139,7 +139,7 @@ def filled(message: Message) -> None:
 
 
 def part_of(kind: int) -> str:
-    """Where the message of a command stands."""
+    """Return the field of a command's message."""
     plain = B.Type.Name(kind).replace("_", "").lower()
     aliases = {"partitionedmetadata": "partitionmetadata", "lookup": "lookuptopic"}
     for response in list(aliases):
@@ -157,7 +157,7 @@ def command(kind: int) -> bytes:
 
 
 def reason(answer: pb.BaseCommand) -> int | None:
-    """The error that an answer tells; None: it is none."""
+    """Return the error of an answer, or None."""
     told = getattr(answer, part_of(answer.type))
     for name in ("error", "error_code"):
         if name in told.DESCRIPTOR.fields_by_name and told.HasField(name):
@@ -166,7 +166,10 @@ def reason(answer: pb.BaseCommand) -> int | None:
 
 
 def answers(server: Served, role: str, *frames: bytes, wait: bool, **more: Any) -> list[pb.BaseCommand]:
-    """What is told behind CONNECTED, until there is an answer (or, without `wait`, a PONG), or the end."""
+    """Send frames; return the answers after CONNECTED.
+
+    Stop at the first answer, without `wait` at a PONG, or when the connection ends.
+    """
     with connect(server) as channel:
         channel.sendall(greeting("token", token(role).encode(), **more))
         data = b""
@@ -187,7 +190,7 @@ def answers(server: Served, role: str, *frames: bytes, wait: bool, **more: Any) 
 
 
 def whole(data: bytes) -> list[pb.BaseCommand]:
-    """The commands that are there in full."""
+    """Return the commands that have arrived in full."""
     end = 0
     while len(data) >= (more := end + 4 + int.from_bytes(data[end : end + 4], "big")):
         end = more
@@ -195,7 +198,10 @@ def whole(data: bytes) -> list[pb.BaseCommand]:
 
 
 def command_asks(kind: int, server: Served) -> None:
-    """A role without grants gets no command through; those that are none of a client's end its connection."""
+    """Require that a role without grants gets no command through.
+
+    A command that a client must not send ends its connection.
+    """
     try:
         told = answers(server, "stranger", command(kind), wait=kind not in SILENT)
     except (ConnectionResetError, BrokenPipeError):
@@ -218,7 +224,7 @@ def producer(topic: str, **more: Any) -> bytes:
 
 
 def proxy_is_asked(behind: str, server: Served) -> None:
-    """Both must be allowed: the proxy's own rights are not for everybody behind it."""
+    """Require that both proxy and client are authorized: the proxy's rights are not its clients'."""
     refused = pb.AuthorizationError if behind == "stranger" else None
     for each in (command(B.LOOKUP), producer(f"{TOPIC}-proxied"), command(B.STAGE_OPEN)):
         (told,) = answers(server, "root", each, wait=True, original_principal=behind)

@@ -1,4 +1,4 @@
-"""What the tests of keys check, and their mutants must fail."""
+"""Checks of keys, for tests and for their mutants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def private_keys() -> dict[str, Any]:
 
 
 def a_public_key_is_no_secret(encoding: Encoding, tmp_path: Path) -> None:
-    """Everybody who has it, and that is everybody, could sign as anybody."""
+    """Refuse a public key as a secret: every client could sign any token."""
     file = tmp_path / "key"
     for key in private_keys().values():
         for data in (

@@ -1,4 +1,4 @@
-"""A server with every method of authentication: its files, its tokens, and requests in some role's name."""
+"""A server with every method of authentication: files, tokens, and requests as some role."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.server.auth.passwords import Hash, write_users
 from tests.kit.certificates import Authority
 from tests.kit.served import Served
 
-SECRET = "the secret of these tests, which nobody else knows"
+SECRET = "the secret of these tests, which no other test uses"
 PASSWORD = "sesame, open for these tests"
 
 CONFIG = """
@@ -54,7 +54,7 @@ allow = ["consume"]
 
 @dataclass
 class World:
-    """A directory with everything that a server with all methods needs."""
+    """A directory with all files that a server with all methods needs."""
 
     directory: Path
     authority: Authority
@@ -101,7 +101,7 @@ def greeting(method: str = "", data: bytes = b"", **more: Any) -> bytes:
 
 
 def told(channel: socket.socket) -> list[pb.BaseCommand]:
-    """Everything until the server closes."""
+    """Return all commands until the server closes."""
     data = b""
     try:
         while part := channel.recv(65536):

@@ -1,8 +1,9 @@
-"""A real server whose wall clock is a year ahead, a year behind, stands still and jumps; restarts among it.
+"""A real server whose wall clock is wrong, stands still and jumps, with restarts.
 
-What is held: nothing confirmed is lost and nothing young expires; a seek by time skips nothing; duplicates
-are known; keep-alive goes on; a new subscription that looks back finds what came lately. `serve_broken` is
-a server that reads the wall clock where log time belongs: these checks must notice it.
+The clock is a year ahead or behind. These hold: nothing confirmed is lost, and nothing young expires. A seek
+by time skips nothing, and duplicates are recognized. Keep-alive works, and a new subscription that starts in
+the past finds recent messages. `serve_broken` is a server that reads the wall clock instead of log time:
+these checks must notice it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from tests.kit.server.wire_raw import Raw, Type
 from tests.kit.wall_clock import SECOND, YEAR, WallClock
 
 AGE_S = 70.0
-"""Of a producer's name: more than a wrong clock may push log time ahead (60 s), less than a year."""
+"""Age of a producer's name: above what a wrong clock may add to log time (60 s), below a year."""
 LOOKS_S = 0.5
-"""Housekeeping has looked at everything by then: messages every 20 ms, names every 420."""
+"""By then housekeeping has checked everything: messages every 20 ms, names every 420."""
 SETTINGS = {
     "broker.sync": "os",
     "broker.housekeeping_s": 0.02,
@@ -38,12 +39,12 @@ SETTINGS = {
     "flight.enabled": "false",
 }
 PATIENCE_S = 3.0
-"""A message that has not come by then does not come."""
+"""A message that has not arrived by then does not arrive."""
 BROKEN = "HOLDFAST_BROKEN_CLOCK"
 
 
 def jump_about(clock: WallClock) -> None:
-    """A jump each way, and then a smaller one."""
+    """Jump forward, back, and then by less."""
     clock.ahead(YEAR)
     clock.ahead(-YEAR)
     clock.ahead(20 * SECOND)
@@ -58,7 +59,7 @@ CLOCKS: dict[str, Callable[[WallClock], None]] = {
 
 
 class ClockedServer:
-    """A server on a clock that can be set, and what it has confirmed."""
+    """A server on a clock that can be set, and its confirmed messages."""
 
     def __init__(self, directory: Path, broken: str = "") -> None:
         self.directory = directory
@@ -86,13 +87,13 @@ class ClockedServer:
         )
 
     def restart(self) -> None:
-        """Kill it, and start it on what the disk has."""
+        """Kill the server, and start it on the contents of the disk."""
         self.server.end(signal.SIGKILL)
         self.server.close()
         self.server = self._start()
 
     def http(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer, or its status if it has none."""
+        """Return the answer, or its status if it has no body."""
         link = http.client.HTTPConnection("127.0.0.1", self.server.ready["http_port"], timeout=20)
         given = {} if body is None else {"Content-Type": "application/json"}
         link.request(method, f"/admin/v2/{path}", None if body is None else json.dumps(body), given)
@@ -102,7 +103,7 @@ class ClockedServer:
         return json.loads(text) if text and answer.status == 200 else answer.status
 
     def publish(self, count: int = 5) -> Any:
-        """Publish and wait until it is confirmed; return the id of the first one."""
+        """Publish and wait for the confirmations; return the id of the first message."""
         with Raw(self.server.url) as raw:
             raw.produce("t", producer_name="sensor")
             ids = []
@@ -115,7 +116,7 @@ class ClockedServer:
     # -- what is held ----------------------------------------------------------------------------------
 
     def require_all(self, **start: Any) -> None:
-        """Raises AssertionError unless a reader gets all that was confirmed, in order."""
+        """Raise AssertionError unless a reader gets all confirmed messages, in order."""
         with Raw(self.server.url) as raw:
             raw.subscribe("t", subscription="look", durable=False, **start)
             raw.flow(len(self.confirmed) + 10)
@@ -127,13 +128,13 @@ class ClockedServer:
         assert got == self.confirmed, f"confirmed {len(self.confirmed)}, and there are {got}"
 
     def require_young(self) -> None:
-        """Raises AssertionError if something expired from the subscription that has acknowledged nothing."""
+        """Raise AssertionError if a young message expired from the subscription without acknowledgements."""
         found = self.http("GET", "persistent/public/default/t/backlog")["cursorDetails"]["kept"]
         left = found["backlog"] if "backlog" in found else found["cursorBacklog"]
         assert left == len(self.confirmed), f"{len(self.confirmed) - left} young messages expired"
 
     def require_duplicate(self) -> None:
-        """Raises AssertionError if the last message, sent again, is stored again."""
+        """Raise AssertionError if the last message, sent again, is stored again."""
         with Raw(self.server.url) as raw:
             raw.produce("t", producer_name="sensor")
             raw.send(len(self.confirmed) - 1, self.confirmed[-1])
@@ -141,14 +142,14 @@ class ClockedServer:
         assert place in (-1, 2**64 - 1), f"a duplicate was stored in ledger {place}"
 
     def require_keep_alive(self) -> None:
-        """Raises if a client that answers is closed, or one that is silent is not."""
+        """Raise if a client that answers is closed, or a silent one is not."""
         with Raw(self.server.url) as lively, Raw(self.server.url) as silent:
             deadline = time.monotonic() + 20
             while time.monotonic() < deadline:
                 lively.tell(Type.PING)
                 lively.expect(Type.PONG)
                 try:
-                    silent.hear(0.02)  # what it says is not answered
+                    silent.hear(0.02)  # it answers nothing
                 except TimeoutError:
                     continue
                 except (EOFError, ConnectionResetError):
@@ -160,7 +161,7 @@ class ClockedServer:
 
 
 def wrong_clocks_harm_nothing(directory: Path, clocks: Iterable[str] = CLOCKS, broken: str = "") -> None:
-    """Each clock in turn, right in between; then restarts while it is wrong."""
+    """Try each wrong clock, then the right one; then restart on wrong ones."""
     with ClockedServer(directory, broken) as world:
         world.publish()
         for name in clocks:
@@ -196,7 +197,7 @@ def wrong_clocks_harm_nothing(directory: Path, clocks: Iterable[str] = CLOCKS, b
 
 
 def serve_broken(arguments: list[str]) -> int:
-    """`holdfast serve` that takes the wall clock for log time."""
+    """Run `holdfast serve` with the wall clock as log time."""
     from holdfast.cli import main
 
     assert os.environ[BROKEN] == "wall clock"

@@ -1,4 +1,4 @@
-"""What the tests of the configuration check, and their mutants must fail."""
+"""Checks of the configuration, for tests and for their mutants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.errors import BadConfiguration
 from holdfast.server.config import Secret
 from holdfast.server.settings import Settings, _locate, as_toml, load
 
-SECRET = "a secret that nobody may see, 32 bytes long"
+SECRET = "a secret that no log may show, 32 bytes long"
 
 
 def read(text: str, directory: Path, environment: dict[str, str] | None = None, *flags: str) -> Settings:
@@ -94,13 +94,13 @@ def every_key_is_found_where_it_stands() -> None:
 
 
 def an_empty_variable_does_not_open_every_network(tmp_path: Path) -> None:
-    """`HOLDFAST_LISTEN_HOST=$ADDRESS`, where nobody has set $ADDRESS."""
+    """Refuse `HOLDFAST_LISTEN_HOST=$ADDRESS` if the shell has not set $ADDRESS."""
     (told,) = refused("", tmp_path, {"HOLDFAST_LISTEN_HOST": ""})
     assert told.startswith("$HOLDFAST_LISTEN_HOST: listen.host: is empty")
 
 
 def keys_that_nobody_asks_for(tmp_path: Path) -> None:
-    """Whoever has set them did not mean that everybody comes in."""
+    """Refuse keys without their method: the operator did not mean to let all clients in."""
     (told,) = refused("[authentication]\ntoken.secret_file = 'a'\nmethods = []\n", tmp_path)
     assert "authentication.methods does not name token" in told
 

@@ -1,4 +1,4 @@
-"""Make the table of settings (docs/reference/options.md) and the example deploy/holdfast.toml from the code.
+"""Generate the table of settings (docs/reference/options.md) and deploy/holdfast.toml from the code.
 
 `python -m tests.kit.server.config_pages` writes the example, and unit/server/test_config.py compares it.
 The page is written by `tests.kit.made_pages`.
@@ -22,7 +22,7 @@ BEGIN, END = "settings begin", "settings end"
 
 
 def words_of(of: type) -> dict[str, str]:
-    """What stands below each field of a class, or of one that it is made from."""
+    """Return the docstring below each field of a class, or of its base classes."""
     base = of.__mro__[1]
     found: dict[str, str] = {} if base is object else words_of(base)
     [body] = ast.parse(textwrap.dedent(inspect.getsource(of))).body
@@ -39,7 +39,7 @@ def words_of(of: type) -> dict[str, str]:
 
 
 def sections(of: type = Config, prefix: str = "") -> list[tuple[str, type]]:
-    """Every table of settings, with its key."""
+    """Return every table of settings, with its key."""
     found = [(prefix.rstrip("."), of)]
     for field in dataclasses.fields(of):
         kind = get_type_hints(of)[field.name]
@@ -50,7 +50,7 @@ def sections(of: type = Config, prefix: str = "") -> list[tuple[str, type]]:
 
 
 def tables_of(kind: Any) -> type | None:
-    """Of a list of tables: what each is."""
+    """Return the class of the items of a list of tables."""
     if get_origin(kind) is tuple and dataclasses.is_dataclass(get_args(kind)[0]):
         part = get_args(kind)[0]
         assert isinstance(part, type)
@@ -71,7 +71,7 @@ def default_words(key: str, default: Any) -> str:
 
 
 def table() -> str:
-    """All settings, for the page."""
+    """Return the table of all settings, for the page."""
     known = leaves()
     lines = ["| key | default | what |", "|---|---|---|"]
     for section, of in sections():
@@ -92,7 +92,7 @@ def table() -> str:
 
 
 def example() -> str:
-    """All settings as a file, commented out."""
+    """Return all settings as a file, commented out."""
     lines: list[str] = []
     for section, of in sections():
         if section:
@@ -115,7 +115,7 @@ def wrapped(text: str) -> list[str]:
 
 
 def place(text: str) -> re.Match[str]:
-    """Where the settings stand: the line before them, they themselves, the line behind them."""
+    """Find the settings in a text: the line before them, the settings, the line after."""
     pattern = rf"^([^\n]*{BEGIN}[^\n]*\n)(.*?)(^[^\n]*{END})"
     found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
     assert found is not None, "no place for the settings"
@@ -123,7 +123,7 @@ def place(text: str) -> re.Match[str]:
 
 
 def uncommented(text: str) -> str:
-    """The settings of the example, in force."""
+    """Return the example with its settings in force."""
     return re.sub(r"^#(?=\w+ = )", "", place(text)[2], flags=re.MULTILINE)
 
 

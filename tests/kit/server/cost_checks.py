@@ -1,5 +1,7 @@
-"""What a client may cost the others: requests take turns, nothing is computed that cannot be written, and
-whatever is held for a client has an end (I89, I91)."""
+"""Checks of the cost of one client for the others (I89, I91).
+
+Requests take turns, no answer is computed that cannot be written, and what is held for a client is limited.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def until(true: Callable[[], object], seconds: float = 10.0) -> None:
 
 
 def lists(count: int) -> bytes:
-    """So many requests for a topic list, at once."""
+    """Return `count` pipelined requests for a topic list."""
     ask: dict[str, Any] = {"namespace": "public/default"}
     return b"".join(frame_of(Type.GET_TOPICS_OF_NAMESPACE, request_id=n, **ask) for n in range(count))
 
@@ -47,7 +49,7 @@ def lists(count: int) -> bytes:
 
 
 def no_answers_are_computed_for_a_client_that_does_not_read() -> None:
-    """Sixty lists of 400 KB: a few wait, the others are computed when the client reads."""
+    """Of sixty large lists a few wait; the others are computed when the client reads."""
     with CostWorld(topics=1000, name_bytes=400, write_buffer_bytes=MIB) as world:
         raw = world.raw(receive_bytes=1 << 16)
         raw.socket.sendall(lists(60))
@@ -66,7 +68,7 @@ def no_answers_are_computed_for_a_client_that_does_not_read() -> None:
 
 
 def requests_of_one_connection_let_those_of_others_pass() -> None:
-    """A thousand lists are there when a second client asks: it is answered among the first."""
+    """A second client is answered early, although a thousand lists are queued before it."""
     with CostWorld(topics=1) as world:
         greedy, modest = (world.connection(world.raw()) for _ in range(2))
         begun: list[Connection] = []
@@ -92,11 +94,11 @@ def requests_of_one_connection_let_those_of_others_pass() -> None:
 
 
 def large_requests_begin_one_per_turn() -> None:
-    """A request of many bytes uses a turn of the loop up; of small ones several begin in one."""
+    """A large request takes a turn of the loop; several small ones share one."""
     with CostWorld(topics=1) as world:
         connections = [world.connection(world.raw()) for _ in range(3)]
         begun: list[int] = []
-        """In each turn."""
+        """The number of requests started in each turn."""
 
         async def count(size: int) -> list[int]:
             turns, turn = world.server.turns, Turns._turn
@@ -122,7 +124,7 @@ def large_requests_begin_one_per_turn() -> None:
 
 
 def requests_that_wait_count_for_what_is_held() -> None:
-    """A connection with some megabytes of requests is not read; they count for the process."""
+    """A connection with megabytes of waiting requests is not read; they count for the process."""
     with CostWorld() as world:
         raw = world.raw()
         connection = world.connection(raw)
@@ -152,7 +154,7 @@ def requests_that_wait_count_for_what_is_held() -> None:
 
 
 def the_program_is_left_out_of_garbage_collections() -> None:
-    """What was there is not looked at again; what comes later is."""
+    """Existing objects are not scanned again; later ones are."""
     before = len(gc.get_objects())
     try:
         running.keep_for_good()
@@ -209,7 +211,7 @@ def a_list_follows_what_is_created_and_deleted(patterned: bool) -> None:
 
 
 def the_stats_of_each_consumer_look_at_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CONSUMER_STATS of all consumers of a subscription: as many looks as consumers, not the square."""
+    """CONSUMER_STATS of all consumers of a subscription take as many looks as consumers."""
     looked = 0
     real = ConsumerStats
 
@@ -230,7 +232,7 @@ def the_stats_of_each_consumer_look_at_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def consumers_that_leave_together_cost_each_the_same(durable: bool) -> None:
-    """A connection with readers, or with consumers of one subscription, is lost: no square of them."""
+    """A lost connection with readers, or consumers of one subscription, costs linear time."""
     taken = []
     for consumers in (10, 80):
         with CostWorld(topics=1) as world:
@@ -250,7 +252,7 @@ def consumers_that_leave_together_cost_each_the_same(durable: bool) -> None:
 
 
 def watched_lists_count_for_what_is_held() -> None:
-    """Each pattern once, however many watch it; what nobody watches counts no more."""
+    """Each pattern counts once, however many watch it, and no more without a watch."""
     with CostWorld(topics=100, held_bytes=25_000) as world:
         raw, other = world.raw(), world.raw()
 
@@ -273,7 +275,7 @@ def watched_lists_count_for_what_is_held() -> None:
 
 
 def a_pattern_is_small_or_refused() -> None:
-    """Its program bounds memory, and time per character; a large one counts for what is held."""
+    """Its program's size bounds memory and time per character; a large one counts as held."""
     with CostWorld(topics=1) as world:
         raw = world.raw()
         for number, (pattern, answer) in enumerate(
@@ -285,7 +287,7 @@ def a_pattern_is_small_or_refused() -> None:
 
 
 def who_watches_the_same_is_told_the_same() -> None:
-    """What has changed is worked out once for all of them."""
+    """A change is computed once for all watches of a pattern."""
     with CostWorld(topics=3) as world:
         raw = world.raw()
         for number in range(10):
@@ -304,7 +306,7 @@ def who_watches_the_same_is_told_the_same() -> None:
 
 
 def half(raw: Raw, size: int, of: int = 5 * MIB) -> None:
-    """The beginning of a frame."""
+    """Send the beginning of a frame."""
     raw.socket.sendall(of.to_bytes(4, "big") + bytes(size - 4))
 
 
@@ -321,7 +323,7 @@ def a_reader_that_is_refused_leaves_nothing() -> None:
 
 
 def a_closed_connection_holds_no_half_frame() -> None:
-    """At once: not when the garbage collector comes."""
+    """The frame is freed at once, not by the garbage collector."""
     with CostWorld() as world:
         raw = world.raw()
         half(raw, 3 * MIB)
@@ -337,7 +339,7 @@ def a_closed_connection_holds_no_half_frame() -> None:
 
 
 def half_frames_have_a_limit_for_all_connections(caplog: pytest.LogCaptureFixture) -> None:
-    """Those that began first are closed; who sends a whole frame is served all the same."""
+    """The oldest half frames are closed; a client that sends a whole frame is served."""
     caplog.set_level("INFO", "holdfast.wire")
     with CostWorld(held_bytes=8 * MIB) as world:
         slow = [world.raw() for _ in range(4)]
@@ -354,7 +356,7 @@ def half_frames_have_a_limit_for_all_connections(caplog: pytest.LogCaptureFixtur
 
 
 def a_client_that_keeps_pace_is_not_the_oldest() -> None:
-    """Its half frame is another each time: of those that are held, it is the youngest."""
+    """Its half frame is a new one each time, so it is the youngest."""
     with CostWorld(held_bytes=8 * MIB) as world:
         steady, slow, last = world.raw(), world.raw(), world.raw()
         ping = frame_of(Type.PING)
@@ -395,7 +397,7 @@ def a_byte_now_and_then_does_not_keep_a_frame_open() -> None:
 
 
 def a_slow_client_that_keeps_pace_is_not_closed() -> None:
-    """A megabyte in a minute is slow, and not too slow; nor does the time count in which it was not read."""
+    """A megabyte in a minute is enough; time without reads does not count."""
     with CostWorld(frame_s=30.0) as world:
         raw, paused = world.raw(), world.raw()
         half(raw, MIB)
@@ -408,7 +410,7 @@ def a_slow_client_that_keeps_pace_is_not_closed() -> None:
             first.look(now + 60)
             second.pause("test")
             second._paused_at -= 100
-            second._frame.rest(-100)  # as if it had begun long ago
+            second._frame.rest(-100)  # as if it had started long ago
             second.go_on("test")
             second.look(now + 1)
 
@@ -417,7 +419,7 @@ def a_slow_client_that_keeps_pace_is_not_closed() -> None:
 
 
 def a_reader_that_does_not_read_costs_its_buffer_and_one_read(durable: bool) -> None:
-    """I84: however large the backlog and however many permits it gave."""
+    """I84: its cost depends neither on the backlog nor on its permits."""
     with CostWorld() as world:
 
         async def fill() -> None:
@@ -433,7 +435,7 @@ def a_reader_that_does_not_read_costs_its_buffer_and_one_read(durable: bool) -> 
         world.idle()
         assert 512 << 10 < held(connection) < 1100 << 10
         assert world.budget.held >= held(connection)
-        raw.messages(1000)  # and it is given all, when it reads
+        raw.messages(1000)  # it gets all of them when it reads
         world.idle()
         assert world.budget.held < 10_000
 
@@ -450,14 +452,14 @@ def a_client_that_reads_a_byte_now_and_then_is_closed() -> None:
             now = connection.loop.time()
             connection.look(now + 59)
             assert connection._transport is not None
-            connection._unsent += 1  # one byte has left
+            connection._unsent += 1  # one byte was sent
             connection.look(now + 61)
 
         world.run(look())
         until(lambda: not world.server.connections)
 
 
-# -- what is told --------------------------------------------------------------------------------------
+# -- logs ----------------------------------------------------------------------------------------------
 
 
 def refusals_are_logged_with_their_reason_and_throttled(caplog: pytest.LogCaptureFixture) -> None:
@@ -483,7 +485,7 @@ def refusals_are_logged_with_their_reason_and_throttled(caplog: pytest.LogCaptur
 
 
 def a_client_cannot_have_the_memory_of_all_by_its_sessions() -> None:
-    """Producers and consumers count, with their properties; what is closed counts no more."""
+    """Producers and consumers count, with their properties; closed ones do not."""
     with CostWorld(held_bytes=40_000) as world:
         raw = world.raw()
         metadata = [{"key": "k", "value": "v" * 8000}]

@@ -1,4 +1,4 @@
-"""Single commands that would cost much: each is carried out in slices, once, or not at all (I89)."""
+"""Checks of expensive commands: carried out in slices, once, or not at all (I89)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.kit.server.wire_raw import Raw, Type, frame_of, full
 
 
 def filled(world: CostWorld, count: int) -> tuple[Raw, list[Any]]:
-    """A client with a Shared consumer that holds so many messages; their ids."""
+    """Return a client with a Shared consumer that holds `count` messages, and their ids."""
 
     async def fill() -> None:
         async with world.broker.producer("t") as producer:
@@ -57,7 +57,7 @@ def many_ids_are_redelivered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
         again = [each.message_id.entryId for each in raw.messages(35)]
         assert sorted(again) == [each.entryId for each in ids]
         assert slices == [10, 10, 10, 5]
-        raw.ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic=full("t"))  # it is read again
+        raw.ask(Type.LOOKUP, Type.LOOKUP_RESPONSE, topic=full("t"))  # the connection is read again
 
 
 def many_parts_are_acknowledged_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def many_parts_are_acknowledged_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def acknowledgements_are_taken_a_few_per_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each wants a receipt: of thousands that come at once, some are carried out in each turn of the loop."""
+    """Of thousands of ACKs with receipts, each turn of the loop carries out a few."""
     count, per_turn = 2000, list[int]()
     real = Connection._take
 
@@ -110,7 +110,7 @@ def acknowledgements_are_taken_a_few_per_turn(monkeypatch: pytest.MonkeyPatch) -
 
 
 def many_entries_are_acknowledged_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every second of many entries: others have a turn in between."""
+    """Acknowledge every second of many entries: other work has turns in between."""
     monkeypatch.setattr(sink, "SLICE_IDS", 10)
     sizes: list[int] = []
     real = Dispatcher.ack_ranges
@@ -141,7 +141,7 @@ def a_command_that_is_too_large_costs_its_connection(kind: int, fields: dict[str
 
 
 def what_a_sink_sends_is_judged_in_small_steps() -> None:
-    """Thousands of entries, or of parts: the loop has turns in between, and waits for the engine behind."""
+    """Thousands of entries or parts are judged with turns of the loop in between."""
     entry = encode_messages([b"x"], "raw", 0, 1)[0]
     part = {"stage": bytes(16), "topic_id": 1, "count": 1, "digest": 1}
     with CostWorld(topics=1) as world:
@@ -160,7 +160,7 @@ def what_a_sink_sends_is_judged_in_small_steps() -> None:
 
 
 def one_of_many_takes_a_step_in_a_turn() -> None:
-    """Twenty pieces of work, of which some are cancelled: each turn of the loop has one step, in order."""
+    """Of twenty tasks, some cancelled, each turn of the loop runs one step, in order."""
     taken: list[int] = []
 
     async def work(number: int) -> None:
@@ -171,7 +171,7 @@ def one_of_many_takes_a_step_in_a_turn() -> None:
 
     async def crowd() -> list[int]:
         tasks = [asyncio.create_task(work(number)) for number in range(20)]
-        await asyncio.sleep(0)  # they have begun
+        await asyncio.sleep(0)  # they have started
         tasks[3].cancel()
         counts = []
         while not all(each.done() for each in tasks):
@@ -187,7 +187,7 @@ def one_of_many_takes_a_step_in_a_turn() -> None:
 
 
 def who_is_asked_for_a_sign_of_life_is_asked_once() -> None:
-    """However many requests want what it holds."""
+    """The number of requests for what it holds does not matter."""
     with CostWorld() as world:
         holder, others = world.raw(), world.raw()
         holder.subscribe("t")

@@ -1,4 +1,4 @@
-"""Mistakes that bring old faults of the server's costs back, for more than one test of them."""
+"""Mutants of the server's costs, for more than one test: each restores an old fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Patch = pytest.MonkeyPatch
 
 
 def answers_without_a_reader(patch: Patch) -> None:
-    """Every request that was read is carried out, whether its answer can be written or not."""
+    """Every request is carried out, also if its answer cannot be written."""
     patch.setattr(Pending, "ready", property(lambda self: bool(self._waiting)))
 
 
@@ -34,7 +34,7 @@ def a_list_each_time(patch: Patch) -> None:
 
 
 def stats_of_all(patch: Patch) -> None:
-    """Who asks for one consumer looks at every one."""
+    """A request for one consumer's stats looks at every consumer."""
 
     def stats(self: WireConsumer) -> Any:
         every = self.dispatcher.stats().consumers
@@ -58,7 +58,7 @@ def refusals_are_silent(patch: Patch) -> None:
 def require_noticed(
     test: Callable[..., None], given: dict[str, Any], patch: Patch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Fail unless the test does: the mistake that is in force must be noticed."""
+    """Run a test under a mutant, and require that it fails."""
     more = {"monkeypatch": patch, "caplog": caplog}
     wanted = inspect.signature(test).parameters
     with pytest.raises((AssertionError, TimeoutError, LookupError, ValueError)):

@@ -1,4 +1,4 @@
-"""A broker with both servers in this process, on a loop of its own, and what a client costs them, counted.
+"""A broker with both servers in this process, and the counted cost of a client.
 
 Costs are counted, not timed: steps of the interpreter, bytes of answers, bytes that are held for a client.
 """
@@ -91,28 +91,28 @@ class CostWorld:
         await self.http.start()
         self._parts.push_async_callback(self.http.stop, 0.5)
         for listener in (*self.server._listeners, *self.http._listeners):
-            for each in listener.sockets:  # inherited: the kernel takes little, as it is not counted
+            for each in listener.sockets:  # accepted ones inherit it: the kernel buffers little, uncounted
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
 
     async def create(self, names: list[str], subscriptions: tuple[str, ...] = ()) -> None:
-        """Topics, all in a few frames; each with these subscriptions."""
+        """Create topics, all in a few frames, each with these subscriptions."""
         events = [TopicCreate(full(name), self.broker.random.token(16), SILENT) for name in names]
         made = await asyncio.gather(*(self.broker.engine.submit(event) for event in events))
         more = [SubscriptionCreate(each.topic, name, 0) for each in made for name in subscriptions]
         await asyncio.gather(*(self.broker.engine.submit(event) for event in more))
 
     def run(self, work: Coroutine[Any, Any, Answered], timeout_s: float = 20.0) -> Answered:
-        """Do it on the loop."""
+        """Run a coroutine on the world's loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout_s)
 
     # -- clients ---------------------------------------------------------------------------------------
 
     def raw(self, **more: Any) -> Raw:
-        """A client of the Pulsar protocol."""
+        """Open a client of the Pulsar protocol."""
         return self._clients.enter_context(Raw(self.server.url, **more))
 
     def connection(self, raw: Raw) -> Connection:
-        """The server's end of it."""
+        """Return the server's end of a connection."""
         host, port = raw.socket.getsockname()
 
         async def find() -> Connection:
@@ -121,7 +121,7 @@ class CostWorld:
         return self.run(find())
 
     def idle(self) -> None:
-        """Wait until the loop has carried out what it can."""
+        """Wait until the loop has nothing left to do."""
 
         async def turns() -> None:
             before = -1
@@ -137,14 +137,14 @@ class CostWorld:
 
 
 def held(connection: Connection) -> int:
-    """Bytes that the server has in memory for this client."""
+    """Return the bytes that the server holds in memory for this client."""
     transport = connection._transport
     waiting = 0 if transport is None else transport.get_write_buffer_size()
     return waiting + connection._out_bytes + connection.reader.pending
 
 
 class Steps:
-    """Counts what the interpreter does on one thread: instructions of Python code, in whichever function."""
+    """Counts the instructions of Python that one thread executes, in any function."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -169,12 +169,12 @@ class Steps:
 
 
 def _a_turn(line: steps_module.Line) -> Coroutine[Any, Any, None]:
-    """Instead of a place in the line, which only a loop moves."""
+    """Replace a place in the line, which only a running loop advances."""
     return asyncio.sleep(0)
 
 
 async def steps_of(work: Coroutine[Any, Any, Any]) -> list[int]:
-    """Carry work out until it ends or waits for another task; answer the instructions of each step."""
+    """Run work until it ends or waits for a task; return instructions per step."""
     taken: list[int] = []
     patch = mock.patch.object(steps_module.Line, "wait", new=_a_turn)
     with contextlib.suppress(StopIteration), contextlib.closing(work), patch:

@@ -1,4 +1,4 @@
-"""A server that is read over Flight: its topics, its Flight process, and the same topics by path."""
+"""A server that is read over Flight: topics, its Flight process, readers by path."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.kit.served import Served
 
 PREFIX = "persistent://public/default"
 LARGE = 32_000
-"""Entries of the topic that takes a while."""
+"""Entries of the topic whose read takes a while."""
 
 
 def fill(directory: Path) -> None:
-    """Topics of several ledgers: `orders`, `open-news` with several messages an entry, `large`."""
+    """Fill topics of several ledgers: `orders`, `open-news` with batches, `large`."""
     small: dict[str, Any] = {"reserve_bytes": 1 << 20, "journal_bytes": 1 << 20, "sync": "os"}
     with Broker.open(str(directory), roll_entries=4000, retention_s=-1, **small) as broker:
         with broker.producer("orders", name="shop") as producer:
@@ -41,7 +41,7 @@ def fill(directory: Path) -> None:
 
 
 def publish_all_kinds(server: Served, token: str | None = None) -> None:
-    """The topic `kinds`: what clients publish, batches, chunks, compressions, encrypted."""
+    """Fill the topic `kinds` as clients do: batches, chunks, compressed and encrypted messages."""
     made = Maker(5)
     made.any(400)
     with Client(server.url.replace("pulsar", "holdfast"), token=token) as client:
@@ -70,7 +70,7 @@ def children(pid: int) -> list[int]:
 
 
 def flight_pid(server: Served) -> int:
-    """Of the one Flight process that there is, as soon as there is one."""
+    """Return the process id of the one Flight process, as soon as it runs."""
 
     def one() -> int:
         found = [each for each in children(server.process.pid) if process_state(each) not in ("", "Z")]
@@ -84,13 +84,13 @@ def gone(pid: int) -> bool:
 
 
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little is on the way at any time: whoever reads is in the middle for long."""
+    """Keep little data on the way, so that a read takes long."""
     channel = [*remote._CHANNEL, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
     monkeypatch.setattr(remote, "_CHANNEL", channel)
 
 
 class Cut:
-    """Rows of a range that somebody interrupts when the first have come."""
+    """Reads a range, and calls `interrupt` when the first rows have arrived."""
 
     def __init__(self, topic: TopicReader, start: int, stop: int, interrupt: Callable[[], object]) -> None:
         self.rows = topic.decoding(start, stop, Wish(["value", "position"]))

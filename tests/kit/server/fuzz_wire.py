@@ -1,11 +1,11 @@
-"""Any bytes as the input of a connection, guided by the code that they reach. `make fuzz-wire`.
+"""Fuzz the input of a connection, guided by code coverage. `make fuzz-wire`.
 
     python -m tests.kit.server.fuzz_wire                  # one minute
     python -m tests.kit.server.fuzz_wire --seconds 3600
 
-libFuzzer changes sound streams, under sanitizers; native/tests/wire/wire_judge.hpp judges the outcome.
-What it found worth keeping stays in build/fuzz-wire, where the next run begins. No piece of memory may be
-much larger than a frame, all of it together 512 MB, and one stream may take five seconds.
+libFuzzer mutates valid streams, under sanitizers; native/tests/wire/wire_judge.hpp judges the outcome. Its
+corpus stays in build/fuzz-wire, where the next run starts. An allocation may not be much larger than a frame,
+all memory is at most 512 MB, and a stream may take five seconds.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from tests.kit.server.pulsar_recorder import frame_of
 FLAGS = ["-std=c++20", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
 KEPT = KIT / "server" / "streams"
 """Findings of earlier nights; native/tests/wire/test_wire_corpus.cpp replays them in every run."""
-WANTED = "no clang++ here has libFuzzer and its sanitizers; .ci/nightly-tools installs them"
+WANTED = "no clang++ here has libFuzzer and its sanitizers; run .ci/nightly-tools to install them"
 FINDINGS = ("crash-*", "leak-*", "oom-*", "timeout-*")
-"""What libFuzzer calls the streams that it has found."""
+"""The prefixes of libFuzzer's files with failing streams."""
 
 
 @dataclass(frozen=True)
 class Report:
     runs: int
     covered: int
-    """Places of the code that were reached."""
+    """Edges of the code that were reached."""
     failure: str
-    """What the fuzzer has said, if it has found something."""
+    """The output of the fuzzer, if it found a fault."""
 
 
 def compiler() -> str | None:
-    """A clang++ that has libFuzzer, or None."""
+    """Return a clang++ that has libFuzzer, or None."""
     folders = [Path(folder) for folder in os.get_exec_path()]
     numbered = {path.name for folder in folders for path in folder.glob("clang++-[0-9]*")}
     newest_first = sorted(numbered, key=lambda name: -int(re.sub(r"\D", "", name)))
@@ -62,7 +62,7 @@ def compiler() -> str | None:
 
 
 def seeds() -> Iterator[bytes]:
-    """Sound streams. The first byte says how they arrive: see judge_stream."""
+    """Return valid streams. The first byte says how they arrive: see judge_stream."""
     kind = pb.BaseCommand
 
     def command(type_: Any, **body: Any) -> bytes:
@@ -105,7 +105,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def write_corpus(folder: Path) -> Path:
-    """Write the sound streams into a folder, and those that have once been a finding."""
+    """Write the valid streams, and earlier findings, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, stream in enumerate(seeds()):
         (folder / f"seed-{number}").write_bytes(stream)
@@ -115,7 +115,7 @@ def write_corpus(folder: Path) -> Path:
 
 
 def stream_of(note: Path) -> bytes:
-    """Return the stream that native/tests/wire/test_wire_corpus.cpp was judging: its size, and its bytes."""
+    """Return the stream that test_wire_corpus.cpp was judging: its size, and its bytes."""
     data = note.read_bytes()
     (size,) = struct.unpack_from("<Q", data)
     return data[8 : 8 + size]
@@ -131,7 +131,7 @@ def keep_stream(note: Path, to: Path = KEPT) -> str:
 
 
 def keep_findings(folder: Path, binary: Path) -> list[str]:
-    """Copy what the fuzzer has found, as short as it can make it, to where every run replays it."""
+    """Copy the fuzzer's findings, minimized, to where every run replays them."""
     names = []
     for found in sorted(path for pattern in FINDINGS for path in folder.glob(pattern)):
         short = found.with_name(f"short-{found.name}")
@@ -168,7 +168,7 @@ def fuzz(
     native: Path = ROOT / "native",
     runs: int = -1,
 ) -> Report:
-    """Run for so long, or so many streams; the folder keeps what was found. `native`: the sources."""
+    """Fuzz for a time, or a number of streams; the folder keeps the corpus."""
     corpus = write_corpus(folder / "corpus")
     options = {
         "max_total_time": seconds,
@@ -202,7 +202,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
+    parser.add_argument("--seed", type=int, default=0, help="0: a random one")
     options = parser.parse_args()
     clang = compiler()
     if clang is None:

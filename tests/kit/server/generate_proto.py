@@ -1,4 +1,4 @@
-"""Renews the generated code beside the .proto files: `python -m tests.kit.server.generate_proto`."""
+"""Generate the code beside the .proto files: `python -m tests.kit.server.generate_proto`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES = sorted(path.relative_to(SOURCE) for path in (SOURCE / FOLDER).glob("*.pr
 
 
 def generate(target: Path) -> list[Path]:
-    """Compile all of them below `target`; answers what was made, by its path from there."""
+    """Compile all of them below `target`; return the generated files, relative to it."""
     known = str(importlib.resources.files("grpc_tools") / "_proto")
     compiler = [sys.executable, "-m", "grpc_tools.protoc", f"-I{SOURCE}", f"-I{known}"]
     outputs = [f"--python_out={target}", f"--pyi_out={target}"]

@@ -1,6 +1,6 @@
-"""A program with the official client and an `http://` address, step by step: `http_client.py URL TOPIC`.
+"""A program with the official client and an `http://` address: `http_client.py URL TOPIC`.
 
-A line of its own tells that a step is done; a line of its input begins the next.
+It prints a line after each step; a line of its input starts the next.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def main(url: str, topic: str) -> None:
-    """Publish and consume; then, when told so, again on what was connected before."""
+    """Publish and consume; then, when told so, again on the same objects."""
     pulsar = importlib.import_module("pulsar")
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
     client = pulsar.Client(url, logger=logger, operation_timeout_seconds=10)
@@ -25,7 +25,7 @@ def main(url: str, topic: str) -> None:
             producer.send_async(b"%d" % number, None)
         producer.flush()
         wanted = set(range(first, first + 5))
-        while wanted:  # what was acknowledged a moment before an unload may come again
+        while wanted:  # messages acknowledged just before an unload may be redelivered
             message = consumer.receive(timeout_millis=10_000)
             consumer.acknowledge(message)
             wanted.discard(int(message.data()))
@@ -36,7 +36,7 @@ def main(url: str, topic: str) -> None:
 
     exchange(0)
     step()
-    exchange(5)  # after an unload: both have come back
+    exchange(5)  # after an unload: both have reconnected
     every = client.subscribe(
         re.compile(re.escape(topic) + ".*"), "all", initial_position=pulsar.InitialPosition.Earliest
     )

@@ -1,5 +1,8 @@
-"""What HTTP clients may cost the others: pages that are made once, bodies that take nobody's place, answers
-that leave as they are read (I91)."""
+"""Checks of the cost of HTTP clients for the others (I91).
+
+A page is made once for all, an incomplete body takes no slot of a request, and answers are sent as they are
+read.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from tests.kit.server.wire_raw import full
 
 MIB = 1 << 20
 PATIENCE_S = 10.0
-"""How long something may take that must happen."""
+"""Seconds to wait for what must happen."""
 HEALTH = "/admin/v2/brokers/health"
 
 
 def request(method: str, path: str, body: bytes = b"", length: int | None = None) -> bytes:
-    """A request; its body may be shorter than it says."""
+    """Return a request; its body may be shorter than its declared length."""
     size = len(body) if length is None else length
     return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode() + body
 
@@ -43,12 +46,12 @@ def client(world: CostWorld, receive_bytes: int = 0) -> Iterator[socket.socket]:
 
 
 def status(channel: socket.socket) -> int:
-    """Of the next answer."""
+    """Return the status of the next answer."""
     return int(channel.recv(1 << 16).split()[1])
 
 
 def whole(channel: socket.socket) -> bytes:
-    """The body of an answer that tells its length."""
+    """Return the body of an answer with a declared length."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += channel.recv(1 << 16)
@@ -62,7 +65,7 @@ def whole(channel: socket.socket) -> bytes:
 
 
 async def unsent(world: CostWorld) -> int:
-    """What waits to be sent over HTTP, in all."""
+    """Return the bytes that wait to be sent over HTTP, in all."""
     found = [each._transport for each in world.http.connections.values()]
     return sum(0 if each is None else each.get_write_buffer_size() for each in found)
 
@@ -71,7 +74,7 @@ async def unsent(world: CostWorld) -> int:
 
 
 def open_bodies_take_nobodys_place() -> None:
-    """More of them than requests may be under way: health and administration are answered all the same."""
+    """Send more bodies than requests may run: health and administration are still answered."""
     with CostWorld(http={"requests_max": 3}) as world, contextlib.ExitStack() as open_:
         for _ in range(10):
             channel = open_.enter_context(client(world))
@@ -133,7 +136,7 @@ async def settle() -> None:
 
 
 def scrapes_at_the_same_time_share_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty of them: one page is made, and nobody has a copy of its own."""
+    """For twenty of them one page is made and shared."""
     asked, sheet, make = 0, scraping.Scrapes.sheet, scraping.Scrapes._make
 
     async def counted(scrapes: scraping.Scrapes) -> scraping.Sheet:
@@ -162,7 +165,7 @@ def scrapes_at_the_same_time_share_a_page(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def slow_scrapers_keep_two_pages_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each asks when the page before is old: the third is given the second's."""
+    """Each asks when the last page is old: the third gets the second's."""
     with CostWorld(topics=100) as world, contextlib.ExitStack() as open_:
         channels = [open_.enter_context(client(world, receive_bytes=1 << 14)) for _ in range(5)]
         for channel in channels:
@@ -194,7 +197,7 @@ def making_a_page_lets_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def large_answers_leave_as_they_are_read(path: str) -> None:
-    """Pipelined by clients that do not read: what waits is a piece or two each, and counts."""
+    """Pipelined by clients that do not read: at most two pieces each wait, and count."""
     with CostWorld(topics=1000, name_bytes=400) as world, contextlib.ExitStack() as open_:
         channels = [open_.enter_context(client(world, receive_bytes=1 << 16)) for _ in range(3)]
         for channel in channels:
@@ -209,7 +212,7 @@ def large_answers_leave_as_they_are_read(path: str) -> None:
 
 
 def who_goes_in_the_middle_of_an_answer_is_no_mistake(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is logged as an error: a client could fill the log by going."""
+    """Nothing is logged as an error: otherwise a client could fill the log."""
     with CostWorld(topics=1000, name_bytes=400) as world:
         for _ in range(3):
             with client(world, 4096) as channel:
@@ -219,7 +222,7 @@ def who_goes_in_the_middle_of_an_answer_is_no_mistake(caplog: pytest.LogCaptureF
         world.run(wait_for(lambda: not world.http.connections))
         world.idle()
         said = [each for each in caplog.records if each.levelname == "ERROR" and each.name != "asyncio"]
-        assert not said  # asyncio's: tasks of earlier tests, of which the collector tells now
+        assert not said  # asyncio would report unretrieved exceptions of earlier tasks here
 
 
 def answers_that_are_too_much_for_all_are_refused() -> None:
@@ -249,7 +252,7 @@ def a_client_that_reads_its_answer_byte_by_byte_is_closed() -> None:
 
 
 def a_look_at_a_crowd_takes_small_steps() -> None:
-    """Consumers, producers and holes by the hundred: others have the loop in between."""
+    """Hundreds of consumers, producers and holes: the loop has turns in between."""
     with CostWorld(topics=0) as world:
         world.run(world.create(["t"], ("s", "other")))
         world.run(scattered(world, 1200))
@@ -267,7 +270,7 @@ def a_look_at_a_crowd_takes_small_steps() -> None:
 
 
 def a_topic_may_be_deleted_while_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is shown is the topic as it was: no inner error comes from the log, which forgets it."""
+    """The topic is shown as it was: the log, which forgets it, raises no error."""
     monkeypatch.setattr("holdfast.server.steps.STEP_ITEMS", 0.1)
 
     async def deleted_meanwhile(world: CostWorld, name: str) -> None:
@@ -289,7 +292,7 @@ def a_topic_may_be_deleted_while_it_is_shown(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def scattered(world: CostWorld, holes: int) -> None:
-    """Messages, of which every other one is acknowledged."""
+    """Publish messages, and acknowledge every other one."""
     async with world.broker.producer("t") as producer:
         await producer.send_many([b"x"] * (2 * holes))
     topic = world.broker.topic(full("t"))
@@ -299,7 +302,7 @@ async def scattered(world: CostWorld, holes: int) -> None:
 
 
 async def look(connection: HttpConnection, after_s: float) -> None:
-    """As if so much later."""
+    """Run the connection's check as if it were `after_s` later."""
     real = connection._loop
     connection._loop = Later(real, after_s)  # type: ignore[assignment]
     try:

@@ -1,4 +1,4 @@
-"""What the tests of the effects of HTTP requests check, and their mutants must fail."""
+"""Checks of the effects of HTTP requests, for tests and for their mutants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of metrics check, and their mutants must fail."""
+"""Checks of metrics, for tests and for their mutants."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LINE = re.compile(rf"({NAME})(?:\{{((?:{LABEL}(?:,{LABEL})*)?)\}})? ({VALUE})")
 
 
 def read(text: str) -> Iterator[Sample]:
-    """The samples of a page.
+    """Return the samples of a page.
 
     Raises:
-        ValueError: it is not as the format 0.0.4 wants it: all of a metric together, HELP and TYPE before it
-            and once, no sample twice, every line ended.
+        ValueError: the page breaks the format 0.0.4. Each metric must be in one group, with HELP and TYPE
+        before it and once. No sample may repeat, and every line must end.
     """
     if text and not text.endswith("\n"):
-        raise ValueError("the last line is not ended")
+        raise ValueError("the last line has no line end")
     described: dict[str, dict[str, str]] = {}
     current, seen, done = "", set[tuple[Any, ...]](), set[str]()
     for number, line in enumerate(text.splitlines(), 1):
@@ -46,7 +46,7 @@ def read(text: str) -> Iterator[Sample]:
             kind, name, rest = found.groups()
             if name != current:
                 if name in done:
-                    raise ValueError(f"line {number}: {name} comes again")
+                    raise ValueError(f"line {number}: {name} has a second group of samples")
                 done.add(current)
                 current = name
             if kind in described.setdefault(name, {}):
@@ -54,7 +54,7 @@ def read(text: str) -> Iterator[Sample]:
             if any(key[0] == name for key in seen):
                 raise ValueError(f"line {number}: {kind} of {name} behind its samples")
             if kind == "TYPE" and rest not in ("counter", "gauge", "histogram", "summary", "untyped"):
-                raise ValueError(f"line {number}: {name} is a {rest}")
+                raise ValueError(f"line {number}: {name} has the unknown type {rest}")
             described[name][kind] = rest
             continue
         match = LINE.fullmatch(line)
@@ -65,7 +65,7 @@ def read(text: str) -> Iterator[Sample]:
         if name != current:
             raise ValueError(f"line {number}: {name} stands among {current}")
         if (name, labels) in seen or len({key for key, _ in labels}) < len(labels):
-            raise ValueError(f"line {number}: twice: {line}")
+            raise ValueError(f"line {number}: a sample repeats: {line}")
         if set(described[name]) != {"HELP", "TYPE"}:
             raise ValueError(f"line {number}: {name} is not described")
         seen.add((name, labels))

@@ -1,4 +1,4 @@
-"""A broker with an HTTP server on a loop of its own, and real requests to it."""
+"""A broker with an HTTP server on its own loop, and real requests."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from holdfast.server.http import HttpOptions, HttpServer
 Answered = TypeVar("Answered")
 
 T = "/admin/v2/persistent/public/default"
-"""Where the topics of the tests are."""
+"""The path of the tests' topics."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request was answered."""
+    """The answer to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,7 +41,7 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """Of a refusal: it has nothing else."""
+        """Return the reason of a refusal, which has no other field."""
         (key, reason), *more = self.json.items()
         assert (key, more) == ("reason", [])
         assert isinstance(reason, str)
@@ -49,7 +49,7 @@ class Answer:
 
 
 class Elsewhere:
-    """Flight, as far as HTTP needs it; the real one is in tests/process/flight/test_flight.py."""
+    """Flight as HTTP needs it; the real one is in tests/process/flight/test_flight.py."""
 
     host = ""
 
@@ -58,7 +58,7 @@ class Elsewhere:
 
 
 class HttpWorld:
-    """Everything that a test of HTTP needs; its loop runs in a thread."""
+    """A broker with an HTTP server; its loop runs in a thread."""
 
     def __init__(self, http: HttpOptions | None = None, wire: bool = False, **options: Any) -> None:
         self._http = http or HttpOptions(port=0, broker_url="pulsar://127.0.0.1:6650", flight=Elsewhere())
@@ -86,7 +86,7 @@ class HttpWorld:
         self._loop.close()
 
     async def _start(self) -> None:
-        # However slow this machine is, a page of metrics tells of what was before the question.
+        # A page of metrics shows the state before the request, also on a slow machine.
         self._parts.enter_context(mock.patch("holdfast.server.http.scraping.SMALL_S", math.inf))
         directory = self._parts.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
         self.broker = await Broker.start(Path(directory), self._options)
@@ -99,13 +99,13 @@ class HttpWorld:
         self._session = await self._parts.enter_async_context(aiohttp.ClientSession(self.server.url))
 
     def run(self, work: Coroutine[Any, Any, Answered], timeout_s: float = 30.0) -> Answered:
-        """Do it on the loop."""
+        """Run a coroutine on the world's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     # -- requests --------------------------------------------------------------------------------------
 
     def ask(self, method: str, path: str, **more: Any) -> Answer:
-        """A request, as a program would make it."""
+        """Send a request, as a program would."""
         return self.run(self.asking(method, path, **more))
 
     async def asking(self, method: str, path: str, **more: Any) -> Answer:
@@ -113,20 +113,20 @@ class HttpWorld:
             return Answer(response.status, response.headers, await response.read())
 
     def get(self, path: str) -> Any:
-        """The JSON at a path."""
+        """Return the JSON at a path."""
         found = self.ask("GET", path)
         assert found.status == 200, (path, found)
         return found.json
 
     def done(self, method: str, path: str, **more: Any) -> None:
-        """A request that is answered with nothing but success."""
+        """Send a request whose answer is only its success."""
         found = self.ask(method, path, **more)
         assert (found.status, found.body) == (204, b""), (path, found)
 
-    # -- what tests begin with -------------------------------------------------------------------------
+    # -- what tests start with -------------------------------------------------------------------------
 
     def topic(self, messages: int = 0, subscription: str | None = None, batch: int = 1) -> str:
-        """A new topic with so many messages, and perhaps a subscription at its beginning: its path."""
+        """Create a topic with `messages` messages, and perhaps a subscription; return its path."""
         self._made += 1
         name = f"topic-{self._made}"
         self.run(self._fill(name, messages, subscription, batch))
@@ -145,13 +145,13 @@ class HttpWorld:
 
     @contextlib.asynccontextmanager
     async def consuming(self, path: str, subscription: str = "s", **more: Any) -> AsyncIterator[Any]:
-        """A consumer of the topic at a path."""
+        """Open a consumer of the topic at a path."""
         async with self.broker.consumer(path.rpartition("/")[2], subscription, **more) as consumer:
             yield consumer
 
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[HttpWorld]:
-    """One server for all tests of a module: each makes its own topics."""
+    """Share one server among all tests of a module: each creates its own topics."""
     with HttpWorld() as world:
         yield world

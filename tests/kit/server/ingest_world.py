@@ -1,11 +1,11 @@
-"""Processes for tests of local ingest: a broker to be killed at chosen steps, producers that keep account.
+"""Processes for tests of local ingest: a broker that dies at a step, and producers.
 
     ingest_world.py serve DATA [STEP COUNT [MUTANT]]    says "ready"; dies at the COUNT-th STEP
     ingest_world.py produce TOPIC LABEL FILE            puts LABEL:0, LABEL:1, …
     ingest_world.py hop TOPIC LABEL FILE                the same, with many producers in turn
 
-A producer notes in its file how many of its messages are confirmed. $IDLE_S: when a queue is withdrawn.
-$POINT: where in the queue's code a producer dies, and the how manieth time.
+A producer writes to its file how many of its messages are confirmed. $IDLE_S: when a queue is withdrawn.
+$POINT: the point of the queue's code at which a producer dies, and how many passes before.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def serving(data: Path, ingest: dict[str, Any] | None = None, **options: Any) ->
 
 
 STEPS = ("publish", "durable", "confirmed", "session", "adopted")
-"""Where a broker can be told to die: an event is submitted, durable, confirmed and not settled; …"""
+"""Steps at which a broker can die: an event is submitted, durable, confirmed and not settled; …"""
 IDLE = ("withdrawing", "withdrawn", "removed")
-"""With queues that are withdrawn: the word is written, the queue is closed, its files are gone."""
+"""Steps of withdrawn queues: the word is written, the queue is closed, its files are removed."""
 ONCE = ("session", "adopted")
-"""Of these there is one in a life."""
+"""Steps that a broker passes once in its life."""
 
 
 def die() -> None:
@@ -83,7 +83,7 @@ def die() -> None:
 
 
 def arm(step: str, count: int) -> None:
-    """Die at the count-th time of a step; or of a point of the queue's own code."""
+    """Die at the count-th pass of a step, or of a point of the queue."""
     if step in _core.points():
         _core.arm(step, "kill", count)
         return
@@ -145,7 +145,7 @@ def arm(step: str, count: int) -> None:
 
 
 def break_it(mutant: str) -> None:
-    """A broker with a mistake in it."""
+    """Put a mutant into the broker."""
     if mutant == "not deduplicated":
         drain.NAME = "some.producer."  # type: ignore[attr-defined]
     elif mutant == "settled before it is durable":
@@ -174,7 +174,7 @@ async def serve(data: str) -> None:
 
 
 def hop(topic: str, label: str, file: str) -> None:
-    """Opens a producer, puts a few, closes it, and so on: its queue is idle now and then."""
+    """Open a producer, put a few messages, close it, and repeat, so that queues idle."""
     note = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     chance = random.Random(label)
     ended = False
@@ -241,7 +241,7 @@ def produce(topic: str, label: str, file: str) -> None:
 
 
 class Process:
-    """One of the above, as a test starts it."""
+    """One of the programs above, as a test starts it."""
 
     def __init__(self, *arguments: object) -> None:
         self.popen = subprocess.Popen(
@@ -250,7 +250,7 @@ class Process:
         self._ready = False
 
     def ready(self) -> bool:
-        """False: it has died before."""
+        """Wait until it is ready; return False if it died before."""
         if not self._ready:
             assert self.popen.stdout is not None
             self._ready = self.popen.stdout.readline().strip() == "ready"
@@ -261,7 +261,7 @@ class Process:
         self.close()
 
     def end(self) -> str:
-        """What it says at last."""
+        """Stop it; return the last line that it printed."""
         self.popen.terminate()
         assert self.popen.stdout is not None
         said = self.popen.stdout.read()
@@ -276,7 +276,7 @@ class Process:
 
 
 async def stored(data: Path, topic: str) -> list[bytes]:
-    """Everything that the topic holds."""
+    """Return everything that the topic holds."""
     async with Broker.open(data) as broker, broker.reader(topic, receiver_queue=10_000) as reader:
         found: list[bytes] = []
         while await reader.has_more():

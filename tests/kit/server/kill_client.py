@@ -1,7 +1,7 @@
-"""Clients of a server that is killed again and again (kit/server/kills.py), each in a process of its own.
+"""Clients of a server that is killed repeatedly (kit/server/kills.py), each in its own process.
 
-A client does its work until it is told to end (SIGTERM), then finishes what is under way, and writes down
-what was promised to it: one JSON file. Nobody kills the clients, so they may keep it in memory until then.
+A client works until SIGTERM, then finishes what is under way, and writes what it was promised to a JSON file.
+The clients themselves are not killed, so they may keep it in memory until then.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tests.kit.server.wire_raw import PATIENCE_S, Raw, Type, id_of
 
 T = TypeVar("T")
 QUIET_S = 4.0
-"""Who is to end and has heard nothing for so long has all there is."""
+"""A client that is to end, and has received nothing for this time, has everything."""
 PAUSE_EVERY = 8
-"""Messages."""
+"""Messages between two pauses."""
 PERMITS = 500
 BATCH = 20
 
 
 class Told:
-    """Was it told to end?"""
+    """Tells whether the client was told to end."""
 
     def __init__(self) -> None:
         self.end = False
@@ -50,7 +50,7 @@ def client_of(url: str) -> Any:
 
 
 def opened(make: Callable[[], T]) -> T:
-    """What `make` makes. The library gives up if the server dies just then; here it is asked again."""
+    """Return the result of `make`; call it again if the server dies meanwhile."""
     import pulsar
 
     while True:
@@ -62,7 +62,7 @@ def opened(make: Callable[[], T]) -> T:
 
 
 def produce(told: Told, url: str, topic: str, number: int, batched: bool, pause_s: float) -> dict[str, Any]:
-    """Publishes 1, 2, 3, …: what was asked for, and what was confirmed, with its id."""
+    """Publish 1, 2, 3, …; return what was requested, and what was confirmed, with its id."""
     import pulsar
 
     client = client_of(url)
@@ -70,7 +70,7 @@ def produce(told: Told, url: str, topic: str, number: int, batched: bool, pause_
         lambda: client.create_producer(
             topic,
             producer_name=f"p{number}",
-            send_timeout_millis=0,  # for ever: the client sends again what was not answered
+            send_timeout_millis=0,  # no limit: the client sends unanswered messages again
             max_pending_messages=300,
             block_if_queue_full=True,
             batching_enabled=batched,
@@ -104,7 +104,7 @@ def produce(told: Told, url: str, topic: str, number: int, batched: bool, pause_
 
 
 def consume(told: Told, url: str, topic: str, subscription: str, shared: bool) -> dict[str, Any]:
-    """Takes and acknowledges with the official client, which asks for no receipts."""
+    """Receive and acknowledge with the official client, which requests no receipts."""
     import pulsar
 
     client = client_of(url)
@@ -125,11 +125,11 @@ def consume(told: Told, url: str, topic: str, subscription: str, shared: bool) -
             message = consumer.receive(200)
         except pulsar.Timeout:
             if not consumer.is_connected():
-                last = time.monotonic()  # it cannot hear anything
+                last = time.monotonic()  # it is not connected, and cannot receive
             continue
         last = time.monotonic()
         got.append(checked(message.data(), bad))
-        # Not connected just now: it comes again.
+        # Not connected just now: the message will be redelivered.
         with contextlib.suppress(pulsar.AlreadyClosed, pulsar.NotConnected, pulsar.PulsarException):
             consumer.acknowledge(message)
     client.close()
@@ -137,7 +137,7 @@ def consume(told: Told, url: str, topic: str, subscription: str, shared: bool) -
 
 
 def read(told: Told, url: str, topic: str) -> dict[str, Any]:
-    """Everything that the topic has."""
+    """Read everything that the topic has."""
     import pulsar
 
     client = client_of(url)
@@ -154,7 +154,7 @@ def read(told: Told, url: str, topic: str) -> dict[str, Any]:
 
 
 def checked(data: bytes, bad: list[str]) -> tuple[int, int]:
-    """Whose message it is, and its number; `bad` learns of one that is not as it was sent."""
+    """Return producer and number of a message; report other bytes than were sent in `bad`."""
     producer, number = ID.unpack_from(data)
     if data != content(producer, number):
         bad.append(f"message {number} of producer {producer} has other bytes: {data[:40]!r}")
@@ -162,8 +162,10 @@ def checked(data: bytes, bad: list[str]) -> tuple[int, int]:
 
 
 class Receipted:
-    """A consumer that asks for receipts, which the official client for Python does not, and that comes back
-    whenever the server has gone."""
+    """A consumer that requests receipts, and reconnects whenever the server is gone.
+
+    The official client for Python requests none.
+    """
 
     def __init__(self, told: Told, url: str, topic: str, subscription: str) -> None:
         self.told, self.url, self.topic, self.subscription = told, url, topic, subscription
@@ -192,12 +194,12 @@ class Receipted:
     def serve(self, raw: Raw) -> None:
         raw.subscribe(self.topic, subscription=self.subscription, sub_type=0)
         raw.flow(PERMITS)
-        self.heard = time.monotonic()  # from now on it can hear
+        self.heard = time.monotonic()  # from now on it can receive
         requests = iter(range(1_000_000, 1 << 40))
         asked: dict[int, list[tuple[int, int]]] = {}
         run: list[Any] = []
         while not self.done():
-            # Not `hear` with a short limit: it would leave half a frame behind.
+            # Not `hear` with a short timeout: it could leave half a frame behind.
             if not raw._buffer and not select.select([raw.socket], [], [], 0.002 if run else 0.2)[0]:
                 if run:
                     self.acknowledge(raw, run, asked, next(requests))
@@ -215,13 +217,13 @@ class Receipted:
             elif kind == Type.PING:
                 raw.tell(Type.PONG)
             else:
-                return  # it stops: come back
+                return  # the server stops: reconnect
 
     def take(self, message: Any) -> None:
         self.heard = time.monotonic()
         at = (message.message_id.ledgerId, message.message_id.entryId)
         if at in self.receipted:
-            self.faults.append(f"{at} was acknowledged with a receipt, and came again")
+            self.faults.append(f"{at} was acknowledged with a receipt, and was redelivered")
         self.got.add(at)
 
     def acknowledge(
@@ -229,14 +231,14 @@ class Receipted:
     ) -> None:
         asked[request] = [(each.message_id.ledgerId, each.message_id.entryId) for each in run]
         raw.ack(*(id_of(each) for each in run), request=request)
-        raw.flow(len(run) * BATCH)  # permits are counted in messages, and an entry may have so many
+        raw.flow(len(run) * BATCH)  # permits count messages, and an entry may have this many
         raw.entries.clear()
 
 
 def main() -> None:
     told = Told()
     work, answer, arguments = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    # Nobody waits for ever: a client that hangs is a finding, told by its absent answer.
+    # A client that hangs must not wait without limit; its missing result is a finding.
     threading.Timer(arguments.pop("limit_s"), lambda: signal.raise_signal(signal.SIGKILL)).start()
     functions: dict[str, Any] = {
         "produce": produce,
@@ -250,7 +252,7 @@ def main() -> None:
         found = {"error": f"{type(error).__name__}: {error}"}
     answer.with_suffix(".new").write_text(json.dumps(found))
     answer.with_suffix(".new").rename(answer)
-    signal.raise_signal(signal.SIGKILL)  # the timer's thread, and the client's own, need not be waited for
+    signal.raise_signal(signal.SIGKILL)  # do not wait for the threads of timer and client
 
 
 if __name__ == "__main__":

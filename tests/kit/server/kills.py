@@ -1,9 +1,9 @@
-"""Kill storms on a server: `holdfast serve` is killed under load, again and again, while clients of the
-official library publish and consume, each in a process of its own, and come back by themselves.
+"""Kill storms on a server: `holdfast serve` is killed under load, again and again.
 
-At the end the account must be exact: what was confirmed is there, with the id that it was confirmed with, in
-the order of its producer; with deduplication it is there once, and nothing is there that nobody sent; who
-consumes has got all of it; what was acknowledged with a receipt never came again.
+Meanwhile clients of the official library publish and consume, each in a process of its own, and reconnect by
+themselves. At the end the account must be exact. Each confirmed message exists with its confirmed id, in the
+order of its producer. With deduplication it exists once, and no other message exists. Consumers got all of
+them, and messages acknowledged with a receipt were not redelivered.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ Id = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a storm is made of."""
+    """The settings of a storm."""
 
     name: str = "group"
     kills: int = 1_000_000
     seconds: float = 10.0
     seed: int = 0
     life_s: float = 0.8
-    """How long a life lasts, on average, from its start."""
+    """The average duration of a life, from its start."""
     orderly: float = 0.1
-    """How many are ended by SIGTERM, so that clients are told."""
+    """The share of lives that end by SIGTERM, so that clients are told."""
     settings: tuple[str, ...] = ()
-    """Of the broker: KEY=VALUE."""
+    """Settings of the broker: KEY=VALUE."""
     armed: float = 0.5
-    """How many die by themselves at a step between the journal and the answer, where clients send again."""
+    """The share of lives that die at a step between journal and answer, where clients send again."""
     steps: tuple[str, ...] = STEPS
     pause_s: float = 0.004
-    """Of producers, after each few messages: the server is to be busy when it is killed, not the machine."""
+    """Pause of producers after every few messages: the server is to be busy when killed, not the machine."""
     deduplication: str = "yes"
     """With "no" the storm must notice."""
     broken: str = ""
-    """The name of a broken broker (kit/broker/mutants.py): the storm must notice."""
+    """The name of a broken broker (kit/broker/mutants.py), which the storm must notice."""
 
 
 PLANS = (
@@ -68,7 +68,7 @@ PLANS = (
 
 @dataclass
 class Account:
-    """What a storm did, and what is wrong with it."""
+    """The counts of a storm, and its faults."""
 
     plan: str
     seed: int
@@ -82,7 +82,7 @@ class Account:
     resent: int = 0
     """Confirmed as a duplicate: it had been stored before the server was killed."""
     stored_twice: int = 0
-    """On the topic without deduplication, where that may be."""
+    """Messages stored twice on the topic without deduplication, where that is allowed."""
     seconds: float = 0.0
     faults: list[str] = field(default_factory=list)
 
@@ -115,7 +115,7 @@ class Client:
             self.process.terminate()
 
     def result(self) -> dict[str, Any]:
-        """What it wrote down; under "error" why it did not."""
+        """Return what it wrote; under "error" why it wrote nothing."""
         try:
             self.process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -145,7 +145,7 @@ class Storm:
         self.clients: dict[str, Client] = {}
         self.server: subprocess.Popen[bytes] | None = None
         self._said = 0
-        """What earlier servers have written: so many bytes."""
+        """Bytes that earlier servers have written to the log."""
 
     def run(self) -> Account:
         begin = time.monotonic()
@@ -176,7 +176,7 @@ class Storm:
     # -- the server ------------------------------------------------------------------------------------
 
     def command(self, step: str) -> list[str]:
-        """`holdfast`, or the same with a fault in it, or that dies at a step."""
+        """Return the command `holdfast`, with the plan's fault or deadly step, if any."""
         if self.plan.broken or step:
             return [*module_command(__file__), self.plan.broken, step]
         return [COMMAND]
@@ -216,14 +216,14 @@ class Storm:
             assert self.server is not None
             if self.server.poll() is not None:
                 if self.server.returncode == -signal.SIGKILL:
-                    return  # at a step of its recovery
+                    return  # it died at a step of its recovery
                 break
             time.sleep(0.02)
         said = (self.directory / "server.errors").read_text()[-2000:]
         self.account.faults.append(f"the server does not start: {said}")
 
     def life(self, last: bool = False) -> None:
-        """The one that runs goes on for a while and ends; the next one starts."""
+        """Let the server run for a while and end; start the next one."""
         assert self.server is not None
         try:
             self.server.wait(self.random.expovariate(1 / self.plan.life_s) + 0.05)
@@ -232,7 +232,7 @@ class Storm:
         else:
             self.ended(self.server.returncode)
         self.start(armed=not last)
-        if self.random.random() < 0.8:  # else it may be killed while it recovers
+        if self.random.random() < 0.8:  # otherwise it may be killed while it recovers
             self.ready()
 
     def end(self, number: signal.Signals) -> None:
@@ -241,14 +241,14 @@ class Storm:
         try:
             status = self.server.wait(END_S)
         except subprocess.TimeoutExpired:
-            self.server.send_signal(signal.SIGABRT)  # it writes down where it is
+            self.server.send_signal(signal.SIGABRT)  # it writes its stacks
             status = self.server.wait(END_S)
         self.ended(status)
 
     def ended(self, status: int) -> None:
         said = (self.directory / "server.errors").read_bytes()[self._said :].decode(errors="replace")[-4000:]
         if status == -signal.SIGKILL or (status == -signal.SIGTERM and "is ready" not in said):
-            self.account.kills += 1  # SIGTERM ends an interpreter that does not listen for it yet
+            self.account.kills += 1  # SIGTERM kills an interpreter that has no handler yet
         elif status == 0:
             self.account.stops += 1
         else:
@@ -283,7 +283,7 @@ class Storm:
         return found
 
     def settle(self) -> None:
-        """Nobody is killed any more: everybody finishes, and what they know is compared."""
+        """Kill no more; let all clients finish, and compare their results."""
         self.ready()
         produced = self.results("producer-1", "producer-2", "producer-3")
         consumed = self.results("consumer-1", "consumer-2", "consumer-3")
@@ -302,7 +302,7 @@ class Storm:
 
 
 class Judge:
-    """Compares what clients were told with what there is."""
+    """Compares what clients were told with what exists."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -311,7 +311,7 @@ class Judge:
         self.account.faults.append(" ".join(map(str, words))[:1500])
 
     def produced(self, topic: str, rows: list[list[int]], told: dict[int, dict[str, Any]]) -> None:
-        """Rows are ledger, entry, place in the batch, producer, number."""
+        """Check the rows of a topic: ledger, entry, index in the batch, producer, number."""
         self.account.stored += len(rows)
         for producer, each in told.items():
             numbers = [row[4] for row in rows if row[3] == producer]
@@ -336,7 +336,7 @@ class Judge:
             self._ids(topic, producer, confirmed, places)
 
     def _ids(self, topic: str, producer: int, confirmed: dict[int, Id], places: dict[int, list[Id]]) -> None:
-        """Each is where its confirmation said; a duplicate's says nowhere."""
+        """Check that each message has its confirmed id; a duplicate's confirmation has none."""
         for number, place in confirmed.items():
             if place[0] in (-1, 2**64 - 1):
                 self.account.resent += 1
@@ -364,7 +364,7 @@ class Judge:
 
 
 def run(plan: Plan, keep: str | None = None) -> Account:
-    """A storm. `keep`: where to copy the directory of one with faults."""
+    """Run a storm; copy the directory of a faulty one to `keep`."""
     with tempfile.TemporaryDirectory(prefix="holdfast-served.") as directory:
         account = Storm(plan, Path(directory)).run()
         if account.faults and keep:
@@ -373,7 +373,7 @@ def run(plan: Plan, keep: str | None = None) -> Account:
 
 
 def serve_otherwise(broken: str, step: str, arguments: list[str]) -> int:
-    """`holdfast serve` with a fault in it, or that dies at a step: `name:how often it is passed before`."""
+    """Run `holdfast serve` with a fault, or with a deadly step (`name:passes before`)."""
     from holdfast import _core
     from holdfast.cli import main
 

@@ -1,4 +1,4 @@
-"""What must hold for numbers of clients at their end: for tests, and for mutants that they must notice."""
+"""Checks of clients' numbers at their end, for tests and for mutants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ topics = (f"topic-{number}" for number in itertools.count())
 
 
 def entry(count: int = 0, **fields: Any) -> bytes:
-    """One message, or a batch of that many, with these fields in its metadata."""
+    """Return one message, or a batch of `count`, with these fields in its metadata."""
     one = pb.SingleMessageMetadata(payload_size=1).SerializeToString()
     payload = (struct.pack(">I", len(one)) + one + b"x") * count or b"x"
     known: dict[str, Any] = {"producer_name": "p", "sequence_id": 1, "publish_time": 1}
@@ -33,7 +33,7 @@ def entry(count: int = 0, **fields: Any) -> bytes:
 
 
 def asked(world: CostWorld, method: str, path: str, body: Any = None) -> tuple[int, Any, bytes]:
-    """(status, headers, body) of a request to the administration."""
+    """Send a request to the administration; return (status, headers, body)."""
     channel = http.client.HTTPConnection("127.0.0.1", world.http.port or 0, timeout=10)
     data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
@@ -47,7 +47,7 @@ def asked(world: CostWorld, method: str, path: str, body: Any = None) -> tuple[i
 def a_number_of_a_message_is_delivered_and_shown(
     world: CostWorld, raw: Raw, topic: str, field: str, value: int
 ) -> None:
-    """To consumers, and to administrators: a time beyond the year 9999 has no date."""
+    """Consumers and administrators get it; a time beyond the year 9999 has no date."""
     raw.produce(topic)
     raw.tell(Type.SEND, entry(**{field: value}), producer_id=1, sequence_id=1)
     raw.expect(Type.SEND_RECEIPT)
@@ -62,7 +62,7 @@ def a_number_of_a_message_is_delivered_and_shown(
 
 
 def an_epoch_of_a_consumer_comes_back(raw: Raw, topic: str, epoch: int, patience_s: float = 10.0) -> None:
-    """A consumer with an epoch of more than 63 bits was sent nothing, and not told why."""
+    """A consumer with an epoch of over 63 bits once got neither messages nor error."""
     raw.publish(topic, 1)
     raw.subscribe(topic, consumer_epoch=epoch)
     raw.flow(1)

@@ -1,4 +1,4 @@
-"""What the tests of logs check, and their mutants must fail."""
+"""Checks of logs, for tests and for their mutants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def logged(style: Any, work: Any) -> list[str]:
 
 
 def a_line_is_one_line() -> None:
-    """What a client chose cannot look like a line of the server's own."""
+    """A client's text cannot look like a line of the server's own."""
 
     def work(log: Log) -> None:
         log.warning("topic a\n2026-01-01T00:00:00Z info forged", role="x\ny z=1")

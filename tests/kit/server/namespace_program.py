@@ -1,6 +1,6 @@
-"""Run inside a network namespace of its own: the official client is led to another listener, and gets there.
+"""Run in a network namespace: the official client is redirected to another listener.
 
-Nothing but loopback exists here, so that a client which dials what it was told can reach nobody else.
+Only loopback exists here, so a client that dials the advertised address cannot reach any other host.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def bring_loopback_up() -> None:
 
 
 def listener(name: str) -> str:
-    """Where a client is connected to, that asks for this listener."""
+    """Return the address that a client which asks for this listener is connected to."""
     client = pulsar.Client("pulsar://127.0.0.1:6650", listener_name=name)
     consumer = client.subscribe(f"orders-{name}", "s")
     client.create_producer(f"orders-{name}").send(b"through this listener")

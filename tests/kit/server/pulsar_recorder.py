@@ -1,7 +1,7 @@
-"""A stand-in for a broker that writes down every frame that a client of Pulsar sends it.
+"""A stand-in for a broker that records every frame of a Pulsar client.
 
-It knows one topic, keeps what is sent in a list and delivers it. All of it is made with the generated code
-alone, so that it can judge the core's codec. A program with the official client is at the end.
+It knows one topic, keeps sent messages in a list and delivers them. It uses only the generated code, so that
+it can judge the core's codec. A program with the official client is at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def frame_of(command: pb.BaseCommand, entry: bytes = b"") -> bytes:
 
 
 class Recorder:
-    """Listens on loopback, a thread per connection. `streams` has what each of them received."""
+    """Listens on loopback, with a thread per connection; `streams` has what each received."""
 
     def __init__(self) -> None:
         self.streams: list[bytearray] = []
@@ -72,12 +72,12 @@ class Recorder:
 
 
 class Talk:
-    """What one connection is answered."""
+    """The answers to one connection."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.entries = recorder.entries
         self.url = recorder.url
-        self.sent: dict[int, int] = {}  # how far each consumer has come
+        self.sent: dict[int, int] = {}  # the next message of each consumer
         self.permits: dict[int, int] = {}
 
     def answers(self, command: pb.BaseCommand, entry: bytes) -> list[bytes]:
@@ -199,7 +199,7 @@ class Talk:
 
 
 def program(url: str) -> None:
-    """Uses of the official client what a server meets most."""
+    """Use the parts of the official client that a server meets most."""
     import pulsar
 
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))

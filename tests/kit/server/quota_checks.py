@@ -1,4 +1,4 @@
-"""Durable state that clients make has limits: so much, and no more, whichever way they come (I90)."""
+"""Checks of the limits on durable state that clients create, over each protocol (I90)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clients:
         self.raw: Raw = world.raw()
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
-        """Status and reason over HTTP."""
+        """Return status and reason of a request over HTTP."""
         link = http.client.HTTPConnection("127.0.0.1", self.world.http.port or 0, timeout=10)
         link.request(method, f"/admin/v2/{path}", None if body is None else json.dumps(body))
         answer = link.getresponse()
@@ -36,7 +36,7 @@ class Clients:
         return answer.status, text
 
     def told(self, kind: int, success: int, **fields: Any) -> str:
-        """What is wrong with a request; empty: nothing."""
+        """Return the error of a request; empty: it succeeded."""
         self.raw.tell(kind, request_id=77, **fields)
         got, message = self.raw.hear()
         if got == success and not getattr(message, "error_message", ""):
@@ -64,7 +64,7 @@ class Clients:
         return text
 
     def initial_subscription(self, number: int) -> str:
-        """A producer's."""
+        """Create a subscription with a producer."""
         more = {"initial_subscription_name": f"i{number}"}
         return self.told(
             Type.PRODUCER, Type.PRODUCER_SUCCESS, topic=full("t"), producer_id=100 + number, **more
@@ -106,7 +106,7 @@ COUNTS: list[tuple[str, Callable[[Clients, int], str], int]] = [
     ("stages", Clients.stage, 0),
     ("sinks", Clients.sink, 0),
 ]
-"""Setting, how one more is made, how many there are at the start."""
+"""Setting, how to create one more, how many exist at the start."""
 
 
 def so_many_and_no_more(setting: str, make: Callable[[Clients, int], str], there: int) -> None:
@@ -132,7 +132,7 @@ def what_is_deleted_makes_room() -> None:
 
 
 def what_is_deleted_makes_room_on_a_busy_server() -> None:
-    """Something is on its way all the time, so that no moment comes in which all is counted anew."""
+    """Requests are under way all the time, so that nothing is ever counted anew."""
     with CostWorld(limits=Limits(topics=3)) as world:
         quota: Any = world.broker.engine.guard
         quota.__self__._topics.take("a slow one")
@@ -145,7 +145,7 @@ def what_is_deleted_makes_room_on_a_busy_server() -> None:
 
 
 def what_is_deleted_is_not_held() -> None:
-    """The count of a topic's schemas kept the schemas, of up to a thousand deleted topics."""
+    """The count of schemas once kept the schemas of up to a thousand deleted topics."""
     mark = b"a schema that nothing else has"
 
     def held() -> int:
@@ -166,7 +166,7 @@ def what_is_deleted_is_not_held() -> None:
 
 
 def many_at_once_are_counted_exactly() -> None:
-    """Requests on their way count; those that fail, or find what they want, do not."""
+    """Requests under way count; those that fail, or find an existing object, do not."""
     with CostWorld(limits=Limits(topics=10)) as world:
         raw = world.raw()
         for number in range(30):
@@ -177,7 +177,7 @@ def many_at_once_are_counted_exactly() -> None:
 
 
 def many_at_once_are_counted_for_their_topic(setting: str) -> None:
-    """Requests on their way count for their topic, too; the same one twice counts once."""
+    """Requests under way count for their topic, too; the same one twice counts once."""
     limits: dict[str, Any] = {setting: 3}
     with CostWorld(limits=Limits(**limits)) as world:
         world.run(world.create(["t", "u"]))
@@ -231,7 +231,7 @@ def names_properties_and_schemas_have_a_limit_in_all() -> None:
         world.run(world.create(["t"]))
         clients = Clients(world)
         assert clients.schema(1, size=2000) == ""
-        assert clients.schema(1, size=2000) == ""  # the same again takes nothing
+        assert clients.schema(1, size=2000) == ""  # the same again takes no room
         large = [{"key": "k", "value": "v" * 2000}]
         assert clients.subscription(1, subscription_properties=large) == ""
         assert "limits.metadata_bytes" in clients.schema(2, size=2000)
@@ -251,7 +251,7 @@ def a_restart_counts_what_is_there() -> None:
 
 
 def batches(raw: Raw, topic: str, sizes: list[int]) -> list[Any]:
-    """Publish batches of so many messages, and receive them: their ids."""
+    """Publish batches of these sizes, and receive them; return their ids."""
     raw.produce(topic)
     raw.subscribe(topic, sub_type=1)
     for number, size in enumerate(sizes):
@@ -263,7 +263,7 @@ def batches(raw: Raw, topic: str, sizes: list[int]) -> list[Any]:
 
 
 def acknowledge(raw: Raw, id: Any, words: list[int], request: int = 5) -> Any:  # noqa: A002
-    """Acknowledge a part of a batch, and hear the answer."""
+    """Acknowledge a part of a batch; return the answer."""
     part = pb.MessageIdData(ledgerId=id.ledgerId, entryId=id.entryId, ack_set=words)
     raw.ack(part, request=request)
     answer = raw.expect(Type.ACK_RESPONSE)
@@ -276,7 +276,7 @@ def acks_of(world: CostWorld, topic: str) -> Any:
 
 
 def a_false_mask_is_not_kept(size: int) -> None:
-    """720 KB of "still open" for a batch of a few messages: what is durable is as long as the batch."""
+    """A long mask for a small batch is stored as long as the batch."""
     with CostWorld() as world:
         raw = world.raw()
         ids = batches(raw, "t", [size] * 3)
@@ -315,7 +315,7 @@ def a_seek_with_a_false_mask_keeps_nothing() -> None:
 
 
 def so_many_batches_are_acknowledged_in_part() -> None:
-    """Beyond that a batch is acknowledged as a whole, or comes again."""
+    """Beyond that number a batch is acknowledged as a whole, or redelivered."""
     with CostWorld(partial_batches_max=2) as world:
         raw = world.raw()
         ids = batches(raw, "t", [3, 3, 3])

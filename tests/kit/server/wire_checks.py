@@ -1,7 +1,7 @@
-"""Checks of the protocol, frame by frame, each of which some mistake in the server must fail.
+"""Checks of the protocol, frame by frame; a mutant of the server fails each.
 
-A good server passes all of them (`tests/pulsar/test_checks.py`). Each mistake of `wire_server.MUTANTS`, put
-into a server, fails the check that `CHECKS` names beside it (`tests/mutants/test_wire.py`).
+A good server passes all of them (`tests/pulsar/test_checks.py`). Each mutant of `wire_server.MUTANTS` fails
+the check that `CHECKS` names beside it (`tests/mutants/test_wire.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Wire:
-    """A server, a connection to it, and a topic that nobody else has."""
+    """A server, a connection to it, and a topic that no other test uses."""
 
     process: ServerProcess
     raw: Raw
@@ -45,7 +45,7 @@ Check = Callable[[Wire], None]
 
 
 def order_of_a_seek(at: Wire) -> None:
-    """I81, I82: CLOSE_CONSUMER to every consumer, the reset, SUCCESS to who asked; then nothing of before."""
+    """I81, I82: CLOSE_CONSUMER to all, the reset, SUCCESS to the requester; then no old message."""
     ids = at.raw.publish(at.topic, 10)
     at.raw.subscribe(at.topic, 1, sub_type=1)
     with Raw(at.url) as other:
@@ -67,7 +67,7 @@ def order_of_a_seek(at: Wire) -> None:
 
 
 def subscribe_during_a_seek_is_answered_first(at: Wire) -> None:
-    """The client comes back before its seek has ended: its SUBSCRIBE, then its SEEK, then messages."""
+    """The client reconnects before its seek ends: SUBSCRIBE, then SEEK, then messages."""
     at.raw.publish(at.topic, 3)
     at.raw.subscribe(at.topic)
     at.admin.slow_resets(0.3)
@@ -87,7 +87,7 @@ def subscribe_during_a_seek_is_answered_first(at: Wire) -> None:
 
 
 def consumer_with_permits_left_is_rewound(at: Wire) -> None:
-    """It may be sent as much as before: it does not ask again."""
+    """Its permits stay as they were: it gives no new ones."""
     at.raw.publish(at.topic, 4)
     at.raw.subscribe(at.topic)
     at.raw.flow(10)
@@ -134,11 +134,11 @@ def end_of_a_topic(at: Wire) -> None:
     assert at.raw.expect(Type.REACHED_END_OF_TOPIC).consumer_id == 2
 
 
-# -- who is slow -------------------------------------------------------------------------------------
+# -- slow clients ------------------------------------------------------------------------------------
 
 
 def fill(at: Wire, count: int, size: int) -> None:
-    """Publish so many entries of this size."""
+    """Publish `count` entries of `size` bytes."""
     with Raw(at.url) as raw:
         raw.produce(at.topic)
         sending = threading.Thread(target=raw.push, args=(sends(count, size),))
@@ -149,12 +149,12 @@ def fill(at: Wire, count: int, size: int) -> None:
 
 
 def large_entries_wait_for_their_reader(at: Wire) -> None:
-    """I84: what waits for a client that does not read is bounded, and others are not held up."""
+    """I84: what waits for a client that does not read is limited; others are served."""
     unread_is_bounded(at, 64, MIB)
 
 
 def small_entries_wait_for_their_reader(at: Wire) -> None:
-    """I84"""
+    """I84, with small entries."""
     unread_is_bounded(at, 40_000, 1000)
 
 
@@ -166,14 +166,14 @@ def unread_is_bounded(at: Wire, count: int, size: int) -> None:
         slow.flow(1_000_000)
         quick.subscribe(at.topic, subscription="quick")
         quick.flow(1_000_000)
-        quick.messages(count)  # others are not held up
+        quick.messages(count)  # others are served
         assert private_memory(at.process.pid) - before < 24 * MIB
         assert at.admin.stats(at.topic, "s")["pending"] < count
         assert [each.message_id.entryId for each in slow.messages(count)] == list(range(count))
 
 
 def client_that_does_not_read_its_answers(at: Wire) -> None:
-    """Its requests are not read, either: it cannot make the server collect answers."""
+    """Its requests are not read, either, so it cannot make the server collect answers."""
     before = private_memory(at.process.pid)
     with Raw(at.url) as slow:
         large = slow.schema(at.topic, 60_000)
@@ -185,7 +185,7 @@ def client_that_does_not_read_its_answers(at: Wire) -> None:
 
 
 def disk_that_stands_still(at: Wire) -> None:
-    """I85: publishers are not read beyond what may be under way; when the disk goes on, all is confirmed."""
+    """I85: publishers are read up to a limit; when the disk continues, all is confirmed."""
     count = 160
     with Raw(at.url) as other:
         at.raw.produce(at.topic)
@@ -201,14 +201,14 @@ def disk_that_stands_still(at: Wire) -> None:
         # in frames, in the log's round, on their way to the disk
         assert private_memory(at.process.pid) - before < 96 * MIB
         other.tell(Type.PING)
-        other.expect(Type.PONG)  # who does not publish is served
+        other.expect(Type.PONG)  # a client that does not publish is served
         at.admin.release_disk()
         for n in range(count):
             assert at.raw.expect(Type.SEND_RECEIPT).sequence_id == n
         sending.join()
 
 
-# -- who is gone -------------------------------------------------------------------------------------
+# -- dead clients ------------------------------------------------------------------------------------
 
 
 def keep_alive(at: Wire) -> None:
@@ -223,7 +223,7 @@ def keep_alive(at: Wire) -> None:
 
 
 def dead_holder_gives_way(at: Wire) -> None:
-    """A client that is gone without a word holds neither a name nor an exclusive subscription for long."""
+    """A vanished client holds neither a name nor an exclusive subscription for long."""
     with Raw(at.url) as dead, Raw(at.url) as raw:
         dead.produce("held", producer_name="till")
         dead.subscribe("held")
@@ -235,7 +235,10 @@ def dead_holder_gives_way(at: Wire) -> None:
 
 
 def follow(raw: Raw, known: set[str], wanted: set[str]) -> int:
-    """Hear updates until these are known; how many there were. I88: each change is told once."""
+    """Receive updates until these topics are known; return their number.
+
+    I88: each change is sent once.
+    """
     count = 0
     while known != wanted:
         update = raw.expect(Type.WATCH_TOPIC_UPDATE)
@@ -249,7 +252,7 @@ def follow(raw: Raw, known: set[str], wanted: set[str]) -> int:
 
 
 def topics_that_come_and_go(at: Wire) -> None:
-    """I88"""
+    """I88: created and deleted topics are sent."""
     admin = at.admin
     admin.create_topic(full(f"{at.topic}-0"))
     answer = at.raw.watch(f"public/default/{at.topic}-.*", 7)
@@ -273,7 +276,7 @@ def topics_that_come_and_go(at: Wire) -> None:
 
 
 def many_topics_come_at_once(at: Wire) -> None:
-    """I88: also while the watch is being opened, and whoever makes them."""
+    """I88: also while the watch opens, and from any creator."""
     count = 60
     names = {full(f"{at.topic}-{n}") for n in range(count)}
     with Raw(at.url) as maker:
@@ -307,14 +310,14 @@ def watches_of_one_pattern_are_one(at: Wire) -> None:
         at.raw.unwatch(1)  # once more: it is closed
         at.raw.unwatch(2)
         assert admin.watched() == 1
-    until(lambda: admin.watched() == 0, wire_raw.PATIENCE_S)  # I86: it went with its client
+    until(lambda: admin.watched() == 0, wire_raw.PATIENCE_S)  # I86: it ended with its client
 
 
 # -- damage --------------------------------------------------------------------------------------------
 
 
 def place_of(process: ServerProcess, payload: bytes) -> tuple[Path, int]:
-    """The file of a ledger that has this payload, and where."""
+    """Find the ledger's file with this payload, and its offset."""
     for file in (process.directory / "data" / "ledgers").glob("*.data"):
         at = file.read_bytes().find(payload)
         if at >= 0:
@@ -323,7 +326,7 @@ def place_of(process: ServerProcess, payload: bytes) -> tuple[Path, int]:
 
 
 def flip(file: Path, at: int) -> None:
-    """Damage a byte of a file; once more mends it."""
+    """Damage a byte of a file; a second call restores it."""
     with file.open("r+b") as data:
         data.seek(at)
         (byte,) = data.read(1)
@@ -332,7 +335,7 @@ def flip(file: Path, at: int) -> None:
 
 
 def damage_is_told(at: Wire) -> None:
-    """Who comes to a damaged entry is closed once it holds nothing, and refused with file and position."""
+    """A consumer at a damaged entry is closed when it holds nothing, then refused."""
     file, place = damaged(at)
     at.raw.subscribe(at.topic)
     at.raw.flow(100)
@@ -346,7 +349,7 @@ def damage_is_told(at: Wire) -> None:
         require_told(at, at.raw.ask(Type.SUBSCRIBE, Type.ERROR, **each), file)
     stats = at.admin.stats(at.topic, "s")
     assert (stats["backlog"], stats["reason"]) == (3, "read failed"), stats
-    at.raw.ask(Type.SUBSCRIBE, **{**reader, "start_message_id": got[0].message_id})  # what is whole is served
+    at.raw.ask(Type.SUBSCRIBE, **{**reader, "start_message_id": got[0].message_id})  # sound: served
     id_ = pb.MessageIdData(ledgerId=got[0].message_id.ledgerId, entryId=3)
     require_told(at, at.raw.ask(Type.SEEK, Type.ERROR, consumer_id=1, message_id=id_), file)
     flip(file, place)
@@ -356,7 +359,7 @@ def damage_is_told(at: Wire) -> None:
 
 
 def damage_does_not_wait_for_acknowledgements(at: Wire) -> None:
-    """Who acknowledges nothing is closed after a time, too; what it held comes again."""
+    """A consumer that acknowledges nothing is closed after a time; its messages are redelivered."""
     damaged(at)
     at.admin.wait_for_acks(0.3)
     try:
@@ -370,7 +373,7 @@ def damage_does_not_wait_for_acknowledgements(at: Wire) -> None:
 
 
 def damaged(at: Wire) -> tuple[Path, int]:
-    """Publish six entries and damage the fourth; where that is."""
+    """Publish six entries and damage the fourth; return its file and offset."""
     at.raw.produce(at.topic)
     for number in range(6):
         at.raw.send(number, f"<{at.topic} {number}>".encode())
@@ -402,7 +405,7 @@ CHECKS: dict[str, Check] = {
     "a watch is told nothing more": many_topics_come_at_once,
     "all that is watched stays": watches_of_one_pattern_are_one,
 }
-"""By the mistake that must fail them."""
+"""Checks by the mutant that must fail them."""
 FURTHER: tuple[Check, ...] = (
     small_entries_wait_for_their_reader,
     damage_does_not_wait_for_acknowledgements,

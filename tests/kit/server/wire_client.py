@@ -1,6 +1,6 @@
-"""The official client in a process of its own: it runs the programs of tests one after another.
+"""The official client in its own process, which runs programs of tests one after another.
 
-The client has threads and does not survive a fork, so it must not live in the process of the tests.
+The client has threads and does not survive a fork, so it must not run in the process of the tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the programs of tests (kit/server/wire_world.py) do again and again."""
+"""Common steps of the tests' programs (kit/server/wire_world.py)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.kit.server.wire_world import pulsar
 
 
 def numbers(first: int, end: int) -> list[bytes]:
-    """b"7", b"8", …"""
+    """Return b"7", b"8", …"""
     return [b"%d" % n for n in range(first, end)]
 
 
 def send_all(producer: Any, payloads: Iterable[bytes], **options: Any) -> list[Any]:
-    """Send without waiting for each; the ids, in order. Options may be functions of the payload's number."""
+    """Send without waiting for each; return the ids. Options may be functions of the number."""
     ids: list[Any] = []
     done = threading.Event()
     sent = list(payloads)
@@ -36,7 +36,7 @@ def send_all(producer: Any, payloads: Iterable[bytes], **options: Any) -> list[A
 
 
 def fill(client: Any, topic: str, count: int) -> list[Any]:
-    """Publish numbers, each an entry of its own; their ids."""
+    """Publish numbers, each an entry of its own; return their ids."""
     producer = client.create_producer(topic)
     ids = send_all(producer, numbers(0, count))
     producer.close()
@@ -44,7 +44,7 @@ def fill(client: Any, topic: str, count: int) -> list[Any]:
 
 
 def receive(consumer: Any, count: int, timeout_ms: int = 5000) -> list[Any]:
-    """So many messages."""
+    """Receive `count` messages."""
     return [consumer.receive(timeout_ms) for _ in range(count)]
 
 
@@ -68,13 +68,13 @@ def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
 
 
 def next_millisecond() -> None:
-    """Wait for the clock's next millisecond: what is published then has a later time."""
+    """Wait for the clock's next millisecond: later messages have a later time."""
     now = int(time.time() * 1000)
     until(lambda: int(time.time() * 1000) > now)
 
 
 def refused(error: Any, call: Callable[[], object]) -> Any:
-    """The call must fail like this; the error."""
+    """Require that the call raises this error; return it."""
     try:
         call()
     except error as caught:

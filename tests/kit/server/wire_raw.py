@@ -1,4 +1,4 @@
-"""A client of a few lines that does exactly what a test says, frame by frame."""
+"""A small client that does exactly what a test says, frame by frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.protocol import pulsar_pb2 as pb
 
 Type = pb.BaseCommand
 PATIENCE_S = 10.0
-"""How long an answer may take that must come."""
+"""Seconds to wait for an answer that must come."""
 
 _FIELDS = {
     number: field.name
@@ -35,19 +35,19 @@ class Raw:
         self._buffer = bytearray()
         self._requests = itertools.count(1)
         self.entries: list[bytes] = []
-        """Of the messages that were heard, in order."""
+        """The entries of the received messages, in order."""
         if greet:
             self.tell(Type.CONNECT, client_version="raw", protocol_version=19)
             self.connected = self.expect(Type.CONNECTED)
 
-    # -- saying ----------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------
 
     def tell(self, kind: int, entry: bytes = b"", **fields: Any) -> None:
         """Send a command, with an entry behind it if one is given."""
         self.socket.sendall(frame_of(kind, entry, **fields))
 
     def ask(self, kind: int, answer: int = Type.SUCCESS, **fields: Any) -> Any:
-        """Send a request, and hear its answer. What comes before it is lost."""
+        """Send a request, and return its answer; earlier commands are dropped."""
         request = next(self._requests)
         self.tell(kind, request_id=request, **fields)
         while True:
@@ -70,7 +70,7 @@ class Raw:
         self.tell(Type.SEND, entry, producer_id=producer, sequence_id=sequence)
 
     def publish(self, topic: str, count: int) -> list[Any]:
-        """Publish b"0", b"1", …; their ids."""
+        """Publish b"0", b"1", …; return their ids."""
         self.produce(topic)
         for n in range(count):
             self.send(n, b"%d" % n)
@@ -79,7 +79,7 @@ class Raw:
         return ids
 
     def schema(self, topic: str, size: int) -> bytes:
-        """Give a topic a schema of so many bytes; the request whose answer repeats it, as long as that is."""
+        """Give a topic a schema of `size` bytes; return the request whose answer repeats it."""
         self.ask(
             Type.GET_OR_CREATE_SCHEMA,
             Type.GET_OR_CREATE_SCHEMA_RESPONSE,
@@ -89,9 +89,9 @@ class Raw:
         return stuffed(frame_of(Type.GET_SCHEMA, topic=full(topic), request_id=1), size)
 
     def push(self, data: bytes) -> None:
-        """Send bytes however long it takes, in a thread of the test's; ends with the connection."""
+        """Send bytes without a timeout, in a thread; end with the connection."""
         left = memoryview(data)
-        with contextlib.suppress(OSError, ValueError):  # of a socket that was closed
+        with contextlib.suppress(OSError, ValueError):  # the socket was closed
             while left:
                 if select.select([], [self.socket], [], 0.1)[1]:
                     left = left[self.socket.send(left, socket.MSG_DONTWAIT) :]
@@ -112,10 +112,10 @@ class Raw:
     def unwatch(self, watcher: int = 1) -> None:
         self.ask(Type.WATCH_TOPIC_LIST_CLOSE, watcher_id=watcher)
 
-    # -- hearing ---------------------------------------------------------------------------------------
+    # -- receiving -------------------------------------------------------------------------------------
 
     def hear(self, timeout_s: float | None = None) -> tuple[int, Any]:
-        """The next command: its type and its message. EOFError when the server has closed."""
+        """Return type and message of the next command; raise EOFError if the server has closed."""
         total = struct.unpack(">I", self._take(4, timeout_s))[0]
         frame = self._take(total, timeout_s)
         size = struct.unpack(">I", frame[:4])[0]
@@ -125,7 +125,7 @@ class Raw:
         return command.type, getattr(command, _FIELDS[command.type])
 
     def expect(self, kind: int, timeout_s: float | None = None) -> Any:
-        """The next command, which must be of this type; pings are answered by the way."""
+        """Return the next command, which must have this type; answer pings meanwhile."""
         while True:
             got, message = self.hear(timeout_s)
             if got == Type.PING:
@@ -138,7 +138,7 @@ class Raw:
         return [self.expect(Type.MESSAGE) for _ in range(count)]
 
     def silent(self, timeout_s: float = 0.05) -> None:
-        """Nothing comes: neither before the answer to a ping, nor for so long behind it."""
+        """Require that nothing arrives before a ping's answer, nor for a time after it."""
         self.tell(Type.PING)
         got = self.hear()
         assert got[0] == Type.PONG, f"{got} came, and nothing should"
@@ -149,7 +149,7 @@ class Raw:
         raise AssertionError(f"{got} came, and nothing should")
 
     def closed(self) -> list[tuple[int, Any]]:
-        """Hear until the server closes: all that it said."""
+        """Receive until the server closes; return all commands."""
         heard = []
         try:
             while True:
@@ -183,14 +183,14 @@ def full(topic: str) -> str:
 
 
 def frame_of(kind: int, entry: bytes = b"", **fields: Any) -> bytes:
-    """A command's frame."""
+    """Return the frame of a command."""
     whole: dict[str, Any] = {"type": kind, _FIELDS[kind]: fields}
     body = pb.BaseCommand(**whole).SerializeToString()
     return struct.pack(">II", 4 + len(body) + len(entry), len(body)) + body + entry
 
 
 def stuffed(frame: bytes, size: int) -> bytes:
-    """The frame of a command with so many bytes more, which mean nothing."""
+    """Return the frame with `size` further bytes in a field without a meaning."""
     length = int.from_bytes(frame[4:8], "big")
     more = bytes([0xA2, 0xFA, 0x01, *varint(size)]) + bytes(size)  # field 4004
     body, entry = frame[8 : 8 + length] + more, frame[8 + length :]
@@ -206,12 +206,12 @@ def varint(number: int) -> list[int]:
 
 
 def id_of(message: Any, **more: Any) -> Any:
-    """The id of a MESSAGE, to acknowledge it."""
+    """Return the id of a MESSAGE, to acknowledge it."""
     return pb.MessageIdData(ledgerId=message.message_id.ledgerId, entryId=message.message_id.entryId, **more)
 
 
 def sends(count: int, size: int, producer: int = 1) -> bytes:
-    """The frames of so many SENDs."""
+    """Return the frames of `count` SENDs."""
     entries = encode_messages([bytes(size)] * count, "raw", 0, 1)
     return b"".join(
         frame_of(Type.SEND, entry, producer_id=producer, sequence_id=n) for n, entry in enumerate(entries)

@@ -1,6 +1,6 @@
-"""A server for tests, in a process of its own, with a door through which a test can act on its broker.
+"""A server in its own process, with a door for tests to its broker.
 
-Whatever comes through the door is one line of JSON, `[name, arguments, keywords]`: a method of the broker's
+A request through the door is one line of JSON, `[name, arguments, keywords]`: a method of the broker's
 administration, or one of `Door`'s own. The answer is one line, `[result, error]`.
 """
 
@@ -32,7 +32,7 @@ _SETTLED = Watching.settled
 
 
 class Door:
-    """What a test can do to the server that no client can."""
+    """Actions of a test on the server that no client can do."""
 
     def __init__(self, broker: Broker, server: Server) -> None:
         self._broker = broker
@@ -44,7 +44,7 @@ class Door:
         return len(self._server.connections)
 
     async def requests(self) -> int:
-        """Of the connection that has most of them under way."""
+        """Return the requests of the connection that has most of them under way."""
         return max(len(each._requests) for each in self._server.connections)
 
     async def stats(self, topic: str, subscription: str) -> dict[str, Any]:
@@ -66,36 +66,36 @@ class Door:
         return self._server.unload(self._broker.topic(topic_name(topic)))
 
     async def break_it(self, mutant: str) -> None:
-        """Put a mistake into the server: its tests must see it."""
+        """Put a mutant into the server: its tests must notice."""
         MUTANTS[mutant]()
 
     async def stalled(self) -> int:
-        """Connections whose client does not read."""
+        """Count connections whose client does not read."""
         return sum(each.stalled for each in self._server.connections)
 
     async def unread(self) -> int:
-        """Connections that the server does not read from at present."""
+        """Count connections that the server does not read from now."""
         return sum(
             each._transport is not None and not each._transport.is_reading()
             for each in self._server.connections
         )
 
     async def untold(self) -> int:
-        """Watches whose client knows less than there is."""
+        """Count watches whose client does not know all topics yet."""
         subjects = [each for every in self._server.watching.subjects.values() for each in every.values()]
         behind = [each for each in subjects for watch in each.watches if watch.told != each.topics]
         return len(behind)
 
     async def watched(self) -> int:
-        """Patterns that somebody watches."""
+        """Count patterns that some client watches."""
         return sum(map(len, self._server.watching.subjects.values()))
 
     async def count(self, what: str) -> int:
-        """Of the server's registers: nothing may stay behind in them."""
+        """Count the entries of one of the server's registers: none may stay behind."""
         return len(getattr(self._server, what))
 
     async def close_reads(self, topic: str) -> None:
-        """Reads of this topic stay in flight until `open_reads`."""
+        """Keep reads of this topic in flight until `open_reads`."""
         found = self._broker.topic(topic_name(topic))
         self._gate = asyncio.Event()
         gate = self._gate
@@ -118,7 +118,7 @@ class Door:
         self._gate.set()
 
     async def fill_disk(self) -> None:
-        """No room for anything but acknowledgements."""
+        """Leave room for nothing but acknowledgements."""
 
         def admit(size: int) -> None:
             raise NoSpace("the disk is full")
@@ -129,7 +129,7 @@ class Door:
         del self._broker.store.admit
 
     async def hold_disk(self) -> None:
-        """Nothing is confirmed any more, as if the disk stood still."""
+        """Confirm nothing any more, as if the disk stood still."""
         self._broker.engine._settle = lambda: None  # type: ignore[method-assign]
 
     async def release_disk(self) -> None:
@@ -137,11 +137,11 @@ class Door:
         self._broker.engine._settle()
 
     async def under_way(self) -> int:
-        """Bytes that were taken and not confirmed."""
+        """Return the bytes that were received and not confirmed."""
         return self._broker.engine._under_way
 
     async def slow_resets(self, seconds: float) -> None:
-        """A reset takes so much longer, from its beginning to its event."""
+        """Make a reset take `seconds` longer, from its start to its event."""
         real, self._slowed = _CARRY_OUT, 0
 
         async def slow(resetting: Resetting, *arguments: Any) -> Any:
@@ -156,7 +156,7 @@ class Door:
         return self._slowed
 
     async def wait_for_acks(self, seconds: float) -> None:
-        """Where entries are damaged, consumers that hold messages are closed after so long."""
+        """At damaged entries, close consumers that hold messages after this time."""
         sink.DAMAGE_S = seconds
 
     async def call(self, name: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
@@ -214,7 +214,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "a watch is told nothing more": lambda: setattr(Watching, "_note", _nothing),
     "all that is watched stays": lambda: setattr(Watches, "gone", _nothing),
 }
-"""By what they do."""
+"""Mutants by their effect."""
 
 
 async def serve(directory: Path, broker_options: dict[str, Any], server_options: dict[str, Any]) -> None:
@@ -246,7 +246,7 @@ def _plain(value: Any) -> Any:
 
 
 class Admin:
-    """The door from outside: `admin.terminate(topic)`."""
+    """The door as tests use it: `admin.terminate(topic)`."""
 
     def __init__(self, path: str) -> None:
         self._path = path

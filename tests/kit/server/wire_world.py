@@ -1,11 +1,11 @@
-"""A server and a client for tests of the protocol: both are real, and each is in a process of its own.
+"""A real server and a real client for tests, each in its own process.
 
     @program
     def test_it(client: Any, topic: str) -> None:
         client.create_producer(topic).send(b"x")
 
 is a test: its body runs in the client's process. It may ask for `client`, `topic` (a new one), `connect`
-(makes further clients), `url` and `admin` (the server's administration). `async def` gets asyncio's client.
+(opens further clients), `url` and `admin` (the server's administration). `async def` gets asyncio's client.
 One server and one client serve all tests; a server with other options is started once, too.
 """
 
@@ -71,7 +71,7 @@ class ServerProcess:
         return (self.directory / "errors").read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """How it ended."""
+        """Stop it; return its exit status."""
         assert self._process is not None
         self._process.send_signal(number)
         status = self._process.wait(START_S)
@@ -81,7 +81,7 @@ class ServerProcess:
         return status
 
     def restart(self, number: int = signal.SIGTERM) -> None:
-        """The same port: clients find it again."""
+        """Restart it on the same port, so that clients reconnect."""
         port = self.port
         self.stop(number)
         self.start(port)
@@ -148,7 +148,7 @@ def _line(process: subprocess.Popen[bytes], timeout_s: float, errors: Callable[[
 
 
 HASTY = {"handshake_s": 0.4, "keep_alive_s": 0.4, "liveness_s": 0.3}
-"""Options of a server that does not wait long for anybody."""
+"""Options of a server with short timeouts."""
 
 _servers: dict[str, ServerProcess] = {}
 _clients: list[ClientProcess] = []
@@ -156,12 +156,12 @@ _numbers = itertools.count(1)
 
 
 def server(**broker: Any) -> ServerProcess:
-    """The server that all tests share, of those with these options of the broker."""
+    """Return the server with these options of the broker, which all tests share."""
     return shared(broker)
 
 
 def shared(broker: dict[str, Any] | None = None, server: dict[str, Any] | None = None) -> ServerProcess:
-    """The server that all tests share, of those with these options."""
+    """Return the server with these options, which all tests share."""
     key = json.dumps([broker or {}, server or {}], sort_keys=True)
     if key not in _servers:
         _servers[key] = ServerProcess(broker, server)
@@ -177,7 +177,7 @@ def client() -> ClientProcess:
 
 
 def job_of(test: Any, at: ServerProcess, timeout_s: float = PROGRAM_S) -> dict[str, Any]:
-    """What the client's process needs to run a test's program."""
+    """Return the job with which the client's process runs a test's program."""
     return {
         "module": test.__module__,
         "function": test.__name__,
@@ -189,7 +189,7 @@ def job_of(test: Any, at: ServerProcess, timeout_s: float = PROGRAM_S) -> dict[s
 
 
 def with_broker(**broker: Any) -> Callable[[Any], Callable[[], None]]:
-    """As `program`, with a broker of these options."""
+    """Like `program`, with a broker of these options."""
 
     def make(function: Any) -> Callable[[], None]:
         def test() -> None:
