@@ -221,7 +221,11 @@ def test_the_subscription_catches_up(spark: SparkSession, server: Served, data: 
         ("select 1 as value", {}, "column value is int; it must be string or binary"),
         ("select 'x' as key", {}, "the sink needs a column value, string or binary; the columns are: key"),
         ("select 'x' as value", {"topic": "a/b"}, "'a/b' is not the name of a topic; write orders"),
-        ("select 'x' as value, 'a/b' as topic", {"topic": None}, "column topic: 'a/b' is not the name of a topic"),
+        (
+            "select 'x' as value, 'a/b' as topic",
+            {"topic": None},
+            "column topic: 'a/b' is not the name of a topic",
+        ),
         (
             "select 'x' as value",
             {"service.url": None},

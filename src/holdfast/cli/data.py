@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.parsing import Subparsers, Usage, bare_command, declare
-from holdfast.errors import NotFound
+from holdfast.errors import Denied, NotFound
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker
@@ -116,12 +116,14 @@ def find_topic(broker: Broker, name: str) -> str:
     """
     from holdfast.names import topic_name
 
-    full, known = topic_name(name), broker.admin.topics()
-    if full in known:
+    full = topic_name(name)
+    if broker.has_topic(full):
         return full
-    raise NotFound(
-        f"there is no topic {short(full)}; {nearest(short(full), list(map(short, known)), 'topic')}"
-    )
+    try:
+        known = list(map(short, broker.admin.topics()))
+    except Denied:  # only superusers of a server may list all topics
+        raise NotFound(f"there is no topic {short(full)}") from None
+    raise NotFound(f"there is no topic {short(full)}; {nearest(short(full), known, 'topic')}")
 
 
 def find_subscription(broker: Broker, topic: str, name: str) -> tuple[str, str]:

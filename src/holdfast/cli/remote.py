@@ -30,6 +30,8 @@ from holdfast.protocol import pulsar_pb2 as pb
 TOKEN_VARIABLE = "HOLDFAST_TOKEN"
 TIMEOUT_S = 60.0
 MB = 1 << 20
+READ_MAX = 1000
+"""Messages that the server may send before they are read."""
 _ERRORS: dict[int, type[errors.HoldfastError]] = {
     401: errors.AuthenticationFailed,
     403: errors.Denied,
@@ -150,32 +152,39 @@ class RemoteBroker:
     async def __aexit__(self, *_: object) -> None:
         pass
 
+    def has_topic(self, full: str) -> bool:
+        try:
+            self.http.get(path_of(full) + "/partitions", existing="true")
+        except errors.NotFound:
+            return False
+        return True
+
     def producer(self, topic: str, name: str | None = None) -> Producer:
-        return Producer(self._client(topic), topic_name(topic), name)
+        return Producer(client_of(self.http, topic), topic_name(topic), name)
 
     def consumer(
         self, topic: str, subscription: str, start: Place, receiver_queue: int, receipts: bool = True
     ) -> Consumer:
         if not isinstance(start, str) and subscription not in self.admin.subscriptions(topic):
             self.admin.make_subscription(topic, subscription, start)
-        client = self._client(topic)
+        client = client_of(self.http, topic)
         return Consumer(client, topic_name(topic), subscription, start == "earliest", receiver_queue)
 
     def reader(self, topic: str, start: Place, receiver_queue: int) -> Reader:
-        place = self.admin.at_time(topic, start) if isinstance(start, datetime) else start
-        return Reader(self._client(topic), topic_name(topic), place, receiver_queue)
+        return self.admin.reader(topic, start, receiver_queue)
 
-    def _client(self, topic: str) -> Client:
-        """Find the broker of a topic; with TLS if the server's address is https."""
-        found = self.http.get(path_of(topic).replace("/admin/v2/", "/lookup/v2/topic/", 1))
-        secure = self.http.url.startswith("https:")
-        if secure and self.http.token and not found["brokerUrlTls"]:
-            raise errors.Misuse(
-                f"{self.http.url} takes messages without TLS only, which would show the token; say its "
-                "http: address if that is meant"
-            )
-        url = (found["brokerUrlTls"] if secure else "") or found["brokerUrl"] or found["brokerUrlTls"]
-        return Client(url, token=self.http.token)
+
+def client_of(http: Http, topic: str) -> Client:
+    """Find the broker of a topic; with TLS if the server's address is https."""
+    found = http.get(path_of(topic).replace("/admin/v2/", "/lookup/v2/topic/", 1))
+    secure = http.url.startswith("https:")
+    if secure and http.token and not found["brokerUrlTls"]:
+        raise errors.Misuse(
+            f"{http.url} accepts messages only without TLS, which would reveal the token; use its http: "
+            "address if that is intended"
+        )
+    url = (found["brokerUrlTls"] if secure else "") or found["brokerUrl"] or found["brokerUrlTls"]
+    return Client(url, token=http.token)
 
 
 class RemoteAdmin:
@@ -338,28 +347,18 @@ class RemoteAdmin:
         return found[:count]
 
     async def examine(self, topic: str, start: Place = "earliest", count: int = 1) -> list[TopicMessage]:
-        stats = self.topic_stats(topic)
-        at = self._place(topic, start, stats)
         found: list[TopicMessage] = []
-        for ledger in stats.ledgers:
-            first = 0 if ledger.id > at.ledger else at.entry if ledger.id == at.ledger else ledger.entries
-            for entry in range(first, ledger.entries):
-                if len(found) >= count:
-                    return found[:count]
-                found += self._message(f"{path_of(topic)}/ledger/{ledger.id}/entry/{entry}")
-        return found[:count]
+        async with self.reader(topic, start, min(count, READ_MAX)) as reader:
+            while len(found) < count and await reader.has_more():
+                found += await reader.receive_many(count - len(found))
+        return found
 
-    def _place(self, topic: str, start: Place, stats: TopicStats) -> MessageId:
-        if isinstance(start, MessageId):
-            return start
+    def reader(self, topic: str, start: Place, receiver_queue: int) -> Reader:
+        """Open a reader at a place, or at the first message at or after a time."""
         if isinstance(start, datetime):
-            return self.at_time(topic, start)
-        return MessageId(-1, 0) if start == "earliest" or not stats.ledgers else MessageId(LATEST, 0)
-
-    def at_time(self, topic: str, time: datetime) -> MessageId:
-        """The first message from that time on."""
-        found = self._http.get(f"{path_of(topic)}/messageid/{milliseconds(time)}")
-        return MessageId(found["ledgerId"], found["entryId"])
+            found = self._http.get(f"{path_of(topic)}/messageid/{milliseconds(start)}")
+            start = MessageId(found["ledgerId"], found["entryId"])
+        return Reader(client_of(self._http, topic), topic_name(topic), start, receiver_queue)
 
     def _message(self, path: str) -> list[TopicMessage]:
         data, headers = self._http.raw("GET", path, None, {})

@@ -13,6 +13,7 @@ from holdfast.cli.output import plural, print_json, table, tell
 from holdfast.cli.parsing import Subparsers, count, declare
 from holdfast.cli.places import message_id, moment, place, span
 from holdfast.cli.topic import SUBSCRIPTION_HEAD, subscription_row
+from holdfast.errors import Denied
 
 if TYPE_CHECKING:
     from holdfast.broker import Broker, SubscriptionStats
@@ -194,8 +195,11 @@ async def moved(
 
 
 def tell_place(broker: Broker, options: argparse.Namespace, topic: str, done: str) -> int:
-    """Tell what was done, and where the subscription stands now."""
-    found = broker.admin.subscription_stats(topic, options.name)
+    """Tell what was done, and the cursor, if the role may see it."""
+    try:
+        found = broker.admin.subscription_stats(topic, options.name)
+    except Denied:
+        return tell(options, {"topic": topic, "name": options.name}, f"{done}: {options.name}")
     backlog = f"{options.name} has a backlog of {plural(found.backlog, 'message')}"
     words = f"{done}: {backlog}, next is {found.read_position}"
     return tell(options, {"topic": topic, **asdict(found)}, words)

@@ -202,6 +202,11 @@ class Consumer(_Receiver):
             client, topic, receiver_queue, subscription=subscription, initialPosition=int(earliest)
         )
 
+    def backlog(self) -> int | None:
+        """Return the entries that are not acknowledged; None: the server has closed the consumer."""
+        answer = self._ask(pb.CommandConsumerStats(consumer_id=1))
+        return None if answer.HasField("error_code") else int(answer.msgBacklog)
+
     async def ack_many(self, messages: Sequence[TopicMessage]) -> None:
         """Acknowledge messages; returns when that is durable."""
         ids = []

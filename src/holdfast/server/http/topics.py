@@ -148,6 +148,7 @@ async def message_id_by_time(call: Call) -> Position:
 
 _PARTITIONS = (
     Parameter("checkAllowAutoCreation", "boolean", "Check that the topic may be created.", default=False),
+    Parameter("existing", "boolean", "404 unless the topic exists. (Ours.)", default=False),
 )
 
 
@@ -157,6 +158,7 @@ async def partitions(call: Call) -> Partitions:
     known = call.broker.has_topic(call.topic_name)
     if not known:
         call.broker.require_namespace(call.topic_name)
-        if call.query("checkAllowAutoCreation") and not call.broker.options.create_topics:
+        wanted = call.query("checkAllowAutoCreation") and not call.broker.options.create_topics
+        if wanted or call.query("existing"):
             raise NotFound(f"there is no topic {call.topic_name}; create it first")
     return Partitions()
