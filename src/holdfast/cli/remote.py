@@ -354,7 +354,7 @@ class RemoteAdmin:
         return found
 
     def reader(self, topic: str, start: Place, receiver_queue: int) -> Reader:
-        """Open a reader at a place, or at the first message at or after a time."""
+        """Open a reader at a place, or at the first message from a time on."""
         if isinstance(start, datetime):
             found = self._http.get(f"{path_of(topic)}/messageid/{milliseconds(start)}")
             start = MessageId(found["ledgerId"], found["entryId"])

@@ -55,7 +55,7 @@ def test_a_token_that_came_by_tls_goes_by_tls(
         cli.says("topic", "produce", "t", "0", "--create")
         with monkeypatch.context() as patch:
             patch.setenv("HOLDFAST_TOKEN", "secret")
-            assert "would show the token" in cli.complains("topic", "produce", "t", "x")
+            assert "would reveal the token" in cli.complains("topic", "produce", "t", "x")
     ports.clear()
     with served(tmp_path / "data", "--tls-port", "0", "--https-port", "0", *words, http=True) as server:
         monkeypatch.setenv("HOLDFAST_SERVER", f"https://localhost:{server.ready['https_port']}")
