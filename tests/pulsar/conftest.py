@@ -1,4 +1,4 @@
-"""What tests of the protocol have in common: a server, a connection to it, a topic of their own."""
+"""Share a server and a connection among tests of the protocol; topics are separate."""
 
 from __future__ import annotations
 

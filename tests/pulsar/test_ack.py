@@ -1,4 +1,4 @@
-"""Acknowledging in all forms, and what comes again when somebody did not."""
+"""Acknowledge in all forms, and check redelivery without an acknowledgement."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_with_asyncio(client: Any, topic: str, admin: Any) -> None:
 
 @program
 def test_a_batch_in_part(client: Any, topic: str, admin: Any) -> None:
-    """With acknowledgement by batch index, what of a batch was acknowledged does not come again."""
+    """With batch index acknowledgement, acknowledged messages of a batch are not redelivered."""
     options = {"consumer_type": pulsar.ConsumerType.Shared, "batch_index_ack_enabled": True}
     consumer = client.subscribe(topic, "s", **options)
     producer = client.create_producer(
@@ -93,7 +93,7 @@ def test_a_batch_up_to_one(client: Any, topic: str, admin: Any) -> None:
 
 @program
 def test_a_batch_whose_messages_are_acknowledged_one_by_one(client: Any, topic: str, admin: Any) -> None:
-    """Without batch index acknowledgement the client tells of a batch when all of it is done."""
+    """Without batch index acknowledgement the client acknowledges a batch only as a whole."""
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(
         topic, batching_enabled=True, batching_max_messages=5, batching_max_publish_delay_ms=1000
@@ -129,7 +129,7 @@ def test_negative(client: Any, topic: str) -> None:
 
 @program
 def test_negative_where_order_counts(client: Any, topic: str) -> None:
-    """Exclusive: the cursor is rewound, all that is not acknowledged comes again, in order."""
+    """Exclusive: the cursor is rewound, everything unacknowledged is redelivered, in order."""
     consumer = client.subscribe(topic, "s", negative_ack_redelivery_delay_ms=100)
     fill(client, topic, 6)
     messages = receive(consumer, 6)
@@ -160,7 +160,7 @@ def test_redeliver_all(client: Any, topic: str, admin: Any) -> None:
 
 @program
 def test_permits_survive_redeliveries(client: Any, topic: str) -> None:
-    """A consumer with a small queue goes on after many redeliveries: none of its permits is lost."""
+    """A consumer with a small queue continues after many redeliveries: no permit is lost."""
     consumer = client.subscribe(topic, "s", receiver_queue_size=3)
     fill(client, topic, 30)
     for _ in range(10):

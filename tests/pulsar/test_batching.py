@@ -1,4 +1,4 @@
-"""What the broker does not look into: batches, compression, encryption, empty and absent values."""
+"""Deliver content that the broker does not parse: batches, compression, encryption, null values."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_encrypted(client: Any, topic: str) -> None:
 
 @program
 def test_encrypted_and_no_key(client: Any, topic: str) -> None:
-    """Who has no key does not lose the messages: they stay for who has it."""
+    """A consumer without the key loses no messages: they stay for one with it."""
     with tempfile.TemporaryDirectory() as directory:
         reader = keys(directory)
         producer = client.create_producer(topic, encryption_key="till", crypto_key_reader=reader)

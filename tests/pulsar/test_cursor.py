@@ -23,7 +23,7 @@ def test_no_more_than_was_asked_for(raw: Raw, topic: str) -> None:
 
 
 def test_permits_stay_right_over_rewinds(raw: Raw, topic: str) -> None:
-    """I83: a batch exceeds the permits; a rewind begins without that debt. None is won or lost in the end."""
+    """I83: a batch exceeds the permits; a rewind clears that debt; the sum stays right."""
     raw.produce(topic)
     entry = encode_messages([b"x"] * 5, "raw", 0, 1, batch=5)[0]
     for n in range(20):
@@ -59,7 +59,7 @@ def test_receipts_of_acknowledgements(raw: Raw, topic: str) -> None:
 
 
 def test_the_end_of_a_large_batch_is_acknowledged_first(raw: Raw, topic: str) -> None:
-    """The client leaves words of zeros out, and does not tell the size: one word of ones is "all but 64"."""
+    """Clients omit zero words and the size: one word of ones is "all but 64"."""
     raw.produce(topic)
     entry = encode_messages([b"x"] * 70, "raw", 0, 1, batch=70)[0]
     raw.tell(Type.SEND, entry, producer_id=1, sequence_id=0, num_messages=70)
@@ -82,7 +82,7 @@ def test_the_end_of_a_large_batch_is_acknowledged_first(raw: Raw, topic: str) ->
 
 
 def test_hostile_acknowledgements_cost_little(raw: Raw, topic: str) -> None:
-    """A batch is as large as a client says, and there are many of them: the loop must not stand still."""
+    """Many batches of the size that a client claims do not block the loop."""
     ids = raw.publish(topic, 1)
     raw.subscribe(topic, sub_type=1)
     raw.flow(1)
@@ -155,7 +155,7 @@ def test_a_better_priority_takes_over(raw: Raw, url: str, topic: str) -> None:
 
 
 def test_a_consumer_that_is_rewound_says_which_messages_it_means(raw: Raw, topic: str) -> None:
-    """A client that counts its rewinds (consumer_epoch) sees which messages are of before the last one."""
+    """A client that counts its rewinds (consumer_epoch) can tell older messages from new ones."""
     raw.publish(topic, 4)
     raw.subscribe(topic, consumer_epoch=0)
     raw.flow(4)
@@ -188,7 +188,7 @@ def test_key_shared_is_refused(raw: Raw, topic: str) -> None:
 
 
 def test_acknowledgements_behind_a_seek_do_not_undo_it(raw: Raw, topic: str) -> None:
-    """They come from the session before, from the new one before anything came again, and with receipts."""
+    """They come from the old session, from the new one before redelivery, and with receipts."""
     ids = raw.publish(topic, 10)
     raw.subscribe(topic)
     raw.flow(1000)

@@ -1,4 +1,4 @@
-"""A damaged entry, as users of the official client meet it: subscribing raises, nothing hangs silently."""
+"""A damaged entry for users of the official client: subscribing raises, nothing hangs silently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_MS = 10_000
 
 @program
 def at_a_consumer(client: Any, admin: Any) -> None:
-    """It is disconnected once it has acknowledged what it has; a skip leads past, and it comes back."""
+    """The consumer is closed after its acknowledgements; after a skip it reconnects."""
     import pulsar
 
     from tests.kit.server.wire_programs import until
@@ -34,14 +34,14 @@ def at_a_consumer(client: Any, admin: Any) -> None:
             client.subscribe("damaged", "s", consumer_type=pulsar.ConsumerType.Shared)
         except pulsar.ChecksumError:
             continue
-        raise AssertionError("nobody was told")
+        raise AssertionError("the consumer was not closed")
     admin.skip("damaged", "s", 1)
     assert consumer.receive(TIMEOUT_MS).data() == b"<payload %d>" % (DAMAGED + 1)
 
 
 @program
 def at_a_reader(client: Any) -> None:
-    """A reader of the whole topic is disconnected; one that begins there is refused; one behind it reads."""
+    """A reader of all is closed, one that starts there is refused, one behind reads."""
     import pulsar
 
     from tests.kit.server.wire_programs import until
@@ -54,14 +54,14 @@ def at_a_reader(client: Any) -> None:
     except pulsar.ChecksumError:
         pass
     else:
-        raise AssertionError("nobody was told")
+        raise AssertionError("the reader was not closed")
     behind = pulsar.MessageId(-1, last.ledger_id(), DAMAGED, -1)
     try:
         reader = client.create_reader("damaged", behind, start_message_id_inclusive=True)
     except pulsar.ChecksumError:
         pass
     else:
-        raise AssertionError("nobody was told")
+        raise AssertionError("the reader was not refused")
     behind = pulsar.MessageId(-1, last.ledger_id(), DAMAGED + 1, -1)
     reader = client.create_reader("damaged", behind, start_message_id_inclusive=True)
     assert reader.read_next(TIMEOUT_MS).data() == b"<payload %d>" % (DAMAGED + 1)

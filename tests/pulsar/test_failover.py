@@ -1,4 +1,4 @@
-"""Failover subscriptions: who is served, who is next, and what each is told."""
+"""Failover subscriptions: the active consumer, its successor, and the notices to both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flow control both ways: who is slow, client or disk, costs a bounded amount of memory, and only itself."""
+"""A slow client or disk costs bounded memory, and delays only itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_requests_that_pile_up() -> None:
 
 @program
 def full_disk(client: Any, topic: str, admin: Any) -> None:
-    """Who publishes is told, soon; who acknowledges is served; when there is room again, it goes on."""
+    """On a full disk producers get an error, consumers are served; later, publishing continues."""
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic, send_timeout_millis=3000)
     producer.send(b"before")
@@ -55,7 +55,7 @@ def test_a_full_disk(process: ServerProcess) -> None:
 
 
 def test_a_full_disk_keeps_the_order(process: ServerProcess) -> None:
-    """After one SEND was refused, none of that producer is taken, even if there is room again."""
+    """After a refused SEND all later SENDs of its producer are refused, even with room."""
     with Raw(process.url) as raw:
         raw.produce("full")
         raw.send(0, b"0")

@@ -1,4 +1,4 @@
-"""How many producers, consumers and watched topic lists a connection may have: so many, not one more."""
+"""Limits of producers, consumers and watched topic lists per connection: exactly the setting."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def process() -> ServerProcess:
 
 
 def asked(kind: int, number: int) -> dict[str, Any]:
-    """What a request of this kind needs."""
+    """The arguments of a request of this kind."""
     if kind == Type.PRODUCER:
         return {"topic": full("t"), "producer_id": number}
     if kind == Type.SUBSCRIBE:

@@ -1,4 +1,4 @@
-"""Advertised listeners with the official client, in a network namespace where nobody else can be reached."""
+"""Test advertised listeners with the official client, in a network namespace with loopback alone."""
 
 from __future__ import annotations
 

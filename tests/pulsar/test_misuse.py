@@ -1,4 +1,4 @@
-"""What no client should say: each is refused with a reason, and costs nobody else anything."""
+"""Commands that no client should send: each is refused with a reason, without side effects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def torn_entry() -> bytes:
 
 
 def test_nothing_is_taken_after_a_send_that_was_refused(raw: Raw, topic: str) -> None:
-    """I80: also if it came in the same packet; the order would be lost when the first is sent again."""
+    """I80: even in the same packet; otherwise a repetition of the first loses the order."""
     raw.produce(topic)
     raw.socket.sendall(send_frame(0) + send_frame(1, torn_entry()) + send_frame(2))
     assert raw.expect(Type.SEND_RECEIPT).sequence_id == 0
@@ -44,7 +44,7 @@ def test_nothing_is_taken_after_a_send_that_was_refused(raw: Raw, topic: str) ->
 
 
 def test_a_send_on_a_closed_producer(raw: Raw, topic: str) -> None:
-    """It is left out; what was sent before the end is confirmed before the end is."""
+    """It is left out; earlier messages are confirmed before the close is."""
     raw.produce(topic)
     close = frame_of(Type.CLOSE_PRODUCER, producer_id=1, request_id=70)
     raw.socket.sendall(send_frame(0) + send_frame(1) + close)
@@ -59,7 +59,7 @@ def test_a_send_on_a_closed_producer(raw: Raw, topic: str) -> None:
 
 
 def test_a_name_of_local_ingest(raw: Raw, topic: str) -> None:
-    """They are always deduplicated: who took one could make the broker drop what a segment publishes."""
+    """They are always deduplicated: a stranger could make the broker drop local messages."""
     fields: dict[str, Any] = {"topic": full(topic), "producer_id": 1}
     for name in ("holdfast.ingest.0011223344556677", "holdfast.ingest."):
         error = raw.ask(Type.PRODUCER, Type.ERROR, producer_name=name, **fields)
@@ -91,7 +91,7 @@ def test_an_id_that_is_in_use(raw: Raw, topic: str) -> None:
 
 
 def test_who_asks_twice_is_told_the_same(topic: str) -> None:
-    """With deduplication it numbers on from what it is told: from −1 all that it sends would be dropped."""
+    """With deduplication it continues its numbers: after −1 all its messages would be dropped."""
     with Raw(server(deduplication=True).url) as raw:
         named: dict[str, Any] = {"producer_name": "till", "user_provided_producer_name": True}
         raw.produce(topic, **named)
@@ -175,7 +175,7 @@ def test_a_seek_to_nowhere(raw: Raw, topic: str, where: dict[str, Any]) -> None:
 
 
 def test_an_ack_set_that_no_batch_can_have(raw: Raw, url: str, topic: str) -> None:
-    """To make one number of half a million words must not take longer than to read them."""
+    """Parsing half a million words takes linear time."""
     raw.produce(topic)
     raw.send(0, b"x")
     raw.expect(Type.SEND_RECEIPT)
@@ -188,7 +188,7 @@ def test_an_ack_set_that_no_batch_can_have(raw: Raw, url: str, topic: str) -> No
 
 
 def test_who_wants_to_unsubscribe_while_somebody_joins(url: str, topic: str) -> None:
-    """It has the subscription's end, or still its consumer, or is told that it has none any more."""
+    """Either the unsubscribe wins, or the consumer stays, or the client learns of its end."""
     with Raw(url) as other:
         for attempt in range(50):
             with Raw(url) as raw, Raw(url) as joins:
@@ -237,7 +237,7 @@ def narrow() -> ServerProcess:
 
 
 def test_requests_in_one_packet_are_counted_too(narrow: ServerProcess) -> None:
-    """However many arrive at once: no more are under way than may be, and all are answered in the end."""
+    """Many arrive at once: at most the limit are in progress, and all are answered."""
     count = 500
     with Raw(narrow.url) as raw, Raw(narrow.url) as other:
         narrow.admin.hold_disk()

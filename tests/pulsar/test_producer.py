@@ -106,7 +106,7 @@ def test_deduplication_of_batches(client: Any, topic: str) -> None:
 
 @with_broker(deduplication=True)
 def test_deduplication_of_chunks(client: Any, topic: str) -> None:
-    """A chunk that is not the last of its message raises no sequence: the whole comes once."""
+    """A chunk before the last raises no sequence number: the message comes once."""
     consumer = client.subscribe(topic, "s")
     data = bytes(11 << 20)
     for _ in range(2):

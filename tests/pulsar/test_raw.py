@@ -224,7 +224,7 @@ def test_waiting_ends_with_its_client(raw: Raw, url: str, topic: str) -> None:
 
 
 def test_a_later_attempt_takes_the_place_of_an_earlier(raw: Raw, url: str, topic: str) -> None:
-    """A name that the broker made up belongs to its client, which may come back by another connection."""
+    """A name that the broker generated belongs to its client, also on another connection."""
     name = raw.produce(topic).producer_name
     with Raw(url) as other:
         more = {"producer_name": name, "user_provided_producer_name": False}
@@ -235,7 +235,7 @@ def test_a_later_attempt_takes_the_place_of_an_earlier(raw: Raw, url: str, topic
 
 
 def test_entries_are_not_looked_into(raw: Raw, topic: str) -> None:
-    """A null value, an unknown compression, text that is none: what came is what goes, to the byte."""
+    """Null values, unknown compression and invalid text are delivered unchanged, byte by byte."""
     odd = [
         pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, null_value=True),
         pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, encryption_algo="rot13"),
@@ -257,7 +257,7 @@ def test_entries_are_not_looked_into(raw: Raw, topic: str) -> None:
 
 
 def test_a_send_without_a_checksum(raw: Raw, topic: str) -> None:
-    """Old clients send none; whoever reads it gets one."""
+    """Old clients send no checksum; a reader gets one."""
     raw.produce(topic)
     packed = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString()
     rest = struct.pack(">I", len(packed)) + packed + b"data"
@@ -274,7 +274,7 @@ def test_a_send_without_a_checksum(raw: Raw, topic: str) -> None:
 
 @pytest.fixture(scope="module")
 def hasty() -> ServerProcess:
-    """A server that does not wait long for anybody."""
+    """A server with short timeouts."""
     return shared(server=HASTY)
 
 
@@ -286,7 +286,7 @@ def test_who_does_not_connect_is_closed(hasty: ServerProcess) -> None:
 
 
 def test_who_does_not_read_for_too_long_is_closed(hasty: ServerProcess) -> None:
-    """Answers have a schema of 60 KB each; none of them is read."""
+    """Answers have a schema of 60 KB each; the client reads no answer."""
     with Raw(hasty.url, receive_bytes=4096) as raw, pytest.raises((ConnectionResetError, BrokenPipeError)):
         raw.socket.sendall(raw.schema("unread", 60_000) * 2000)
 
@@ -317,7 +317,7 @@ def test_a_living_holder_stays(hasty: ServerProcess) -> None:
 
 
 def test_an_end_reaches_who_reads_late() -> None:
-    """Also if the client sends on, and what it is told has not left yet: nothing of it is taken back."""
+    """Answers in flight arrive, even if the client keeps sending."""
     process = ServerProcess()
     try:
         with Raw(process.url, receive_bytes=4096) as raw:
@@ -352,7 +352,7 @@ def _listens(process: ServerProcess) -> bool:
 
 
 def test_an_orderly_end() -> None:
-    """What was taken is confirmed, then everybody is told."""
+    """Accepted messages are confirmed, then all clients are closed."""
     process = ServerProcess()
     try:
         with Raw(process.url) as raw:

@@ -1,4 +1,4 @@
-"""The server goes and comes back, in order or by SIGKILL, and clients go on: nothing confirmed is lost."""
+"""Restart the server, in order or by SIGKILL: clients continue, nothing confirmed is lost."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def publish_and_consume(client: Any, topic: str, once: bool) -> None:
         pass
     assert set(got) == confirmed
     if once:
-        # A message that was delivered when the server was killed comes again, with the count at 0: counts
-        # are in memory. What must not be is that it is stored twice: the reader below looks.
+        # A message that was delivered before the kill is redelivered with the count 0: counts are in memory.
+        # It must not be stored twice: the reader below checks that.
         reader = client.create_reader(topic, pulsar.MessageId.earliest)
         stored = []
         while reader.has_message_available():
@@ -105,7 +105,7 @@ def test_the_server_comes_back(how: signal.Signals, what: Any) -> None:
 
 @program
 def readers(client: Any, topic: str, admin: Any) -> None:
-    """A reader goes on behind what it has read, a shared consumer with what it has not acknowledged."""
+    """A reader continues behind its last message, a shared consumer with its unacknowledged messages."""
     producer = client.create_producer(topic)
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     shared = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)

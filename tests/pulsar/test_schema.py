@@ -25,7 +25,7 @@ def test_json(client: Any, topic: str) -> None:
 
 @program
 def test_versions_are_kept(client: Any, topic: str) -> None:
-    """Messages say which schema they were written with, and who asks is told what it looks like."""
+    """Messages name their schema's version, and a client can request that schema."""
     from pulsar.schema import JsonSchema, Record, String
 
     class Old(Record):  # type: ignore[misc]

@@ -88,7 +88,7 @@ async def test_with_asyncio(client: Any, topic: str) -> None:
 
 @program
 def test_nothing_of_before_arrives(client: Any, topic: str, admin: Any) -> None:
-    """Many seeks under load: each time the first message is the one asked for, then the next, in order."""
+    """Seek often under load: the first message is the requested one, then the next."""
     consumer = client.subscribe(topic, "s", receiver_queue_size=50, **HERE)
     ids = fill(client, topic, 500)
     for round_ in range(20):
@@ -102,8 +102,10 @@ def test_nothing_of_before_arrives(client: Any, topic: str, admin: Any) -> None:
 
 @program
 def test_acknowledgements_in_flight_do_not_undo_a_seek(client: Any, topic: str, admin: Any) -> None:
-    """The client collects acknowledgements for 100 ms: those of before leave when the seek is under way, or
-    behind it. (tests/pulsar/test_raw.py puts each of them exactly where it hurts.)"""
+    """Old acknowledgements leave the client during the seek, or behind it.
+
+    The client collects them for 100 ms. tests/pulsar/test_raw.py sends each at the worst moment.
+    """
     consumer = client.subscribe(topic, "s", **HERE)
     ids = fill(client, topic, 20)
     for _ in range(5):
@@ -120,7 +122,7 @@ def test_acknowledgements_in_flight_do_not_undo_a_seek(client: Any, topic: str, 
 
 @program
 def test_a_seek_under_shared_consumers(client: Any, topic: str, admin: Any) -> None:
-    """All consumers of the subscription are closed, come back by themselves, and share what comes again."""
+    """All consumers of the subscription are closed, reconnect, and share the redelivered messages."""
     kind = pulsar.ConsumerType.Shared
     consumers = [client.subscribe(topic, "s", consumer_type=kind) for _ in range(3)]
     ids = fill(client, topic, 60)
@@ -158,7 +160,7 @@ def test_a_reset_by_the_administration(client: Any, topic: str, admin: Any) -> N
 
 @program
 def test_reads_in_flight(client: Any, topic: str, admin: Any) -> None:
-    """Scenario 1 and 2 of the seed: what was being read when the seek came is dropped, not delivered."""
+    """Scenarios 1 and 2: a read in flight at the seek is dropped, not delivered."""
     fill(client, topic, 10)
     admin.close_reads(topic)
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest, **HERE)
@@ -214,7 +216,7 @@ def slow_seek(client: Any, topic: str) -> None:
 
 
 def test_a_slow_seek_does_not_hang_the_client() -> None:
-    """The client subscribes again before its seek has ended: it must hear of that first, or it hangs."""
+    """The client subscribes before its seek ended: this answer comes first, or it hangs."""
     server().admin.slow_resets(SLOW_S)
     try:
         client().run(job_of(slow_seek, server(), 20.0))

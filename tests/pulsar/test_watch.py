@@ -1,4 +1,4 @@
-"""Clients that watch which topics there are: raw, since the official one for Python asks now and then."""
+"""Watch topic lists with raw clients; the official one for Python polls."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_watched(raw: Raw, fields: dict[str, Any], code: int) -> 
 
 
 def test_a_costly_pattern_holds_nobody_up(raw: Raw, topic: str) -> None:
-    """A pattern that takes backtracking engines years is answered at once; a large one is refused."""
+    """A pattern that takes backtracking engines years is answered; a large one is refused."""
     name = "a" * 200
     raw.produce(f"{topic}-{name}")
     assert not raw.watch(f"public/default/{topic}-(a+)+b", 1).topic
@@ -90,7 +90,7 @@ def test_a_client_that_goes_while_it_is_answered(topic: str) -> None:
 
 
 def test_who_does_not_read_is_told_later(topic: str) -> None:
-    """I84, I88: nothing collects for it; when it reads, it learns all that it missed, and nothing twice."""
+    """I84, I88: nothing collects for it; later it learns each missed change once."""
     process = ServerProcess(server={"write_buffer_bytes": 4096})
     try:
         with Raw(process.url) as slow:
@@ -124,7 +124,7 @@ def test_who_does_not_read_is_told_later(topic: str) -> None:
 
 @program
 def test_a_consumer_of_a_pattern(client: Any, topic: str) -> None:
-    """The official client is served the topics that are there. It looks for others once a minute."""
+    """The official client gets the existing topics. It polls for others once a minute."""
     import re
 
     producers = [client.create_producer(f"{topic}-{n}") for n in range(3)]

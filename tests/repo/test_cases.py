@@ -1,4 +1,4 @@
-"""The table of faults, their mutants and what notices them is true: every name in it is there."""
+"""The table of faults and mutants is true: every name in it exists."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_loggers() -> None:
 
 
 def test_prefixes_of_runtime_files(runtime_directory: Path) -> None:
-    """Processes of two versions find each other's files by them, and so does a cleaning operator."""
+    """Processes of two versions find each other's files by these names; operators, too."""
     assert (place.FILES, place.NAME, housekeeping.INGEST) == ("holdfast.ingest.",) * 3
     core = (ROOT / "native/holdfast/log/topics.hpp").read_text()
     assert 'starts_with("holdfast.ingest.")' in core, "names of producers are stored"

@@ -1,4 +1,4 @@
-"""The pages are true where a machine can tell: links lead somewhere, examples run, the site builds."""
+"""Check the pages: links have targets, examples run, the site builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of kept failures: whole after any death, named when damaged, and each entry is replayed."""
+"""The file of kept failures survives any death, and each entry is replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The repository's own machinery: versions agree, the lock is whole, a bare machine is told what it lacks."""
+"""Check the repository's tools: versions, the lock, and preparation of a bare machine."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def bad_subjects(subjects: list[str]) -> list[str]:
 
 
 def test_subjects_of_commits() -> None:
-    """An archive without git, or a clone without the history, has no commits to look at."""
+    """An archive without git, or a shallow clone, has no commits to check."""
     asked = ["git", "log", "--no-merges", "--format=%s", f"{SUBJECTS_SINCE}..HEAD"]
     has_git = (ROOT / ".git").exists() and shutil.which("git")
     told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True) if has_git else None
@@ -82,7 +82,7 @@ def test_bad_subjects_are_found() -> None:
 
 
 def prepare(machine: Path, *, uid: int, lacks: str, apt: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs .ci/prepare with a Python that fails on code with the word `lacks`, until apt-get has run."""
+    """Run .ci/prepare with a Python that fails on the word `lacks` before apt-get."""
     tools = {
         "id": f"echo {uid}",
         "apt-get": f'echo "$@" >> {machine}/apt.log; {apt}',
@@ -132,7 +132,7 @@ def test_old_python_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_environment_whose_making_was_interrupted_is_made_again(tmp_path: Path) -> None:
-    """Killed before pip was in it: a Python is there, and every later `make` would have failed."""
+    """Killed before pip was installed: Python exists, and every later `make` failed."""
     python, folder = tmp_path / "python", tmp_path / "venv"
     python.write_text(
         f'#!/bin/sh\necho "$@" >> {tmp_path}/log\n'

@@ -1,4 +1,4 @@
-"""What a folder forbids is refused: small trees of tests, run by pytest with this project's conftest."""
+"""Check that forbidden calls are refused: run small trees of tests with this conftest."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def run(root: Path, planted: dict[str, str], *options: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Run every planted test in each folder of `make check`, and in one that is not; return the output."""
+    """Run every planted test in each folder of `make check` and another; return the output."""
     folders = ("unit", "conformance", "simulation", "process")
     planted = {
         f"{folder}/test_{name}.py": text
@@ -210,13 +210,13 @@ def test_nightly(told_at_night: str) -> None:
     ],
 )
 def test_what_is_not_refused_on_the_spot(told_at_night: str, where: str, words: str) -> None:
-    """A process of an import, a refusal that the test catches, and a wait in a way that is not guarded."""
+    """A process at import, a refusal that is caught, and a wait without a guard."""
     assert f"ERROR tests/{where}" in told_at_night
     assert words in told_at_night
 
 
 def test_a_folder_is_chosen_by_its_mark(tmp_path: Path) -> None:
-    """`-m unit` runs the tests of tests/unit and no other, though no test file says its mark."""
+    """`-m unit` runs only tests of tests/unit, although no test file has a mark."""
     planted = {f"{folder}/test_fine.py": FINE for folder in ("unit", "simulation", "process")}
     status, told = run(tmp_path, planted, "-m", "unit")
     assert (status, "1 passed, 2 deselected" in told) == (0, True), told

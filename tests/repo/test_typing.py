@@ -1,4 +1,4 @@
-"""What a type checker makes of programs that use the queue: good ones pass, each mistake is found."""
+"""Type-check programs that use the queue: good ones pass, each mistake is found."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""SIGKILL under load: at random moments, and at every named step of journal, ledgers, snapshots, recovery.
+"""Kill a broker under load: at random moments, and at every named step.
 
-After each death the next life sees every confirmed message once, in the order of its producer; every
-receipted acknowledgement holds; every reset that was reported is in force. `make torture ARGS=--broker` goes
-on for as long as you like.
+After each death the next life sees every confirmed message once, in the order of its producer. Every
+receipted acknowledgement and every reported reset holds. `make torture ARGS=--broker` runs longer.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ PATHS = sorted({route.path for route in ROUTES})
 
 
 def fuzz(schema: Any, http: HttpWorld, path: str) -> None:
-    """Send requests of all kinds to the operations of a path; note the statuses that they answer."""
+    """Send requests of all kinds to the operations of a path; count the statuses."""
     checks = [CHECKS.get_one(name) for name in JUDGES]
     for method, operation in schema[path].items():
         statuses_met = met.setdefault(f"{method} {path}", set())
@@ -87,7 +87,7 @@ def fuzz(schema: Any, http: HttpWorld, path: str) -> None:
         def ask(case: Any) -> None:
             statuses_met.add(case.call_and_validate(checks=checks).status_code)  # noqa: B023  # called here
 
-        # What is kept of one operation is not another's.
+        # Kept examples of one operation do not count for another.
         given: Any = ask
         given.hypothesis.inner_test._hypothesis_internal_add_digest = f"{method} {path}".encode()
         given()
@@ -96,14 +96,14 @@ def fuzz(schema: Any, http: HttpWorld, path: str) -> None:
 @pytest.mark.filterwarnings("ignore")  # those of the tool
 @pytest.mark.parametrize("path", PATHS)
 def test_answers_are_as_described(schema: Any, http: HttpWorld, path: str) -> None:
-    """Fuzzing: never a mistake of the program, always a status and a body that the description tells of."""
+    """Fuzz: the server never raises, and each response fits the description."""
     fuzz(schema, http, path)
     assert http.ask("GET", "/admin/v2/brokers/health").status == 200
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_fuzzing_met_both_sides(schema: Any, http: HttpWorld) -> None:
-    """What always fails, or never does, was not tried."""
+    """An operation that always fails, or never does, was not tried."""
     tried = {name.partition(" ")[2] for name in met}
     for path in PATHS:
         if path not in tried:  # this test was chosen alone

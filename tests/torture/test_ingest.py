@@ -1,4 +1,4 @@
-"""Either side of local ingest is killed at any time: nothing confirmed is lost, nothing is stored twice."""
+"""Kill either side of local ingest: nothing confirmed is lost, nothing is stored twice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LIVES = [(step, count) for step in STEPS for count in ((1,) if step in ONCE else
 
 
 def judge(found: list[bytes], notes: dict[str, Path]) -> int:
-    """Each message at most once, in its producer's order, without a hole; all that was confirmed is there."""
+    """Each message comes at most once, in order, without a hole; confirmed ones exist."""
     assert len(found) == len(set(found)), "stored twice"
     runs: dict[str, list[int]] = defaultdict(list)
     for message in found:
@@ -86,7 +86,7 @@ class Storm:
         until(lambda: self.confirmed() > before, 60.0)
 
     def finish(self) -> int:
-        """Everybody ends in order; then the account."""
+        """Stop all processes in order; then check the account."""
         for producer in self.producers:
             producer.end()
         self.producers.clear()
@@ -141,7 +141,7 @@ def test_the_broker_dies_at_every_point_of_the_queue(storm: Storm) -> None:
 
 @pytest.mark.timeout(400)
 def test_producers_die_at_every_point_of_the_queue(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they had put is stored once; others go on."""
+    """Their messages are stored once; other producers continue."""
     assert storm.serve()
     assert storm.produce().ready()
     for number, point in enumerate(PUT_POINTS):
@@ -156,7 +156,7 @@ def test_producers_die_at_every_point_of_the_queue(storm: Storm, monkeypatch: py
 
 @pytest.mark.timeout(400)
 def test_the_broker_dies_while_it_takes_queues_away(storm: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Producers come and go meanwhile. Nobody is turned away, and nothing is lost or stored twice."""
+    """Producers come and go meanwhile. Each is served, and nothing is lost or duplicated."""
     monkeypatch.setenv("IDLE_S", "0.005")
     assert storm.serve()
     for _ in range(3):
@@ -208,7 +208,7 @@ def test_storm(storm: Storm, seed: Seed, counts: Callable[[str], None]) -> None:
     for _ in range(kills):
         time.sleep(chance.uniform(0.0, 0.25))
         what = chance.random()
-        if what < 0.2:  # whoever is stopped may be in the middle of a put, or of cleaning up after a broker
+        if what < 0.2:  # a stopped producer may be in the middle of a put, or of a clean-up
             slow = chance.choice(storm.producers).popen
             slow.send_signal(signal.SIGSTOP)
             time.sleep(chance.uniform(0.0, 0.1))

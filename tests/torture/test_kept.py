@@ -1,4 +1,4 @@
-"""What nights have found in storms of real processes, with as few kills as they needed, stays away."""
+"""Replay failures that nightly storms of real processes found, with the fewest kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deaths at any moment: nothing that was put is lost, nothing comes twice without a mark (storm.py).
+"""Kill at any moment: no message is lost, or delivered twice without a mark (storm.py).
 
 `make torture` does the same for as long as you like; HOLDFAST_SEED repeats a storm's choices.
 """
@@ -43,7 +43,7 @@ def test_storm(plan: storm.Plan, seed: Seed, counts: Callable[[str], None]) -> N
 
 
 def test_a_storm_sees_what_is_wrong(runtime_directory: os.PathLike[str]) -> None:
-    """The account is not blind: a lost message, an unmarked double and a foreign one are each told."""
+    """The account reports a lost message, an unmarked duplicate and a foreign message."""
     plan = storm.Plan()
     raging = storm.Storm(plan, os.fspath(runtime_directory))
     Queue.create("q", capacity=plan.capacity).detach()

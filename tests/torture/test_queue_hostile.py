@@ -1,4 +1,4 @@
-"""A hostile peer never crashes, hangs or misleads a reader beyond the message that it damaged (fuzz.py).
+"""A hostile peer never crashes or hangs a reader, or harms other messages (fuzz.py).
 
 `make fuzz` does the same for as long as you like; HOLDFAST_SEED repeats a run's choices.
 """
@@ -38,7 +38,7 @@ def test_every_field_in_every_state(seed: Seed, counts: Callable[[str], None]) -
 
 @pytest.mark.timeout(600)
 def test_kept_cases_stay_away(counts: Callable[[str], None]) -> None:
-    """What nights have found, exactly: the bytes that were overwritten, where, when, and what followed."""
+    """Replay nightly findings exactly: the overwritten bytes, their offset, the moment, and the steps."""
     wanted = len(cases(NAME))
     if wanted:
         report = fuzz.in_a_process("--kept", f"--scribble={pick(test=2.0, nightly=60.0)}")
@@ -107,7 +107,7 @@ def test_random_bytes_as_a_file(start: Start, runtime_directory: Path, length: i
 
 
 def test_random_bytes_behind_a_good_header(start: Start, runtime_directory: Path) -> None:
-    """The header is right, all the rest is noise: told at the latest by the first operation."""
+    """A right header before noise is reported at the latest by the first operation."""
     path = runtime_directory / "holdfast.queue.q"
     for seed in seeds("queue noise", test=5):
         Queue.create("q", capacity=2048, participants=6).detach()

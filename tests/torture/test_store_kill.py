@@ -1,7 +1,7 @@
 """SIGKILL at every named step of journal, ledger, snapshot, trim, rewrite, room, recovery, backup, restore.
 
-A victim in a process of its own dies at the step; then the directory is opened here: all that the victim was
-told durable is there, the doctor finds it sound, and it goes on.
+A victim in a process of its own dies at the step. Then the directory is opened here. Every event that was
+reported durable is there, the doctor finds the directory sound, and the store continues.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_every_point_is_covered() -> None:
 
 @dataclass
 class Prepared:
-    """A directory that was killed once, with a torn end; and everything that can happen in it from there."""
+    """Create a directory with a torn end, and run every operation on it."""
 
     path: Path
     oracle: Oracle
@@ -134,7 +134,7 @@ def victim(path: str, point: str, countdown: int) -> None:
 
 
 def die(start: Start, path: Path, point: str, countdown: int) -> int:
-    """The highest D that the victim was told, up to its death at that very step."""
+    """Return the highest D that the victim was told before its death there."""
     child = start(victim, str(path), point, countdown)
     child._process.wait(60)
     told = 0
@@ -150,7 +150,7 @@ def die(start: Start, path: Path, point: str, countdown: int) -> int:
 
 
 def account(world: SystemWorld) -> None:
-    """I33, I36: all that was told is there, it is sound, and it goes on; twice."""
+    """I33, I36: every reported event is there, and the store continues; twice."""
     assert examine(world.path).faults == []
 
     async def use(life: Life) -> None:
@@ -226,7 +226,7 @@ def stopping(path: str, point: str) -> None:
 def test_a_stopped_owner_keeps_its_directory(
     start: Start, used: Prepared, tmp_path: Path, point: str
 ) -> None:
-    """Stopped is not dead: nobody else opens, examines or copies it; then it goes on as if nothing was."""
+    """Stopped is not dead: no other process opens, examines or copies it; then it continues."""
     world = used.copy(tmp_path / "data")
     owner = start(stopping, str(world.path), point)
     owner.wait_stopped()

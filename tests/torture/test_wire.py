@@ -1,4 +1,4 @@
-"""Clients that say anything in any order and go at any moment: nothing stays behind, and nothing breaks."""
+"""Clients send anything in any order and leave at any moment: nothing stays behind."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class User:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", seeds("wire", test=2, nightly=20))
 def test_a_storm_leaves_nothing_behind(seed: Seed) -> None:
-    """I86: no producer, consumer, watch or volatile subscription; no mistake; whoever comes is served."""
+    """I86: no producer, consumer, watch or volatile subscription stays; new clients are served."""
     limits = {"requests_max": 8, "producers_max": 3, "consumers_max": 3, "watchers_max": 2}
     process = ServerProcess(
         broker={"deduplication": seed % 2 == 1},
@@ -145,7 +145,7 @@ def test_a_storm_leaves_nothing_behind(seed: Seed) -> None:
             raw.messages(1)
             for topic in TOPICS:
                 name = topic.rpartition("/")[2]
-                raw.produce(name, 2, producer_access_mode=pb.Exclusive)  # nobody has it, and nobody waits
+                raw.produce(name, 2, producer_access_mode=pb.Exclusive)  # no client has it or waits for it
                 raw.ask(Type.CLOSE_PRODUCER, producer_id=2)
                 for subscription in SUBSCRIPTIONS:
                     raw.subscribe(name, 2, subscription=subscription)

@@ -1,4 +1,4 @@
-"""Commands on a data directory as a user runs them: the session on the page, and two processes."""
+"""Run commands on a data directory: the session of the page, and two processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what it says of machines and queues, sound, dead and damaged; and that it only looks."""
+"""Test `holdfast doctor` on machines and on sound, dead and damaged queues; it changes nothing."""
 
 from __future__ import annotations
 

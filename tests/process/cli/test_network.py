@@ -134,7 +134,7 @@ def test_top_on_a_pipe_ends_with_the_server(tmp_path: Path) -> None:
 def test_a_server_that_is_killed_under_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What was published up to then is told by an error, not by a trace of the code."""
+    """An error reports the count of published messages; there is no traceback."""
     with served(tmp_path / "data", http=True) as server:
         real = topic.Producer._tell
 

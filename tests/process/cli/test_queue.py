@@ -1,4 +1,4 @@
-"""The real command, run as a user runs it: what it prints, where, and its exit status; good cases and bad."""
+"""Run the real command as a user does: output, streams, exit status; bad cases, too."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def test_top_on_a_terminal(server: Served) -> None:
 
 
 def on_a_terminal(command: list[str], until: str) -> str:
-    """What it writes to one, up to there; then it is interrupted."""
+    """Return the output up to the interrupt."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)
@@ -229,7 +229,7 @@ def on_a_terminal(command: list[str], until: str) -> str:
 
 @pytest.mark.parametrize("subscription", [("--subscription", "s"), ()], ids=["consumer", "reader"])
 def test_damage_is_told_with_file_and_position(folder: Path, cli: Cli, subscription: tuple[str, ...]) -> None:
-    """What is before it is shown. It was told as `the server has closed the consumer`."""
+    """Earlier messages are shown. The error once was `the server has closed the consumer`."""
     topic = f"damaged-{len(subscription)}"
     cli.says("topic", "create", topic)
     lines = "".join(f"<{topic} {number}>\n" for number in range(5))

@@ -1,4 +1,4 @@
-"""What tests of the client have in common: a server that none of them configures or ends."""
+"""Share one server among tests of the client; no test configures or stops it."""
 
 from __future__ import annotations
 

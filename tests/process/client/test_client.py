@@ -61,7 +61,7 @@ def test_a_stage_that_is_not_whole_is_not_published(client: Client) -> None:
     receipt = stage.close()
     with pytest.raises(Closed):
         stage.append("c", [b"y"])
-    again = client.stage(stage.id)  # somebody else goes on with it
+    again = client.stage(stage.id)  # another task continues with it
     with pytest.raises(Corrupt):
         again.append("c", [b"y"])
     with pytest.raises(Misuse):
@@ -119,7 +119,7 @@ def delete_topic(server: Served, name: str) -> None:
 
 
 def test_progress_is_of_one_topic(tmp_path: Path) -> None:
-    """Positions of a topic are not told to another one that was made under its name."""
+    """Positions of a topic are refused by a new topic of the same name."""
     with served(tmp_path / "data", http=True) as server, Client(server.url, timeout=10.0) as client:
 
         def fill(batch: int) -> None:
@@ -190,7 +190,7 @@ def test_what_is_under_way_is_bounded() -> None:
 
 
 class Proxy:
-    """Between a client and a server: cuts the connection after so many bytes, one way or the other."""
+    """A proxy that cuts the connection after a number of bytes, in one direction."""
 
     def __init__(self, port: int) -> None:
         self._port = port

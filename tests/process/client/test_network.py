@@ -104,7 +104,7 @@ def test_threads_over_tls(secure: Secure) -> None:
 
 
 def test_a_token_that_runs_out_is_shown_anew(tmp_path: Path, secure: Secure) -> None:
-    """The function is asked for each connection, and whenever the broker wants to see a fresh one."""
+    """The function is called for each connection, and when the broker requests a new token."""
     asked = 0
 
     def token() -> str:
@@ -200,7 +200,7 @@ def visits(listener: socket.socket) -> int:
 
 
 def test_the_first_host_is_silent(server: Served) -> None:
-    """It takes the connection and says nothing: the second one gets its share of the time."""
+    """The first host accepts and is silent; the second gets its share of the time."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = url_of(deaf.getsockname()[1], server.ready["port"])
         with Client(url, timeout=6.0) as client:
@@ -228,7 +228,7 @@ def test_the_server_moves(tmp_path: Path) -> None:
 
 
 class Mute:
-    """Between client and server; the first connection carries nothing any more when it is told so."""
+    """A proxy whose first connection stops carrying bytes on request."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -281,7 +281,7 @@ def test_a_connection_whose_other_end_has_vanished(server: Served) -> None:
 
 
 def test_a_server_that_does_not_read(tmp_path: Path) -> None:
-    """A request that does not fit into the buffers on the way ends in time, too; and happens once."""
+    """A request larger than the buffers on the way ends in time, and happens once."""
     with served(tmp_path / "data") as server:
         with Client(server.url, timeout=TIMEOUT_S) as client:
             stage = client.stage()
@@ -327,7 +327,7 @@ def test_threads_do_not_wait_for_one_that_connects() -> None:
 
 
 def in_a_child(work: Any) -> str:
-    """What `work` returns, or its error, in a child by fork."""
+    """Return the result of `work`, or its error, from a forked child."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:  # pragma: no cover
@@ -361,7 +361,7 @@ def test_a_child_has_a_connection_of_its_own(server: Served) -> None:
 
 
 def test_a_fork_while_a_thread_connects(server: Served) -> None:
-    """Whatever the parent's threads held, the child is not stuck."""
+    """The child is not stuck by locks that threads of the parent held."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         client = Client(url_of(deaf.getsockname()[1], server.ready["port"]), timeout=TIMEOUT_S)
         thread = threading.Thread(target=lambda: client.progress("fork2", "s", create=True))
@@ -441,8 +441,10 @@ def armed(data: Path, port: int, step: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.timeout(400)
 def test_a_server_that_dies_at_every_step_of_a_batch(tmp_path: Path) -> None:
-    """Each life is killed one round later than the last: in every request of a batch, before its answer. The
-    client asks again by itself; every batch is there once, whole."""
+    """Kill each life one round later: in every request of a batch, before its answer.
+
+    The client repeats the request by itself; every batch is there once, whole.
+    """
     data, port = tmp_path / "data", free_port()
     steps = [
         f"{name}:{passes}"

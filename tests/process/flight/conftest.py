@@ -1,4 +1,4 @@
-"""What tests of Flight have in common: topics, and the files of a server with authentication beside them."""
+"""Share topics, and the files of a server with authentication, among tests of Flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics over the network: the same rows as by path, whatever dies meanwhile and whoever asks."""
+"""Read topics over the network: the same rows as by path, under kills and roles."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def where(server: Served, credentials: str | None = f"Bearer {ROOT}") -> dict[st
 
 
 def refusal(server: Served) -> int:
-    """The status of who is refused where Flight is."""
+    """Return the status of a refused request where Flight is."""
     with pytest.raises(HTTPError) as refused:
         where(server, None)
     refused.value.close()
@@ -151,7 +151,7 @@ def test_what_comes_meanwhile_is_seen_by_the_next_plan(server: Served, data: Pat
 
 
 def test_rules_are_those_of_http(server: Served) -> None:
-    """I161: a role reads what it may consume, and is not even told of the rest."""
+    """I161: a role reads the topics it may consume, and does not learn of others."""
     looker = RemotePlace(server.http_url, token("looker"))
     assert looker.topics() == [f"{PREFIX}/open-news"]
     assert looker.open(f"{PREFIX}/open-news").plan()[0] == 0
@@ -183,7 +183,7 @@ def calls(client: flight.FlightClient, options: flight.FlightCallOptions) -> lis
 
 
 def test_nothing_is_answered_before_authentication(server: Served) -> None:
-    """I162, whichever call it is; whoever is known is told at least that there is no such call."""
+    """I162, for every call; an authenticated client learns only that the call does not exist."""
     client = flight.FlightClient(where(server)["url"])
     for shown in ([], [(b"authorization", b"Bearer nonsense")], [(b"authorization", b"Nonsense")]):
         options = flight.FlightCallOptions(headers=shown, timeout=20)
@@ -246,7 +246,7 @@ def test_tls_where_http_has_it(server: Served, world: World, data: Path) -> None
 
 @contextlib.contextmanager
 def answering(words: bytes) -> Iterator[str]:
-    """Somebody who says always the same, and hangs up."""
+    """A server that always sends the same bytes, and hangs up."""
 
     def serve() -> None:
         with contextlib.suppress(OSError):
@@ -372,7 +372,7 @@ def damage(file: Path, old: bytes, new: bytes) -> None:
 
 
 def test_damage_is_named_with_its_position(server: Served, data: Path) -> None:
-    """Below visible a bad block is damage, never a tail; mode=permissive leaves it out and counts it."""
+    """A bad block below visible is damage, not a tail; mode=permissive counts and omits it."""
     near, far = by_path(data, "open-news"), by_url(server, "open-news", ROOT)
     stop = near.plan()[1]
     expected = table(near, 0, stop, Wish(["value", "position"])).to_pylist()
@@ -398,7 +398,7 @@ def test_damage_is_named_with_its_position(server: Served, data: Path) -> None:
 
 @pytest.mark.usefixtures("narrow")
 def test_killed_in_the_middle_the_reader_goes_on(server: Served, data: Path) -> None:
-    """I164: no row is missing, none comes twice; the next who asks starts a new process."""
+    """I164: each row comes once; the next request starts a new process."""
     far = by_url(server, "large", ROOT)
     pid = flight_pid(server)
     cut = Cut(far, 0, LARGE, lambda: os.kill(pid, signal.SIGKILL))
@@ -422,7 +422,7 @@ def test_certificates_are_read_anew_by_a_new_process(server: Served, data: Path)
 
 @pytest.mark.usefixtures("narrow")
 def test_a_read_that_nobody_wants_any_more_gives_its_place_back(server: Served) -> None:
-    """There are three: who comes too many waits, and whoever leaves in the middle leaves a place."""
+    """With all three places taken a reader waits, and a cancelled one frees its place."""
     readers = [by_url(server, "large", ROOT).decoding(0, LARGE, Wish(["value"])) for _ in range(4)]
     begun = [reader.batches() for reader in readers[:3]]
     assert all(next(each).num_rows for each in begun)
@@ -442,8 +442,10 @@ def test_a_read_that_nobody_wants_any_more_gives_its_place_back(server: Served) 
     [pytest.param("http_port", marks=pytest.mark.nightly), "port"],
 )
 def test_server_killed_and_restarted_in_the_middle(filled: Path, tmp_path: Path, way: str) -> None:
-    """Its Flight process ends with it; the reader waits, and goes on where it was. By its binary address it
-    finds the new port of HTTP."""
+    """The Flight process ends with its server; the reader waits, and continues where it was.
+
+    By the binary address it finds the new port of HTTP.
+    """
     data = shutil.copytree(filled, tmp_path / "data")
     with served(data, http=True) as first:
         option, port = f"--{way.replace('_', '-')}", str(first.ready[way])
@@ -470,7 +472,7 @@ def test_server_killed_and_restarted_in_the_middle(filled: Path, tmp_path: Path,
 
 @pytest.mark.usefixtures("narrow")
 def test_trimmed_meanwhile(filled: Path, tmp_path: Path) -> None:
-    """What was trimmed is told as by path, with how far the rows went; another topic of its name, too."""
+    """Trimmed entries, and a new topic of the name, are errors as by path."""
     data = shutil.copytree(filled, tmp_path / "data")
     with served(data, "--set", "broker.snapshot_s=0.2", http=True) as server:
         far = by_url(server, "large")
@@ -501,8 +503,10 @@ def test_trimmed_meanwhile(filled: Path, tmp_path: Path) -> None:
 
 
 def test_the_broker_stays_small(tmp_path: Path) -> None:
-    """Nothing runs before the first read, nothing for long after the last; the server never has Arrow; its
-    secrets are not passed on."""
+    """No process runs before the first read, or for long after the last one.
+
+    The server never loads Arrow; its secrets are not passed on.
+    """
     secret = {"HOLDFAST_AUTHENTICATION_TOKEN_AUDIENCE": "", "HOLDFAST_HTTP_METRICS_OPEN": "true"}
     with served(tmp_path / "data", "--set", "flight.idle_s=2", http=True, environment=secret) as server:
         assert children(server.process.pid) == []

@@ -1,4 +1,4 @@
-"""What goes wrong around Flight without anybody being wrong: slow, stuck, too many, too large, too late."""
+"""Test the limits around Flight: slow, stuck, too many, too large, too late."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_who_finds_no_room_comes_again(error: Exception) -> None:
 
 
 def test_a_message_that_opens_to_a_gigabyte(tmp_path: Path) -> None:
-    """I163: 33 KB of one producer end nobody's reads. It is refused by its position, or left out."""
+    """I163: 33 KB of one producer end no read: the position is refused or skipped."""
     fields: Fields = [(METADATA["producer_name"], b"p"), (METADATA["sequence_id"], 1)]
     fields.append((METADATA["publish_time"], 1))
     large: Fields = [*fields, (METADATA["compression"], 3), (METADATA["uncompressed_size"], 1 << 30)]
@@ -78,7 +78,7 @@ def test_a_message_that_opens_to_a_gigabyte(tmp_path: Path) -> None:
 
 
 class Clock:
-    """Instead of the module `time`: nobody waits."""
+    """Replaces the module `time`: sleeping takes no time."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -158,7 +158,7 @@ def test_who_has_no_place_is_asked_longer_and_not_for_ever(clock: Clock) -> None
 
 
 class Counting(_Patience):
-    """Counts from when it last went well, as if nobody did anything with the rows."""
+    """Counts from the last success, as if the rows took no time."""
 
     def got_on(self) -> None:
         super().got_on()
@@ -199,7 +199,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_a_server_that_does_not_hear_holds_up_nobody() -> None:
-    """Its buffer is full: whoever asks is told so in time, and the process ends instead of being stuck."""
+    """With a full buffer a caller gets an error in time, and the process ends."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         link = Link(theirs)
@@ -221,7 +221,7 @@ def test_a_server_that_does_not_hear_holds_up_nobody() -> None:
 def ask_in_vain(link: Link, names: list[str]) -> None:
     with contextlib.suppress(Closed, Timeout):
         link.ask(None, names)
-        raise AssertionError("somebody has answered")
+        raise AssertionError("an answer came")
 
 
 def test_more_questions_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +254,7 @@ def test_places_are_counted_and_given_back(clock: Clock) -> None:
             raise AssertionError
         with places.call():
             clock.now += 1000.0
-            assert places.over() == ""  # somebody asks
+            assert places.over() == ""  # a caller asks
     clock.now += 299.0
     assert places.over() == ""
     clock.now += 2.0
@@ -274,13 +274,13 @@ def test_when_nobody_takes_anything_and_others_wait(clock: Clock) -> None:
     places, taken = Places(2, 300.0), [0]
     with places.read(lambda: taken[0]), places.read(int):
         clock.now += 301.0
-        assert places.over() == ""  # nobody waits
+        assert places.over() == ""  # no caller waits
         refuse()
         assert places.over().startswith("no reader has taken rows for flight.idle_s")
         taken[0] += 1
         assert places.over() == ""  # one of them gets on, though perhaps without rows
         clock.now += 301.0
-        assert places.over() == ""  # who waited has gone
+        assert places.over() == ""  # the waiting caller is gone
     with places.read(int):
         clock.now += 301.0
         assert places.over() == ""  # there is a place
@@ -307,7 +307,7 @@ def large(server: Served, shown: str = ROOT, **more: Any) -> RemoteTopic:
 def test_readers_that_stop_in_the_middle_do_not_keep_others_out(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I165: two hold both places and take nothing; a third comes through; the two go on where they were."""
+    """I165: two idle readers hold both places; a third is served; the two continue."""
     narrow(monkeypatch)
     wish = Wish(["position", "value"])
     begun = [(large(server).decoding(0, LARGE, wish).batches(), list[int]()) for _ in range(2)]
@@ -326,7 +326,7 @@ def test_readers_that_stop_in_the_middle_do_not_keep_others_out(
 
 
 def test_a_token_that_ends_in_the_middle(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has begun is handed over; a cut behind that end is an error that says why, and at once."""
+    """Started reads are delivered; a cut behind that end is an error at once."""
     narrow(monkeypatch)
     large(server)  # the process is there
 
@@ -343,7 +343,7 @@ def test_a_token_that_ends_in_the_middle(server: Served, monkeypatch: pytest.Mon
 
 
 def test_certificates_on_both_sides(server: Served, world: World, data: Path) -> None:
-    """With one to show it is read; without, or with the wrong one to trust, it is said what to set."""
+    """With a client certificate it is read; otherwise the error names the setting."""
     url = f"https://localhost:{server.ready['https_port']}"
     shown = [str(each) for each in world.authority.certify("reader")]
     ca = str(world.authority.ca)
@@ -396,8 +396,10 @@ def memory_mb(pid: int) -> int:
 def test_nothing_is_left_open_and_nothing_piles_up(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of reads that came to their end, were given up in the middle, or asked for nonsense; of readers that
-    take nothing, little is held."""
+    """Reads that ended, were given up or asked for nonsense leave nothing.
+
+    Readers that take nothing cost little memory.
+    """
     narrow(monkeypatch)
     shutil.copytree(filled, tmp_path / "data")
     with served(tmp_path / "data", "--set", "flight.reads=16", http=True) as server:

@@ -1,4 +1,4 @@
-"""Edges of everything that can be asked, by path and by URL: the same answer, or the same kind of error."""
+"""Compare reads by path and by URL at every edge: same result, or same error."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ FIRST = 2 * LEDGER
 """Of `trimmed`."""
 ADMIN = f"/admin/v2/{PREFIX.replace('://', '/')}"
 VICTIMS = ("by-path-fail", "by-url-fail", "by-path-go-on", "by-url-go-on")
-"""Topics that are trimmed while somebody plans."""
+"""Topics that are trimmed during a plan."""
 
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Topics of six ledgers: whole, without its beginning, without anything, with a table that is damaged."""
+    """Create topics of six ledgers: whole, trimmed, empty, and with a damaged table."""
     path = tmp_path_factory.mktemp("same") / "data"
     small: dict[str, Any] = {"reserve_bytes": 1 << 20, "journal_bytes": 1 << 20, "sync": "os"}
     with Broker.open(str(path), roll_entries=LEDGER, retention_s=0, **small) as broker:
@@ -65,7 +65,7 @@ def server(edges: Path) -> Iterator[Served]:
 
 
 def outcome(ask: Callable[..., Any], *given: Any) -> Any:
-    """What came of it: an answer, or a kind of error."""
+    """The outcome: a result, or a kind of error."""
     try:
         return ask(*given)
     except HoldfastError as error:
@@ -102,7 +102,7 @@ Question = Callable[[Place], Any]
 
 
 def asked_of(name: str) -> dict[str, Question]:
-    """Everything that a source asks of a topic, where it begins, where it ends, and outside of both."""
+    """List every request of a source: at the first position, at the end, and outside."""
     found: dict[str, Question] = {}
 
     def add(words: str, ask: Callable[..., Any], *given: Any, **more: Any) -> None:
@@ -169,7 +169,7 @@ def test_whatever_is_asked(name: str, server: Served, edges: Path) -> None:
     ],
 )
 def test_plans_of_batches(options: dict[str, str], expected: Any, server: Served, edges: Path) -> None:
-    """A damaged table stops whoever wants its topic, or cannot know; and says what to do."""
+    """A damaged table stops readers that may need its topic; the error names a remedy."""
     for where in ({"path": str(edges)}, {"service.url": server.http_url}):
         reader = BatchReader(parse({**options, "minPartitions": "1", **where}, "source"), StructType())
         found = outcome(reader.partitions)
@@ -233,7 +233,7 @@ def test_trimmed_between_plan_and_weights(
 def test_streams_with_offsets_that_are_not_there(
     change: dict[str, Any], fail: str, server: Served, edges: Path
 ) -> None:
-    """Below the first, above the end, of another topic under the name: the same offsets, tasks and errors."""
+    """Ranges below the first, above the end, or of another topic: same offsets, tasks, errors."""
 
     def go(where: dict[str, str]) -> Any:
         given = {"topic": "trimmed", "startingOffsets": "earliest", "failOnDataLoss": fail, **where}

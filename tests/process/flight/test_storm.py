@@ -1,7 +1,7 @@
-"""Batches by URL while the broker appends, rolls and trims, and while Flight and the server are killed.
+"""Read batches by URL while the broker changes its files and processes are killed.
 
-Entry and number are the same here: whatever a reader hands over must be right, each entry must come once, and
-nothing may be missing but what was trimmed before the read had ended.
+The broker appends, rolls and trims. Entry and number are the same here. A reader must return right rows, each
+entry once. Only entries that were trimmed before the end of the read may be missing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def value(number: int) -> bytes:
 
 
 class Storm:
-    """A server that is filled, trimmed, killed and started again, and those who read it."""
+    """A server that is filled, trimmed, killed and restarted, and its readers."""
 
     def __init__(self, data: Path, seed: int) -> None:
         self.data = data
@@ -106,7 +106,7 @@ class Storm:
                         self.trims += 1
 
     def kill(self) -> None:
-        """Flight, while it starts or when some rows have come; now and then the server, which comes back."""
+        """Kill Flight while it starts or after some rows; now and then kill the server."""
         while not self.ended.is_set():
             goal = self.handed_over + self.random.choice([0, 1, 3, 10, 30])
             while self.handed_over < goal and not self.ended.wait(0.005):

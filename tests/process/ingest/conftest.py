@@ -1,4 +1,4 @@
-"""What tests of local ingest have in common: a broker in this process, with the door open."""
+"""Share a broker with local ingest, in this process, among tests."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def world(data: Path) -> Iterator[World]:
-    """Queues that nobody uses are taken away when the test says so."""
+    """Idle queues are removed when the test says so."""
     with serving(data, {"idle_s": 1e6}) as it:
         yield it

@@ -1,4 +1,4 @@
-"""Local ingest among files, requests and entries that nobody should have made; others go on."""
+"""Test local ingest beside forged files, requests and entries; other producers continue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.kit.slices import seeds
 
 
 def works(world: World, topic: str = "others") -> None:
-    """Somebody who has nothing to do with it publishes."""
+    """Publish as an uninvolved producer."""
     with holdfast.Producer(topic, timeout=PATIENCE_S) as p:
         p.put(b"fine")
     assert world.stored(topic)[-1] == b"fine"
@@ -115,7 +115,7 @@ def test_a_door_that_was_taken_away_is_made_anew(data: Path) -> None:
     "pattern", ["holdfast.broker.*", "*.account", "holdfast.queue.ingest.*", "holdfast.*"]
 )
 def test_files_that_others_remove(data: Path, runtime_directory: Path, pattern: str) -> None:
-    """As logind does when its user logs out: newcomers are served, and those who are attached go on."""
+    """As logind does at logout: new producers are served, and attached ones continue."""
     with serving(data, {"idle_s": 0.2}) as world:
         with holdfast.Producer("orders") as attached:
             attached.put(b"1")
@@ -246,7 +246,7 @@ def test_what_is_not_ours_is_left_alone(data: Path, kind: str) -> None:
 
 
 def test_another_user_holds_the_name_of_the_descriptor(data: Path, runtime_directory: Path) -> None:
-    """Who shares the directory can keep ingest away, and is named; the broker serves all the same."""
+    """Another user of the directory can block ingest and is named; the broker serves."""
     if os.geteuid() != 0:
         return
     with serving(data) as world:
@@ -280,7 +280,7 @@ def test_an_entry_that_is_larger_than_allowed_is_damage(data: Path) -> None:
 
 @pytest.mark.parametrize("seed", seeds("ingest pages", test=1))
 def test_any_page_of_a_queue_may_be_overwritten(data: Path, runtime_directory: Path, seed: int) -> None:
-    """Nobody hangs or dies: what is not confirmed is refused by name, and everybody else goes on."""
+    """No producer hangs or dies: unconfirmed messages are refused by name, others continue."""
     chance = random.Random(seed)
     refused, pages = list[str](), 24
     with serving(data, {"capacity": 1 << 15, "topics_max": 1000}) as world:
@@ -312,7 +312,7 @@ def test_any_page_of_a_queue_may_be_overwritten(data: Path, runtime_directory: P
 def test_the_broker_finds_a_place_however_many_producers_there_are(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is killed, and producers take whatever place they can get meanwhile."""
+    """The broker is killed, and producers take any free place meanwhile."""
     monkeypatch.setattr(draining, "PARTICIPANTS", 5)
     with serving(data) as world:
         crowd = [holdfast.Producer("orders") for _ in range(3)]
@@ -334,7 +334,7 @@ def test_the_broker_finds_a_place_however_many_producers_there_are(
 
 
 def test_a_queue_that_cannot_be_taken_over_is_left(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another version, say: it is named, it stays, and everybody else is served."""
+    """A file of another version is named and stays; other producers are served."""
     with serving(data):
         p = holdfast.Producer("orders")
     p.put(b"for a broker that can read it")

@@ -1,4 +1,4 @@
-"""Queues of local ingest that nobody uses are taken away, and who comes at that moment loses nothing."""
+"""Idle queues of local ingest are removed; a producer that arrives then loses nothing."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_producer_that_was_killed_does_not_keep_it(data: Path, start: Start) -
 
 
 def test_many_topics_one_after_another(data: Path) -> None:
-    """Three may have a queue at once; those that are not used any more make room."""
+    """At most three have a queue at once; idle ones make room."""
     with serving(data, {"idle_s": 0.02, "topics_max": 3}) as world:
         for number in range(8):
             until(lambda: len(world.ingest.topics) < 3)
@@ -110,8 +110,10 @@ def meanwhile(patch: pytest.MonkeyPatch, owner: Any, name: str, what: Callable[[
 
 
 class Attaching:
-    """A producer that begins in a thread, and stops between having opened the queue and looking at the
-    account."""
+    """Start a producer in a thread, and stop it after it opened the queue.
+
+    It has not read the account yet.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.begun, self.opened, self.go_on = threading.Event(), threading.Event(), threading.Event()
@@ -166,7 +168,7 @@ def test_who_attaches_before_the_word_is_written_is_seen(
 def test_who_attaches_after_the_word_is_written_asks_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I124: it is attached to a queue that is being closed, sees it, and gets another one."""
+    """I124: a producer attached to a closing queue notices it and gets another queue."""
     coming = Attaching(monkeypatch)
     segment = segment_of(world)
     meanwhile(monkeypatch, segment.queue, "close", coming.attach)
@@ -193,7 +195,7 @@ def test_without_that_look_it_would_be_turned_away(world: World, monkeypatch: py
 
 
 def test_what_was_put_before_it_is_closed_is_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even by somebody who does not look at the account: closing and putting come in one order."""
+    """Closing and putting are ordered, even for a producer that ignores the account."""
     first = holdfast.Producer("orders")
     segment = segment_of(world)
     entry = first._encoded([b"at the last moment"], 1, None, None, None, 0)[0]
@@ -219,7 +221,7 @@ def test_what_was_put_before_it_is_closed_is_stored(world: World, monkeypatch: p
 def test_who_asks_while_it_is_drained_waits_for_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old queue is closed and not yet at its end: nobody is let into it."""
+    """The old queue is closed but not drained: no producer may attach to it."""
     holdfast.Producer("orders").close()
     segment = segment_of(world)
     segment.closing = True  # as if it were being drained

@@ -1,4 +1,4 @@
-"""Local ingest as a program uses it, and what happens when something is in its way."""
+"""Test local ingest as a program uses it, with and without obstacles."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _raise(*_: object) -> None:
 
 
 def test_what_another_reader_held_is_waited_for(data: Path) -> None:
-    """Deduplication goes by positions: nothing above a message that is still to come is stored (I120)."""
+    """Deduplication goes by positions: no message is stored before an earlier missing one (I120)."""
     with serving(data):
         p = holdfast.Producer("orders")
     (name,) = (each for each in Queue.list() if not each.endswith(".door"))
@@ -228,7 +228,7 @@ def test_a_full_disk_fills_the_queue(world: World) -> None:
 
 
 def test_a_topic_that_is_deleted_takes_its_queue_along(world: World, runtime_directory: Path) -> None:
-    """What is confirmed of its next queue says nothing to producers of the first (I123)."""
+    """Confirmations of the next queue mean nothing to producers of the first (I123)."""
     p = holdfast.Producer("orders")
     p.put(b"1")
     p.flush(5.0)

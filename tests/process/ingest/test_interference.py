@@ -1,4 +1,4 @@
-"""Other code removes and replaces the files of local ingest, and closes descriptors: they are made anew."""
+"""Other code removes files of local ingest and closes descriptors: both are recreated."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def publish(topic: str, payload: bytes) -> None:
 
 
 def goes_on(world: World, directory: Path, name: str, way: Callable[[Path], None]) -> None:
-    """Those that are attached go on, and those that come find the broker and its queues."""
+    """Attached producers continue, and new ones find the broker and its queues."""
     with holdfast.Producer("orders") as p:
         p.put(b"before")
         p.flush(WAIT_S)
@@ -71,7 +71,7 @@ def goes_on(world: World, directory: Path, name: str, way: Callable[[Path], None
 )
 def test_ingest_goes_on(busy: World, runtime_directory: Path, name: str, way: Callable[[Path], None]) -> None:
     goes_on(busy, runtime_directory, name, way)
-    files = ("account", "queue")  # nobody uses them any more: they are taken away
+    files = ("account", "queue")  # no process uses them any more: they are removed
     until(lambda: not any(path for each in files for path in of(runtime_directory, each)))
     assert not busy.ingest._aside
 

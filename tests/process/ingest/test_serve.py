@@ -105,7 +105,7 @@ def test_a_full_disk_is_said_and_waited_out(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_deleted_while_producers_publish(tmp_path: Path) -> None:
-    """Everybody is told, or publishes to the next topic of that name; nothing is stored twice."""
+    """Producers get an error, or publish to the next topic of that name; nothing twice."""
     data = tmp_path / "data"
     ended = threading.Event()
     told: list[str] = []
@@ -240,7 +240,7 @@ def test_asyncio(tmp_path: Path) -> None:
 
 
 def test_asyncio_waits_without_stopping_the_loop(tmp_path: Path) -> None:
-    """The server is gone: puts and flushes of a loop end in their time, and others have it meanwhile."""
+    """Without a server, puts and flushes of a loop end in time without blocking it."""
     data = tmp_path / "data"
 
     async def ticks(count: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong around a queue: a full disk, other users, a reboot."""
+"""Test bad conditions around a queue: a full disk, other users, a reboot."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def lap_a_full_disk(directory: str) -> None:
 
 
 def test_a_disk_that_fills_up_later_harms_no_queue(small_disk: Path, start: Start) -> None:
-    """All memory was allocated by create: no SIGBUS when the ring's last pages are first touched."""
+    """Create allocates all memory: the first touch of the last pages raises no SIGBUS."""
     Queue.create("q", capacity=1 << 18, directory=str(small_disk)).detach()
     with pytest.raises(OSError, match="No space left"):
         (small_disk / "junk").write_bytes(bytes(1 << 20))

@@ -1,4 +1,4 @@
-"""Waits on a queue are by the monotonic clock: a wall clock that jumps ends none early, and none late."""
+"""Waits on a queue use the monotonic clock: jumps of the wall clock change nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WallClock
 
 
 def waiter(wait_s: float) -> None:
-    """Waits for what does not come, in every way; tells by the monotonic clock how long it took."""
+    """Waits in every way for nothing, and measures the time by the monotonic clock."""
     import asyncio
 
     empty, full = Queue.open("q"), Queue.open("full")

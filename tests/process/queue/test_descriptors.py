@@ -1,4 +1,4 @@
-"""Descriptors closed under a process, and their numbers used again: nobody is robbed, the error says why."""
+"""Close descriptors under a process and reuse their numbers: no other file is harmed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def closed_under(name: str, then: str) -> None:
 
     gc.collect()
     if numbers:
-        tell(sum(os.fstat(fd).st_size >= 0 for fd in numbers))  # none of them was closed by the queue
+        tell(sum(os.fstat(fd).st_size >= 0 for fd in numbers))  # the queue closed no number
     if queues:
         tell(sum(each.attached for each in queues))
         queues[0].put(b"still there")
@@ -101,7 +101,7 @@ def test_a_living_owner_is_not_robbed(start: Start, then: str) -> None:
 
 
 def test_the_descriptor_of_an_event_loop_is_used_again(start: Start, tmp_path: Path) -> None:
-    """Neither a ring nor the end of the queue touches the file that has the number of `fileno()` now."""
+    """Neither a ring nor the end of the queue touches the new file of `fileno()`."""
 
     def body(path: str) -> None:
         q = Queue.open("q")
@@ -132,7 +132,7 @@ def test_the_descriptor_of_an_event_loop_is_used_again(start: Start, tmp_path: P
 
 
 def test_a_child_that_was_forked_while_the_waiter_rang(start: Start) -> None:
-    """The waiter's thread has the signal's lock in that moment; in the child nobody gives it back."""
+    """The waiter's thread holds the signal's lock at the fork; the child cannot release it."""
 
     def body() -> None:
         q = Queue.open("q")
@@ -177,7 +177,7 @@ def test_the_child_of_one_whose_descriptors_were_closed(start: Start) -> None:
 
 
 def test_a_segment_that_is_removed_or_replaced(runtime_directory: Path) -> None:
-    """Those who are attached keep theirs; newcomers get the new one; the two never mix."""
+    """Attached processes keep their queue; newcomers get the new one; the two never mix."""
     with Queue.create("q", capacity=CAPACITY) as old, Queue.open("q") as old_peer:
         old.put(b"old")
         Queue.unlink("q")
@@ -200,7 +200,7 @@ def test_a_segment_that_is_removed_or_replaced(runtime_directory: Path) -> None:
 
 
 def test_a_daemon_that_opens_its_queue_anew(start: Start) -> None:
-    """What the error recommends works."""
+    """The remedy in the error works."""
 
     def body() -> None:
         q = Queue.open("q")

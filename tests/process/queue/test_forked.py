@@ -1,7 +1,7 @@
-"""fork() in the middle of an operation, at every named point: the child changes nothing, the parent goes on.
+"""Fork in the middle of an operation, at every named point: the parent continues.
 
-Either another thread forks while one stands at the point, or the thread itself: then both go on behind the
-point, the child on its private copy of the queue.
+Another thread forks while one is halted at the point, or the thread itself forks. Then both continue behind
+the point, the child on its private copy of the queue. The child changes nothing in the queue.
 """
 
 from __future__ import annotations

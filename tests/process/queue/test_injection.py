@@ -1,12 +1,11 @@
-"""Death at every named point of the queue, in real processes: what survivors find, and that they go on.
+"""Kill real processes at every named point of the queue, and check the survivors.
 
-There are five ways to die while writing, a to e; here they are `put_begin` (a), `put_claimed` (b),
-`put_magic` (c), `put_size` and `put_payload` (d), `put_checksum` (e). The other points are the steps of
-taking, settling, giving back, reclaiming, recovering, fencing, closing, attaching, leaving and creating.
-For each of them:
+There are five ways to die while writing. Here they are `put_begin` (a), `put_claimed` (b), `put_magic` (c),
+`put_size` and `put_payload` (d), `put_checksum` (e). The other points are the steps of taking, settling,
+giving back, reclaiming, recovering, fencing, closing, attaching, detaching and creating. For each of them:
 
 - the victim really died there: by SIGKILL, which it sent to itself at that very point;
-- whatever was confirmed is delivered exactly once, or again with a mark;
+- every confirmed message is delivered exactly once, or again with a mark;
 - afterwards the queue is sound (`check()`), and every granule of it can be used again.
 """
 
@@ -86,7 +85,7 @@ def drain(q: Queue) -> list[tuple[bytes, int]]:
 
 
 def require_sound(q: Queue) -> None:
-    """Nothing is wrong, nothing is held, and all of the ring can be used, several times around."""
+    """The queue is sound and empty, and all of the ring is usable several times."""
     assert q.check() == []
     assert drain(q) == []
     q.recover()
@@ -164,7 +163,7 @@ def victim_detach(point: str, countdown: int) -> None:
 
 
 def victim_holding(count: int) -> None:
-    """Takes messages, then dies as a writer in case e of the seed: it holds both kinds of blocks."""
+    """Takes messages, then dies as a writer in case e, with both kinds of blocks."""
     q = Queue.open("q")
     tell("attached")
     hear()
@@ -207,7 +206,7 @@ def victim_create(point: str, granules: int) -> None:
 @pytest.mark.parametrize("point", ["put_begin", *PUT_SKIPPED, "put_committed"])
 @pytest.mark.parametrize("checksum", ["header", "full"])
 def test_death_of_a_writer(start: Start, point: str, checksum: str) -> None:
-    """Cases a to e: what was not put is passed over, what was put before and after it arrives."""
+    """Cases a to e: consumers skip the unfinished put; earlier and later messages arrive."""
     q = make(checksum=checksum)
     q.put(b"before")
     victim = attached(start, victim_put, point, 1)
@@ -223,7 +222,7 @@ def test_death_of_a_writer(start: Start, point: str, checksum: str) -> None:
 
 @pytest.mark.parametrize("point", PUT_SKIPPED)
 def test_many_writers_die_in_a_row(start: Start, point: str) -> None:
-    """Nobody consumes meanwhile: the next writers pass over the dead, whose space is not lost for good."""
+    """Without a consumer the next writers pass over the dead; the space is reused."""
     q = make()
     victims = [start(victim_put, point, 1, "kill", None) for _ in range(4)]
     for victim in victims:
@@ -285,7 +284,7 @@ def test_death_after_reclaiming(start: Start) -> None:
 
 @pytest.mark.parametrize("point", ["put_begin", *PUT_SKIPPED])
 def test_a_stopped_writer_is_waited_for(start: Start, point: str) -> None:
-    """Slow is not dead: without a stall limit nobody passes a living writer; it keeps its place."""
+    """Without a stall limit no process passes a living writer: slow is not dead."""
     q = make()
     victim = attached(start, victim_put, point, 1, "stop", None)
     victim.tell("go")
@@ -340,7 +339,7 @@ def test_death_of_a_reader(start: Start, point: str, delivery: str, count: int) 
 @pytest.mark.parametrize("delivery", ["at-least-once", "at-most-once"])
 @pytest.mark.parametrize("point", GIVE_BACK)
 def test_death_while_giving_back(start: Start, point: str, delivery: str) -> None:
-    """The count goes back with the message, in one step: it is exact whenever its holder died."""
+    """The count returns with the message in one step: it is exact after any death."""
     q = make(delivery=delivery)
     q.put(b"returned")
     if delivery == "at-most-once":  # to give back is to let go: the only steps are those of settling
@@ -358,12 +357,12 @@ def test_death_while_giving_back(start: Start, point: str, delivery: str) -> Non
 @pytest.mark.parametrize("deaths", [1, 3])
 @pytest.mark.parametrize("point", RECOVER)
 def test_death_during_recovery(start: Start, point: str, deaths: int) -> None:
-    """Whoever recovers may die at any step of it, again and again: the next one finishes."""
+    """A recoverer may die at any step, again and again: the next one finishes."""
     q = make()
     sent = [b"%d" % n for n in range(6)]
     holder = start(victim_holding, 6)
     writers = [start(victim_put, "put_claimed", 1, "kill", None) for _ in range(4)]
-    # The block in the way is asked for by those who wait for it; the rest, by whoever comes.
+    # A waiting process checks the block in its way; any newcomer checks the others.
     recoverers = [
         start(victim_recover, point, 1, n == 0 or point == "recover_blocking") for n in range(deaths)
     ]
@@ -401,7 +400,7 @@ def test_death_during_recovery_at_most_once(start: Start, point: str) -> None:
 
 @pytest.mark.parametrize("writer_dies", [False, True])
 def test_death_after_fencing(start: Start, writer_dies: bool) -> None:
-    """The fenced writer puts its message anew when it goes on; if it dies, its space is freed."""
+    """The fenced writer puts its message anew; if it dies, its space is freed."""
     q = make(stall_limit=0.01)
     writer = attached(start, victim_put, "put_checksum", 1, "stop", None)
     writer.tell("go")
@@ -440,7 +439,7 @@ def test_death_after_closing(start: Start) -> None:
 
 @pytest.mark.parametrize("point", ATTACH)
 def test_death_while_attaching(start: Start, point: str) -> None:
-    """The new one has the slot, and so the duties, of one who died with messages in hand."""
+    """A newcomer gets the slot, and the duties, of a participant that died with messages."""
     q = make()
     q.put_many([b"0", b"1", b"2"])
     go(attached(start, victim_holding, 3))

@@ -1,4 +1,4 @@
-"""Survivors go on soon after a SIGKILL: not much later than a plain program notices the death."""
+"""Survivors continue soon after a SIGKILL, about when a plain program notices the death."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow is not dead: a writer that stopped after its claim, with and without a stall limit."""
+"""Stop a writer after its claim, with and without a stall limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kit.waiting import waits_out
 
 
 def put_and_stop(name: str, data: bytes, point: str = "put_claimed") -> None:
-    """Stops itself in the middle of a put; after SIGCONT tells when the put is done, then puts on command."""
+    """Stops itself in a put; reports its end after SIGCONT; then puts on command."""
     with Queue.open(name) as q:
         _core.arm(point, "stop", 1)
         q.put(data)
@@ -96,7 +96,7 @@ def test_the_space_of_a_fenced_writer_waits_for_it(start: Start) -> None:
 
 
 def test_a_writer_that_was_slow_before_is_not_fenced_early(start: Start) -> None:
-    """The limit counts from when a block was first seen unfinished, not from an earlier block."""
+    """The limit counts from the first look at an unfinished block, not an earlier one."""
     limit = 0.8
     with Queue.create("q", capacity=1 << 12, stall_limit=limit) as q:
         child = start(put_and_stop, "q", b"one")

@@ -1,4 +1,4 @@
-"""A process that is stopped while it recovers, joins or leaves: the others go on, and nobody is robbed."""
+"""Stop a process while it recovers, attaches or detaches: the others continue, nothing is lost."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def make(**options: object) -> Queue:
 
 
 def the_dead(start: Start, q: Queue, *others: Child) -> Child:
-    """Puts three messages and lets a process die with two of them, and a block that it had not put."""
+    """Puts three messages; a process dies with two of them and an unfinished block."""
     victim = start(die_holding, 2)
     for child in (victim, *others):
         assert child.hear() == "attached"
@@ -87,7 +87,7 @@ def drained(q: Queue) -> list[tuple[bytes, int]]:
     [(point, True) for point in RECOVER]
     + [
         (point, False) for point in RECOVER if point != "recover_blocking"
-    ],  # only one who waits has one in the way
+    ],  # only a waiting process has a block in its way
 )
 def test_a_stopped_recoverer_stops_nobody(start: Start, point: str, by_getting: bool) -> None:
     with make() as q:
@@ -118,7 +118,7 @@ def test_a_stopped_recoverer_stops_nobody(start: Start, point: str, by_getting: 
 
 @pytest.mark.parametrize("point", ATTACH)
 def test_one_that_stopped_while_joining_stops_nobody(start: Start, point: str) -> None:
-    """It wants the slot of one who died with messages in hand."""
+    """It wants the slot of a participant that died with messages."""
     with make() as q:
         the_dead(start, q)
         joiner = start(stop_attaching, point)
@@ -133,7 +133,7 @@ def test_one_that_stopped_while_joining_stops_nobody(start: Start, point: str) -
 
 
 def test_the_slot_of_the_dead_waits_for_a_stopped_recoverer(start: Start) -> None:
-    """Whoever recovers proves a death; a joiner alone may have the slot, and only when nobody recovers it."""
+    """A recoverer proves a death; a joiner gets the slot only without a recoverer."""
     with Queue.create("q", capacity=1 << 11, participants=3) as q:
         recoverer = start(stop_recovering, "recover_scanned", False)
         the_dead(start, q, recoverer)
@@ -181,7 +181,7 @@ def test_every_point_is_covered() -> None:
 def test_one_that_stopped_at_any_point_stops_nobody(
     worker: Child, runtime_directory: Path, operation: str, point: str
 ) -> None:
-    """Whatever it was in the middle of, the others put, get, recover and create; then it goes on."""
+    """While a process is stopped anywhere, others put, get, recover and create."""
     world = World(operation, lambda: told(worker, (str(runtime_directory), operation, point)))
     worker.tell("go")
     worker.wait_stopped()

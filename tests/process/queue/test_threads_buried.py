@@ -1,4 +1,4 @@
-"""Threads that get while one of them buries a large message: each message is got by one of them."""
+"""Threads get while one of them buries a large message: one thread gets each message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the server have in common: the files of one with all methods of authentication."""
+"""Share the files of a server with all methods of authentication among tests."""
 
 from __future__ import annotations
 

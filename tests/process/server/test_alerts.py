@@ -1,6 +1,6 @@
-"""The alerts in deploy/: each has a case that it is heard in, and names metrics that there are.
+"""Check the alerts in deploy/: each has a case, and names metrics that exist.
 
-What they say of a case only Prometheus knows: `promtool` is asked every night.
+Only Prometheus can evaluate them: `make nightly` runs `promtool`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ILL: dict[str, dict[str, str]] = {
     "WritesSlow": {'pulsar_storage_write_latency_overflow{cluster="a"}': "0+20x120"},
     "FilesAlmostUsedUp": {'process_open_fds{job="holdfast"}': "30x60 900x60"},
 }
-"""What is different where each alert should be heard."""
+"""The differences from a healthy broker that raise each alert."""
 FUNCTIONS = {"min_over_time", "rate", "increase", "deriv", "predict_linear", "sum"}
 WORDS = {"or", "and", "by"}
 PROMETHEUS = {"up"}
@@ -96,7 +96,7 @@ def test_each_alert_has_its_case() -> None:
 
 @pytest.mark.parametrize("alert", RULES)
 def test_an_alert_is_whole(alert: str) -> None:
-    """Somebody has to do something: what it is about, how urgent it is, what to do."""
+    """Each alert names its object, its urgency and the action of an operator."""
     rule = RULES[alert]
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert rule["labels"]["severity"] in ("critical", "warning")
@@ -106,7 +106,7 @@ def test_an_alert_is_whole(alert: str) -> None:
 
 @pytest.mark.parametrize("alert", RULES)
 def test_an_alert_names_metrics_that_there_are(alert: str, page: str) -> None:
-    """The server tells them with the labels that the cases give them; the healthy broker has them all."""
+    """The server exports them with the labels of the cases; the healthy broker has all."""
     named = metrics_in(RULES[alert]["expr"])
     assert named <= {metric_of(series) for series in WELL}
     assert named & {metric_of(series) for series in ILL[alert]}, "its case changes nothing that it looks at"
@@ -121,7 +121,7 @@ def test_an_alert_names_metrics_that_there_are(alert: str, page: str) -> None:
 
 
 def test_metrics_are_found_in_expressions() -> None:
-    """What the look at expressions finds."""
+    """Faults that the check of expressions finds."""
     assert metrics_in('sum by (cluster) (rate(a_b[10m])) > 0.01 * c{job="x"} or up == 0') == {
         "a_b",
         "c",
@@ -176,7 +176,7 @@ def test_consumers_that_are_offline_raise_no_alert(attached: bool, tmp_path: Pat
 
 @pytest.mark.nightly  # needs promtool; in `make test` test_an_alert_names_metrics_that_there_are
 def test_prometheus_takes_the_metrics(page: str) -> None:
-    """It has something to say of Pulsar's names, which are as they are, and nothing of ours."""
+    """It reports Pulsar's names, which cannot change, and none of holdfast's."""
     status, told = run_tool("promtool", "check", "metrics", text=page)
     assert status in (0, 3)  # 3: it would have called something otherwise
     assert "holdfast_subscription_stuck" in page

@@ -1,4 +1,4 @@
-"""No command and no route costs much more than it sends: every one of them, alone and pipelined (I89, I91).
+"""No command or route costs much more than it sends, alone and pipelined (I89, I91).
 
 Costs are counted, so that no machine is too slow or too fast for them: see tests/kit/server/asymmetry.py. The
 bounds below are what this server promises; each is at least twice of what was counted when they were written.

@@ -1,4 +1,4 @@
-"""Nobody forgets to ask: every path of HTTP and every command, for who is nobody and for who may nothing."""
+"""Check that every HTTP path and every command refuses anonymous clients and unprivileged roles."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_whoever_may_gets_them_through(server: Served) -> None:
 
 
 def test_a_subscription_is_not_a_producers_to_make(server: Served) -> None:
-    """It would keep everything for ever, of a topic that the role may not even read."""
+    """It would keep everything forever, of a topic that the role cannot read."""
     named = f"{TOPIC}-first"
     (refused,) = answers(server, "writer", producer(named, initial_subscription_name="hog"), wait=True)
     assert reason(refused) == pb.AuthorizationError

@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: the same credentials, roles and limits as over the Pulsar protocol."""
+"""HTTP has the same credentials, roles and limits as the Pulsar protocol."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_certificates(world: World, server: Served) -> None:
     ],
 )
 def test_roles(method: str, path: str, allowed: set[str], server: Served) -> None:
-    """401 and 403 are what who may not gets; who may gets something else."""
+    """A role without the right gets 401 or 403; with it, another status."""
     assert status(server, method, path) == 401
     for role in ("root", "owner", "billing", "prometheus", "stranger"):
         found = status(server, method, path, bearer(role))
@@ -126,7 +126,7 @@ def test_roles(method: str, path: str, allowed: set[str], server: Served) -> Non
 
 
 def test_a_tenant_names_its_own_admins(server: Served) -> None:
-    """`adminRoles`: for what is in the tenant, as a grant of `admin` is, and not for the tenant itself."""
+    """`adminRoles` count for objects in the tenant, as a grant of `admin`, not for itself."""
     tenant, there = "/admin/v2/tenants/shop", "/admin/v2/persistent/shop/eu/orders"
 
     def name(method: str, *roles: str) -> None:

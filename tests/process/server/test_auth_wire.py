@@ -1,4 +1,4 @@
-"""Who is let in: the official client against the real server, with tokens, passwords, TLS, certificates."""
+"""Authenticate the official client: tokens, passwords, TLS, certificates, against the real server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.kit.waiting import waits_out
 
 @pytest.fixture(scope="module")
 def server(world: World) -> Iterator[Served]:
-    """One with all methods, where nobody is anonymous."""
+    """A server with all methods, without anonymous clients."""
     with served(world.directory / "data", "--config", world.configure(), "--tls-port", "0") as server:
         yield server
 
@@ -47,7 +47,7 @@ def client() -> Iterator[AuthClient]:
 FAR = time.time() + 10**6
 """Long after the run, which may begin long before the test."""
 
-# What is done, with what, and what comes of it. The client goes on trying where it is not let in at all.
+# Action, credentials and result. The client retries where it is not admitted at all.
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "token": ({"token": token("billing"), "do": "produce"}, "ok"),
     "token, consume": ({"token": token("billing"), "do": "consume"}, "ok"),
@@ -124,7 +124,7 @@ def test_who_is_let_in(case: str, outcomes: dict[str, str]) -> None:
 
 
 def test_no_secret_is_in_the_log(server: Served, outcomes: dict[str, str]) -> None:
-    """I112: of all that was shown above, and although all of it was told in debug."""
+    """I112: no credential of the tests above is in the log, even at debug."""
     logs = server.logs()
     assert "the token has expired" in logs
     assert "unknown user, or wrong password" in logs
@@ -146,14 +146,14 @@ def test_the_anonymous_role(world: World, client: AuthClient) -> None:
 
 
 def test_a_token_is_renewed_while_connected(server: Served, client: AuthClient) -> None:
-    """It expires again and again, the client is asked for another one, and nothing is interrupted."""
+    """It expires again and again, the client sends another one, and nothing is interrupted."""
     before = server.logs()
     job = {"do": "renew", "url": server.url, "topic": "renewed", "role": "billing", "secret": SECRET}
     [found] = client.run([job | {"lasts_s": 2, "seconds": 30.0, "asked": 3}])
     assert found["fault"] == ""
     assert found["asked"] == 3
     assert found["sent"] > 3
-    assert server.logs() == before  # one connection all the time, and nobody was thrown out
+    assert server.logs() == before  # one connection all the time, and no client was closed
 
 
 def test_who_cannot_renew_is_closed(server: Served, client: AuthClient) -> None:
@@ -193,7 +193,7 @@ EARLY = {
 
 @pytest.mark.parametrize("early", EARLY)
 def test_nothing_is_served_before_authentication(early: str, server: Served) -> None:
-    """I113: an error at most, then the end. What is sent behind it is not looked at."""
+    """I113: an error at most, then the end. Later bytes are not read."""
     with connect(server) as channel:
         channel.sendall(EARLY[early] + EARLY["lookup"])
         channel.shutdown(socket.SHUT_WR)
@@ -217,7 +217,7 @@ def test_a_refusal_says_why(server: Served) -> None:
 
 @pytest.mark.parametrize("refreshes", [True, False])
 def test_a_token_that_expires(refreshes: bool, server: Served) -> None:
-    """Who can is asked for another one, and may not come back as somebody else; others are closed."""
+    """A client that can renew its token keeps its role; other clients are closed."""
     flags = pb.FeatureFlags(supports_auth_refresh=refreshes)
     soon = token("billing", exp=int(time.time()) + 2).encode()
     with connect(server) as channel:
@@ -252,7 +252,7 @@ def test_another_role_cannot_take_over_a_connection(server: Served) -> None:
 
 
 def test_limits(world: World, client: AuthClient) -> None:
-    """Who says nothing has so long; so many connections; so much in a frame. Others are not disturbed."""
+    """Limits of silence, connections and frame sizes close one client and disturb no other."""
     limits = ["connections=8", "connections_per_address=4", "unauthenticated_s=2", "message_bytes=2k"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     arguments = ["--config", world.configure(), "--tls-port", "0", *flags]
@@ -281,7 +281,7 @@ def test_limits(world: World, client: AuthClient) -> None:
 
 
 def test_handshakes_that_never_end_count(world: World) -> None:
-    """On both TLS ports: they hold a place like everybody else, and not for long."""
+    """On both TLS ports they count as connections, and are closed soon."""
     limits = ["connections=3", "unauthenticated_s=2"]
     flags = [part for each in limits for part in ("--set", f"limits.{each}")]
     arguments = ["--config", world.configure(), "--tls-port", "0", "--https-port", "0", *flags]

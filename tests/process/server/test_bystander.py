@@ -1,4 +1,4 @@
-"""A bystander is served while others do their worst: its p99 stays within five times of a busy server's.
+"""Serve a bystander beside hostile clients: p99 within five times of a busy server's.
 
 Every command and every route of the table of asymmetry is tried, with and without much in it. How many times
 its p99 alone that is, is printed, too: the server has one loop, so that any client that keeps it busy shows.
@@ -99,7 +99,7 @@ class World:
             self.attack("")
 
     def p99_ms(self) -> float:
-        """Of a client that sends a message and waits for its receipt, and looks a topic up."""
+        """The times of a client that sends, waits for receipts, and looks a topic up."""
         took = []
         with Raw(self.url) as raw:
             raw.produce("bystander")
@@ -115,8 +115,10 @@ class World:
         return statistics.quantiles(took, n=100)[98]
 
     def _waiting_s(self) -> list[float]:
-        """How long threads have waited for a processor, which is no fault of the server's: the bystander, the
-        server's loop, and the thread that writes to the disk."""
+        """Return how long threads waited for a processor, which the server cannot change.
+
+        These are the bystander, the server's loop, and the thread that writes to the disk.
+        """
         writers = [each for each in tasks(self.pid) if each.name != str(self.pid)]
         return [
             waited_s(Path(f"/proc/{os.getpid()}")),
@@ -177,7 +179,7 @@ def test_a_bystander_is_served(name: str, world: World, counts: Callable[[str], 
 
 
 def test_every_command_and_every_route_is_an_attack() -> None:
-    """What is counted in the table is tried here at length."""
+    """Each attack of the table is tried here at length."""
     for row in COMMANDS:
         assert f"command: {row}" in ATTACKS
     for route in ROUTES:

@@ -1,4 +1,4 @@
-"""The files in deploy/ are true where a machine can tell: the unit and the container file."""
+"""Check the files in deploy/ as far as a machine can: unit and container file."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_systemd_takes_the_unit() -> None:
 
 @pytest.mark.nightly  # needs systemd; in `make test` test_the_unit_leaves_the_server_what_it_needs
 def test_systemd_finds_it_well_guarded() -> None:
-    """Of 100; what is left is the network, its own user and the kernel's ordinary calls."""
+    """Of 100; network, its own user and the kernel's ordinary calls are left."""
     limit = ["security", "--offline=true", "--no-pager", "--threshold=15"]
     status, told = run_tool("systemd-analyze", *limit, DEPLOY / "holdfast.service")
     assert status == 0, told
@@ -103,7 +103,7 @@ def copied() -> list[str]:
 
 
 def test_the_container_has_all_that_the_wheel_is_made_of() -> None:
-    """What pyproject.toml and CMakeLists.txt name."""
+    """The files that pyproject.toml and CMakeLists.txt name."""
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
     cmake = (DEPLOY.parent / "CMakeLists.txt").read_text()
     named = [project["readme"], *project["license-files"], *re.findall(r"\b(?:native|src)/[\w./-]+", cmake)]

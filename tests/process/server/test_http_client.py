@@ -1,4 +1,4 @@
-"""Clients with an `http://` address, and what HTTP tells of clients: the official one, in its own process."""
+"""Test the official client with an `http://` address, and what HTTP reports of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol's description: its generated code is that of its sources, and the official client agrees."""
+"""Check the protocol's description: generated code fits its sources, and the official client agrees."""
 
 from __future__ import annotations
 

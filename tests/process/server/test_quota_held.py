@@ -1,4 +1,4 @@
-"""The count of durable state holds nothing itself. Looks at every object of the process, which takes long."""
+"""The count of durable state keeps no object alive. Searching all objects takes long."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def receipts(data: bytearray) -> int:
 
 
 def publish_all(raws: list[Raw], data: bytes, each: int) -> float:
-    """All connections at once, without waiting for each other: how long it took until the last receipt."""
+    """Opens all connections at once, and returns the time until the last receipt."""
     selector = selectors.DefaultSelector()
     begin = time.monotonic()
     limit = begin + HANG_S
@@ -133,7 +133,7 @@ def test_many_connections_and_topics_and_fifty_busy_producers(tmp_path: Path) ->
 
 
 def test_a_storm_of_restarts(tmp_path: Path) -> None:
-    """Twenty clients come back all at once after each; every one finds all that was confirmed to it."""
+    """Twenty clients reconnect at once after each; each finds all its confirmed messages."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -164,7 +164,7 @@ def test_a_storm_of_restarts(tmp_path: Path) -> None:
 
 
 def slow_consumer(url: str, topic: str) -> None:
-    """In a process of its own: asks for everything, takes a few, then is told to go on."""
+    """In a process of its own: requests everything, takes a few, then continues on command."""
     import pulsar  # type: ignore[import-untyped, unused-ignore]
 
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
@@ -194,7 +194,7 @@ def test_a_slow_and_a_stopped_consumer_cost_little(tmp_path: Path, start: Start)
             child = start(slow_consumer, server.url, "large")
             child.hear()
             child.stop()  # with its sockets open: the half-open connection of a frozen machine
-            with Raw(server.url) as quick:  # nobody else is held up
+            with Raw(server.url) as quick:  # no other client is delayed
                 quick.subscribe("large", subscription="quick")
                 quick.flow(10_000)
                 assert len(quick.messages(count)) == count

@@ -1,4 +1,4 @@
-"""`holdfast serve` from its start to its end: what it says, what ends it and how, what it reads anew."""
+"""Test `holdfast serve` from start to stop: output, signals, exit status, reloads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def hello(method: str = "", data: bytes = b"") -> bytes:
 
 
 def connect(server: Served, method: str = "", data: bytes = b"") -> socket.socket:
-    """A connection that has said who it is."""
+    """An authenticated connection."""
     channel = socket.create_connection(("127.0.0.1", server.ready["port"]), timeout=10)
     channel.sendall(hello(method, data))
     return channel
@@ -92,7 +92,7 @@ def test_ready_then_an_orderly_end(tmp_path: Path) -> None:
 
 
 def test_the_line_for_people_and_the_limit_of_open_files(tmp_path: Path) -> None:
-    """Ended from the keyboard; started with few files, and with as many as it may have soon after."""
+    """Stopped from the keyboard; started with few files, and with the maximum soon after."""
     few = ["sh", "-c", 'ulimit -Sn 256 && exec "$@"', "sh"]
     process = subprocess.Popen(
         [*few, COMMAND, "serve", *ports(tmp_path / "data")],
@@ -111,7 +111,7 @@ def test_the_line_for_people_and_the_limit_of_open_files(tmp_path: Path) -> None
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    """A client that reads nothing holds up the orderly end; whoever is in a hurry need not wait for it."""
+    """A client that reads nothing delays the orderly stop; a second signal does not wait."""
     with served(tmp_path / "data", "--set", "limits.shutdown_s=60") as server:
         channel = connect(server)
         assert answer(channel).type == pb.BaseCommand.CONNECTED
@@ -153,7 +153,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
-    """Nothing can be confirmed any more: whoever looks after it must know."""
+    """Nothing can be confirmed any more: the supervisor must know."""
     process = subprocess.Popen(
         [sys.executable, "-c", FAILING, "serve", "--json", *ports(tmp_path / "data")],
         stdout=subprocess.PIPE,
@@ -218,7 +218,7 @@ def test_logs_for_machines(tmp_path: Path) -> None:
 
 
 def settled(server: Served) -> str:
-    """What it has logged up to the line that says that it is ready: a thread of ours reads it."""
+    """Return the log up to the line that says ready; a thread reads it."""
     until(lambda: "server: ready" in server.logs())
     return server.logs()
 
@@ -324,7 +324,7 @@ def test_users_keys_and_grants_are_read_anew(tmp_path: Path) -> None:
 
 
 def test_what_is_read_anew_is_warned_of(tmp_path: Path) -> None:
-    """As at the start: from now on nobody is asked who it is."""
+    """As at the start: from now on no client authenticates."""
     config = tmp_path / "a.toml"
     config.write_text(f"[authentication]\nmethods = ['token']\ntoken.secret = '{'x' * 40}'\n")
     with served(tmp_path / "data", "--host", "0.0.0.0", "--config", str(config)) as server:
@@ -396,7 +396,7 @@ def polls(pause_s: float) -> None:
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.005], ids=["spins", "polls"])
 def test_what_is_not_at_rest(pause_s: float, start: Start) -> None:
-    """A process that spins, and one that wakes up to look: the test below would notice either."""
+    """Run a process that spins, and one that polls: the test below finds both."""
     child = start(polls, pause_s)
     child.hear()
     assert not comes_to_rest(child.pid, 1.0, tries=1)
@@ -406,7 +406,7 @@ IMPORTS = "import aiohttp.web, google.protobuf.descriptor, jwt, holdfast.broker;
 
 
 def test_it_is_quick_and_small_and_quiet(tmp_path: Path) -> None:
-    """It starts for little more than its libraries cost, and does nothing while nobody wants anything."""
+    """It starts for little more than its libraries cost, and is idle without clients."""
     done = subprocess.run([sys.executable, "-c", f"import time; {IMPORTS}"], capture_output=True, check=True)
     with served(tmp_path / "data", http=True) as server:
         pid = server.process.pid
