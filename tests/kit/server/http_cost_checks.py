@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast.broker.topic import Topic
+from holdfast.server import steps as step_module
 from holdfast.server.http import scraping
 from holdfast.server.http.connection import HttpConnection
 from holdfast.server.http.stats import Looks
@@ -26,6 +27,8 @@ from tests.kit.server.wire_raw import full
 MIB = 1 << 20
 PATIENCE_S = 10.0
 """Seconds to wait for what must happen."""
+SCALE = 5
+"""Factor by which a crowd and the steps of its answers are smaller than in a server."""
 HEALTH = "/admin/v2/brokers/health"
 
 
@@ -251,13 +254,14 @@ def a_client_that_reads_its_answer_byte_by_byte_is_closed() -> None:
         world.run(wait_for(lambda: not world.http.connections))
 
 
-def a_look_at_a_crowd_takes_small_steps() -> None:
+def a_look_at_a_crowd_takes_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of consumers, producers and holes: the loop has turns in between."""
+    monkeypatch.setattr(step_module, "STEP_ITEMS", step_module.STEP_ITEMS / SCALE)
     with CostWorld(topics=0) as world:
         world.run(world.create(["t"], ("s", "other")))
-        world.run(scattered(world, 1200))
+        world.run(scattered(world, 1200 // SCALE))
         raw = world.raw()
-        for number in range(100):
+        for number in range(100 // SCALE):
             raw.subscribe("t", number, sub_type=1)
             raw.produce("t", number)
         topic, looks = world.broker.topic(full("t")), Looks(world.http)
@@ -266,7 +270,7 @@ def a_look_at_a_crowd_takes_small_steps() -> None:
         for show in shown:
             steps = world.run(steps_of(show(topic)))
             assert len(steps) > 2, f"{show} takes no steps"
-            assert max(steps) < STEP_INSTRUCTIONS, show
+            assert max(steps) < STEP_INSTRUCTIONS / SCALE, show
 
 
 def a_topic_may_be_deleted_while_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

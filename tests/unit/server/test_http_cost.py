@@ -100,8 +100,8 @@ def test_others_have_a_turn_between_the_pieces_of_an_answer(monkeypatch: pytest.
     assert asyncio.run(work()) >= 40
 
 
-def test_a_look_at_a_crowd_takes_small_steps() -> None:
-    checks.a_look_at_a_crowd_takes_small_steps()
+def test_a_look_at_a_crowd_takes_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.a_look_at_a_crowd_takes_small_steps(monkeypatch)
 
 
 def test_a_topic_may_be_deleted_while_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
